@@ -63,8 +63,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restored database. `kept` is the new path of the database that it replaced; None if there
-    was none.
+    """A restored database.
+
+    `kept` is the new path of the database that it replaced; None if there was none.
     """
 
     path: Path
@@ -73,10 +74,10 @@ class Restored:
 
 
 def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> list[Copy]:
-    """Copy databases, given by their names in the backup, into a new folder, which appears once it
-    is complete.
+    """Copy databases, given by their names in the backup, into a new folder.
 
-    Other processes keep reading and writing; writers wait for a few milliseconds at the beginning.
+    The folder appears once it is complete. Other processes keep reading and writing; writers wait
+    for a few milliseconds at the beginning.
 
     Raises:
         AlreadyExists: The folder exists and is not empty.
@@ -144,8 +145,7 @@ def restore(
     force: bool,
     check: Callable[[str, Path], None],
 ) -> list[Restored]:
-    """Restore databases, given by their names, to the target paths, and keep existing databases
-    beside them.
+    """Restore databases, given by name, to the target paths, and keep existing ones beside them.
 
     No target is changed unless every source is whole and no process has any target open. A killed
     restore can be repeated; until then no process opens the databases.
@@ -230,9 +230,7 @@ def _folder_beside(target: Path, purpose: str, *, mode: int = 0o777) -> Iterator
 
 @contextmanager
 def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Connection]]:
-    """Open connections that see all databases as of the same moment, while other processes keep
-    writing.
-    """
+    """Open connections that see all databases as of one moment, while others keep writing."""
     with ExitStack() as stack, ExitStack() as writers:
         for path in databases.values():
             if not path.exists():
@@ -308,11 +306,11 @@ def _kind(path: Path) -> str:
 
 @contextmanager
 def _locked_alone(path: Path) -> Iterator[None]:
-    """Keep other processes from opening the database. Raises FailedPrecondition if one has it open
-    already.
+    """Keep other processes from opening the database.
 
-    Every connection holds SHARED as long as it is open. This process must have no connection to the
-    database, because closing the file drops all locks of the process on it.
+    Raises FailedPrecondition if one has it open already. Every connection holds SHARED as long as
+    it is open. This process must have no connection to the database, because closing the file drops
+    all locks of the process on it.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -67,9 +67,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequests:
-    """What other processes ask of the controller of an experiment: to stop it, and to apply the
-    newest revision.
-    """
+    """What other processes ask of a controller: to stop, and to apply the newest revision."""
 
     stop: bool = False
     revision: int = 0
@@ -221,8 +219,9 @@ class SqlExperimentStore:
     # Attempts and events
 
     def save(self, uid: Uid, changes: Changes) -> None:
-        """Store changes. Raises NewerRevision if they end the experiment under an earlier
-        revision.
+        """Store changes.
+
+        Raises NewerRevision if they end the experiment under an earlier revision.
         """
         with self._writing(_SAVE) as connection:
             _write(connection, uid, changes)
@@ -238,8 +237,9 @@ class SqlExperimentStore:
         return self._attempts(_ATTEMPTS_BETWEEN, of_uid=uid, first=first, last=last)
 
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
-        """Return all attempts of these trials, and of any others those that have not ended or are
-        to run again.
+        """Return all attempts of these trials, and those of other trials that may change.
+
+        The latter have not ended or are to run again.
         """
         return self._attempts(
             _ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW])
@@ -369,8 +369,7 @@ _LATEST_EVENTS = (
 
 @functools.cache
 def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of columns
-    """Return the text of one of the constants above, and the values that it has itself, such as
-    OFFSET 0.
+    """Return the text of one of the constants above, and its own values, such as OFFSET 0.
 
     Its rows have SQLite's values, such as 1 for true.
     """

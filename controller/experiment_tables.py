@@ -149,9 +149,7 @@ _READ: Mapping[str, Callable[[Any], object]] = {
 
 
 def _row(table: sa.Table, value: object, **others: object) -> dict[str, object]:
-    """Return the row of a value: each column has the field of its name, unless it is among
-    `others`.
-    """
+    """Return a value's row: each column has the field of its name, unless it is in `others`."""
     row = dict(others)
     for name in _COLUMNS[table]:
         if name not in row:

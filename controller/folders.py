@@ -52,11 +52,10 @@ class AttemptFolders:
         return self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
 
     def inherit(self, parent: Path) -> None:
-        """Copy the parent trial's checkpoint, unless this trial has its folder already. May take
-        long.
+        """Copy the parent trial's checkpoint, unless this trial has its folder already.
 
-        The copy gets its name when it is complete, so a kill at any moment leaves all of it or
-        nothing.
+        May take long. The copy gets its name when it is complete, so a kill at any moment leaves
+        all of it or nothing.
         """
         if self.checkpoint.exists() or not parent.is_dir():
             return
@@ -109,9 +108,7 @@ class ExperimentFolders:
 
     @property
     def function(self) -> Path:
-        """Return the path of the archive with the function of `tuner.minimize`, for trials on a
-        cluster.
-        """
+        """Return the path of `tuner.minimize`'s archived function, for trials on a cluster."""
         return self.root / FUNCTION_ARCHIVE
 
     def revision(self, number: int) -> Path:

@@ -120,8 +120,9 @@ class Journal:
         self._save(self._with_pause(attempts, events, now))
 
     def broken(self, failures: list[Attempt], reason: str, *, now: datetime) -> None:
-        """Record that the circuit breaker opened: pause the experiment and, in the same write, mark
-        the failures.
+        """Record that the circuit breaker opened.
+
+        Pauses the experiment and marks the failures in the same write.
         """
         attempts = [replace(attempt, rerun=True) for attempt in failures]
         if self.experiment.state is ExperimentState.PAUSED:
@@ -209,18 +210,14 @@ class Journal:
         )
 
     def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
-        """Record that an attempt has no checkpoint to continue from, so that it runs what has been
-        run before.
-        """
+        """Record that an attempt lacks its checkpoint, so that it repeats what has been run."""
         message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
         self._save(
             Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)])
         )
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
-        """Pause the experiment in the same write if an attempt has a configuration failure or
-        refused parameters.
-        """
+        """Pause in the same write after a configuration failure or refused parameters."""
         for attempt in attempts:
             if attempt.trial is FINAL:
                 continue  # the search is over, so a pause would save no budget

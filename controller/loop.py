@@ -84,9 +84,7 @@ Raises CannotStart.
 
 
 class ReadPortion(Protocol):
-    """Returns at most `limit` bytes from byte `offset`: `read_log` or `read_metrics` of one
-    attempt.
-    """
+    """`read_log` or `read_metrics` of one attempt: at most `limit` bytes from byte `offset`."""
 
     async def __call__(self, offset: int, *, limit: int) -> bytes: ...
 
@@ -198,8 +196,7 @@ class Loop:
         )
 
     async def run(self) -> Experiment:
-        """Run until the experiment is finished, paused, stopped or detached from, and return its
-        final record.
+        """Run until finished, paused, stopped or detached from, and return the final record.
 
         Raises:
             NotOwner: another process holds the study.
@@ -304,9 +301,7 @@ class Loop:
     # A turn
 
     async def open(self) -> None:
-        """Create the study if it does not exist, and rebuild the memory from the study and the
-        store.
-        """
+        """Create the study if needed, and rebuild the memory from the study and the store."""
         memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
@@ -359,9 +354,7 @@ class Loop:
     async def _cancel_lost(
         self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]
     ) -> None:
-        """Cancel the trials that have attempts but are not known to the study, and end those that
-        run.
-        """
+        """Cancel trials with attempts that the study does not know, and end those that run."""
         lost = sorted(number for number in attempts if number is not FINAL and number not in known)
         if not lost:
             return
@@ -374,9 +367,7 @@ class Loop:
     async def _reopened(
         self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
     ) -> list[Trial]:
-        """Reopen the failed trials that have to run again,
-        unless the experiment ends without them.
-        """
+        """Reopen the failed trials to run again, unless the experiment ends without them."""
         marked = {
             trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))
         }
@@ -404,8 +395,9 @@ class Loop:
         return [reopened.get(trial.number, trial) for trial in trials]
 
     async def _sweep(self) -> None:
-        """Remove attempts from the runtime whose outcome the study has, but that a kill kept from
-        being removed.
+        """Remove attempts that a kill kept from being removed from the runtime.
+
+        The study has their outcomes.
         """
         open_attempts = [
             attempt for opened in self._memory.opened.values() for attempt in opened.attempts
@@ -416,11 +408,10 @@ class Loop:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to
-        do now.
+        """Take one turn, and return True when nothing is left to do.
 
-        Measurements of running trials are uploaded last: only the pruner's advice depends on them,
-        while free slots wait for the actions.
+        Waits if there is nothing to do now. Measurements of running trials are uploaded last: only
+        the pruner's advice depends on them, while free slots wait for the actions.
         """
         self._spend_time()
         await self._runtime.reconcile()
@@ -787,8 +778,9 @@ class Loop:
         self._save([(opened, step(opened.attempts[-1], event))])
 
     def _save(self, changes: list[tuple[Opened, Attempt]]) -> None:
-        """Store the changes first, then apply them in memory: a change that is not stored has not
-        happened.
+        """Store the changes first, then apply them in memory.
+
+        A change that is not stored has not happened.
         """
         changed = [(opened, after) for opened, after in changes if after != opened.attempts[-1]]
         pairs = [(opened.attempts[-1], after) for opened, after in changed]

@@ -25,18 +25,14 @@ AT_ONCE = 16  # calls at once: hundreds of trials must not each wait for the net
 
 
 class MeasurementUploader:
-    """Uploads measurements; with `at_once`, which is for experiments that prune, as soon as they
-    are read.
-    """
+    """Uploads measurements; with `at_once`, for experiments that prune, once they are read."""
 
     def __init__(self, search: ExperimentStudy, *, at_once: bool) -> None:
         self._search = search
         self._at_once = at_once
 
     async def send_due(self, memory: Memory, *, now_s: float) -> bool:
-        """Upload the measurements of all running trials that are due; return whether an answer
-        calls for action.
-        """
+        """Upload running trials' due measurements; return whether an answer calls for action."""
         due: list[int] = []
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, opened in memory.opened.items():

@@ -156,9 +156,7 @@ class Memory:
         )
 
     def take_in(self, trials: Sequence[Trial]) -> None:
-        """Take in all trials that were handed out to this experiment, also those of a reply that
-        was lost.
-        """
+        """Take in all trials handed out to this experiment, also those of a lost reply."""
         self.handed_out = sum(map(times_handed_out, trials))
         for trial in trials:
             self.take_suggested(trial)
@@ -180,8 +178,7 @@ class Memory:
         self.open(trial, [] if before is None else before.attempts)
 
     def belongs_to_another_client(self, trial: Trial) -> bool:
-        """Return whether the attempts of this number belong to another trial, which the study has
-        lost.
+        """Return whether this number's attempts belong to another trial, which the study has lost.
 
         The study was set back to an older state, and hands out the number again. An attempt that
         still runs may be taken for the new trial only if both have the same parameters.
@@ -199,9 +196,7 @@ class Memory:
         self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
-        """Keep the final stage's attempts that belong to `begun`; None means that none of them
-        counts any more.
-        """
+        """Keep the final stage's attempts that belong to `begun`; if it is None, none counts."""
         self.finals = [
             attempt for attempt in attempts if begun is not None and attempt.number >= begun.first
         ]
@@ -210,8 +205,9 @@ class Memory:
 
     @property
     def may_choose_final(self) -> bool:
-        """Return whether the final stage takes the parameters that are best now, because no run of
-        it continues.
+        """Return whether the final stage takes the parameters that are best now.
+
+        It does if no run of it continues.
         """
         return not self.finals or self.finals[-1].stop_cause is StopCause.CANCELLED
 
@@ -227,9 +223,7 @@ class Memory:
         return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
     def begin(self, opened: Opened, created: Attempt, *, now_s: float) -> None:
-        """Begin a new attempt of an open trial, without anything that was noted for the attempt
-        before.
-        """
+        """Begin a new attempt of an open trial, without any notes on the attempt before."""
         opened.attempts.append(created)
         if created.trial is not FINAL:
             self._begun.add(created.trial)
@@ -350,8 +344,9 @@ class Memory:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
     def longest_run_s(self, now_s: float) -> float | None:
-        """Return how many seconds the oldest running attempt has run under this controller; None if
-        none runs.
+        """Return how many seconds the oldest running attempt has run; None if none runs.
+
+        Only the time under this controller counts.
         """
         seen_s = [
             opened.seen_running[1] for opened in self._at_work() if opened.seen_running is not None

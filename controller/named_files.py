@@ -6,10 +6,10 @@ import os
 
 
 def open_without_waiting(path: str, flags: int) -> int:
-    """Open for reading, as the `opener` of `open`: a named pipe without a writer is empty, and is
-    not waited for.
+    """Open for reading, as the `opener` of `open`.
 
-    A pipe with a writer, such as that of `<(zcat results.csv.gz)`, is read to its end.
+    A named pipe without a writer is empty, and is not waited for. A pipe with a writer, such as
+    that of `<(zcat results.csv.gz)`, is read to its end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)

@@ -125,9 +125,7 @@ class Studies(StudyReads, Protocol):
 
 
 def times_handed_out(trial: Trial) -> int:
-    """Return how often the study has handed out a trial; one that was added or imported counts
-    once.
-    """
+    """Return how often the study has handed out a trial; once if added or imported."""
     return max(1, trial.tries)
 
 
@@ -201,8 +199,7 @@ class ExperimentStudy:
         self._spec = spec
 
     async def make(self, *, begun: bool) -> None:
-        """Create or update the study, so that it matches the experiment's newest revision and has
-        its initial points.
+        """Create or update the study, to match the newest revision and have its initial points.
 
         Args:
             begun: The experiment had trials already.
@@ -280,8 +277,9 @@ class ExperimentStudy:
         return best
 
     async def regret_bound(self) -> float | None:
-        """Return how much better than the best trial another point may still be; None if the study
-        cannot tell.
+        """Return how much better than the best trial another point may still be.
+
+        Returns None if the study cannot tell.
         """
         failpoints.reach(BEFORE_ESTIMATE)
         try:
@@ -297,8 +295,7 @@ class ExperimentStudy:
     async def suggest(
         self, count: int, *, handed_out: int, paused_only: bool = False
     ) -> Suggestions:
-        """Request trials; with `paused_only` none but paused ones that continue with a larger
-        fidelity.
+        """Request trials; with `paused_only`, only paused ones that go on with a larger fidelity.
 
         The request's id contains how many times trials were handed out so far. If the reply is
         lost, this process or the next one therefore repeats the request under the same id.
@@ -323,8 +320,9 @@ class ExperimentStudy:
         return suggestions
 
     async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
-        """Report measurements and return the study's advice, or the trial if another client has
-        completed it.
+        """Report measurements and return the study's advice.
+
+        Returns the trial if another client has completed it.
         """
         failpoints.reach(BEFORE_REPORT)
         try:
@@ -367,8 +365,7 @@ class ExperimentStudy:
         return trials
 
     def reissued_trials(self, trials: Sequence[Trial]) -> list[int]:
-        """Return which of this experiment's trials are open and have a number that the study may
-        have given before.
+        """Return this experiment's open trials whose number the study may have given before.
 
         A request's id contains how many times trials had been handed out before it. A study that
         knows of fewer has lost some. With a fidelity that proves nothing: another client may have
@@ -388,8 +385,9 @@ class ExperimentStudy:
         ]
 
     async def cancel_lost(self, last: int) -> list[Trial]:
-        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and
-        return these.
+        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials.
+
+        Returns these trials.
 
         A database that was set back (a copy was restored, a standby lagged) has lost its newest
         trials. Their numbers must not go to new trials, which would be taken for what ran under

@@ -106,11 +106,10 @@ def _shared(folder: Path) -> bool:
 
 
 def import_grpc_quietly() -> None:
-    """Import gRPC without its log output about forks and failed connections; this program reports
-    what matters.
+    """Import gRPC without its log output about forks and failed connections.
 
-    gRPC reads these variables once, when it is imported. The environment that trials inherit does
-    not change.
+    This program reports what matters. gRPC reads these variables once, when it is imported. The
+    environment that trials inherit does not change.
     """
     wanted = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     added = {key: value for key, value in wanted.items() if key not in os.environ}

@@ -61,11 +61,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """The curve of the objective's metric in a trial's newest attempt, which is not empty, and the
-    trial's state.
+    """The curve of the objective's metric in a trial's newest attempt, and the trial's state.
 
-    The curve of an unfinished trial grows in place; do not change it. `value` is the trial's value,
-    once it has one.
+    The curve is not empty. That of an unfinished trial grows in place; do not change it. `value` is
+    the trial's value, once it has one.
     """
 
     number: int
@@ -109,8 +108,9 @@ class Report:
         )
 
     def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
-        """Return what newest() would return after adding `further`, as a copy, without changing the
-        report.
+        """Return what newest() would return after adding `further`.
+
+        Returns a copy; the report does not change.
         """
         attempt = max(self.newest_attempt, max((m.attempt for m in further), default=0))
         curve, known = Curve(), self._curves.get((attempt, metric))
@@ -122,7 +122,5 @@ class Report:
         return curve if curve.steps else None
 
     def newest(self, metric: str) -> Curve | None:
-        """Return the metric's curve in the newest attempt that has reported anything; None if it
-        has none.
-        """
+        """Return the metric's curve in the newest attempt with any reports; None if it has none."""
         return self._curves.get((self.newest_attempt, metric))

@@ -24,9 +24,9 @@ _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=Non
 
 
 def begin(given_s: float | None, *, stopped: threading.Event | None = None) -> None:
-    """Begin a call with `given_s` seconds, or the server's default. `stopped` is set when the
-    server ends
-    what it has not finished.
+    """Begin a call with `given_s` seconds, or the server's default.
+
+    `stopped` is set when the server ends what it has not finished.
     """
     _END.set(time.monotonic() + (DEFAULT_S if given_s is None else given_s))
     _STOPPED.set(stopped)

@@ -18,8 +18,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that adds extras, whether Tuner was installed from a release or from a
-    checkout.
+    """Return the command that adds extras to an installed release or to a checkout.
 
     pip and uv take an installed version as it is, and install only what its extras need.
     """
@@ -27,8 +26,7 @@ def install_command(*extras: str) -> str:
 
 
 def commit() -> str:
-    """Return the commit of the build, or of the checkout that runs; `+` follows if files differ
-    from it.
+    """Return the commit of the build, or of the checkout that runs; `+` follows if files differ.
 
     It is empty if neither is known: no git here, or an archive of the sources without its history.
     """

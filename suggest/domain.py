@@ -55,9 +55,7 @@ class Scale(enum.Enum):
 
 
 def show(value: Value) -> str:
-    """Return the value as a person would write it in the file: true, 3, 0.1, 'relu', null,
-    [1,2].
-    """
+    """Return the value as a person would write it in YAML: true, 3, 0.1, 'relu', null, [1,2]."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -72,10 +70,9 @@ def show(value: Value) -> str:
 
 
 def compact_json(value: Value) -> str:
-    """Return the value as JSON on one line, with sorted keys and without spaces, so that equal
-    objects are equal text.
+    """Return the value as JSON on one line, the same text for equal objects.
 
-    The value must have no `json_problem`.
+    Keys are sorted and there are no spaces. The value must have no `json_problem`.
     """
     return json.dumps(
         value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
@@ -136,10 +133,10 @@ def encodable(text: str) -> bool:
 
 
 def identity(value: Value) -> Identity:
-    """Return a key that is equal for equal values only: 1 and 1.0 are the same number, True and "1"
-    are not.
+    """Return a key that is equal for equal values only.
 
-    The order of an object's keys does not matter. The value must have no `json_problem`.
+    1 and 1.0 are the same number, True and "1" are not. The order of an object's keys does not
+    matter. The value must have no `json_problem`.
     """
     if isinstance(value, str):
         return "text", value
@@ -439,8 +436,9 @@ class Float:
                 yield Problem("step", _step_mismatch(step, self.min, self.max, down, up))
 
     def _beyond(self, step: float) -> str:
-        """Return the sum that is not a double, of those that samplers need: they look half a step
-        beyond each end.
+        """Return the sum that is not a double, of those that samplers need.
+
+        They look half a step beyond each end.
         """
         sums = {
             "min - step": self.min - step,
@@ -573,9 +571,7 @@ class Choice:
         return "" if self.contains(value) else self.refusal(value)
 
     def refusal(self, value: Value) -> str:
-        """Return the message for a value that is known not to be a member, without searching the
-        choices again.
-        """
+        """Return the message for a known non-member, without searching the choices again."""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
         return f"{show(value)} is not one of the choices {shown}"
 
@@ -613,8 +609,7 @@ Domain: TypeAlias = Float | Int | Choice
 
 
 def last_step(low: Real, high: Real, step: Real) -> Real:
-    """Return the largest `low + k * step` up to `high`, for a range whose end need not be on a
-    step.
+    """Return the largest `low + k * step` up to `high`, which need not be on a step itself.
 
     `step` is above 0. Computed in decimals, as the person wrote the numbers: 0.3 is on the steps of
     0.1 from 0.
@@ -657,9 +652,7 @@ def _is_continuous(domain: Domain) -> bool:
 
 
 def _has_index(domain: Domain) -> bool:
-    """Return whether models see the index of a value: of a choice, and of steps that are even on
-    the scale.
-    """
+    """Return whether models see a value's index: of a choice, and of steps even on the scale."""
     return domain.count is not None and not (
         isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1
     )

@@ -22,8 +22,7 @@ MAX_HINTED = 100  # names to compare, and characters of each; one comparison tak
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence, such as `; did you mean momentum?`; "" if no known word is
-    similar.
+    """Return the end of a sentence, such as `; did you mean momentum?`; "" if none is similar.
 
     Returns "" as well if there are more than MAX_HINTED known words.
     """
@@ -38,9 +37,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Hints:
-    """`did_you_mean` among the same words, for the first few calls only, because each takes
-    milliseconds.
-    """
+    """`did_you_mean` among the same words, for the first few calls: each takes milliseconds."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = list(known)
@@ -102,8 +99,9 @@ class AlreadyExists(TunerError):
 
 
 class FailedPrecondition(TunerError):
-    """The state does not allow the request, for example to complete a trial that has ended in
-    another way.
+    """The state does not allow the request.
+
+    For example, to complete a trial that has ended in another way.
     """
 
     reason = "FAILED_PRECONDITION"

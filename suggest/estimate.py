@@ -10,8 +10,9 @@ NOISY = 0.01  # share of the variance; less makes no difference to which trial i
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a Gaussian process says of the objective without the noise of single trials. Values are
-    in its unit.
+    """What a Gaussian process says of the objective, without the noise of single trials.
+
+    Values are in the unit of the objective.
 
     trial: the succeeded trial with the best estimated value.
     value, low, high: its estimated value, and the bounds of the 95 % interval.

@@ -157,8 +157,9 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
 
 
 def is_mismatch(failure: grpc.RpcError) -> bool:
-    """Return whether gRPC could not connect for a reason that waiting does not cure: TLS, or
-    another protocol.
+    """Return whether gRPC failed to connect because of TLS or another protocol.
+
+    Waiting does not cure these.
     """
     call: Any = failure  # as in error_of
     message: str = call.details() or ""

@@ -33,8 +33,9 @@ class LazyModule(ModuleType):
 
 
 def lazily(package: str, names: Mapping[str, str] = NO_NAMES) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package: its modules, and the `names` that it exports, each
-    from one of them.
+    """Return the `__getattr__` of a package, for its modules and the `names` that it exports.
+
+    Each name comes from one of the modules.
     """
 
     def load(name: str) -> Any:  # a module, or whatever it has

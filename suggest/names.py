@@ -69,9 +69,7 @@ def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
 
 
 def namespace_in(text: str) -> str | None:
-    """Return the namespace with which a name begins, which may be `-`;
-    None if it begins with none.
-    """
+    """Return the namespace with which a name begins, which may be `-`; None if there is none."""
     segments = text.split("/", 2)
     return segments[1] if len(segments) > 1 and segments[0] == "namespaces" else None
 

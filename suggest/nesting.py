@@ -70,8 +70,9 @@ def load_json(text: str | bytes) -> Any:
 
 
 def is_nested_deeper(text: str, levels: int) -> bool:
-    """Return whether brackets outside of strings are nested deeper than this, reading no further
-    than necessary.
+    """Return whether brackets outside of strings are nested deeper than this.
+
+    Reads no further than necessary.
     """
     depth = 0
     for token in _JSON_TOKEN.finditer(text):

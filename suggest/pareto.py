@@ -16,10 +16,10 @@ def dominates(one: Losses, other: Losses) -> bool:
 
 
 def front(points: Sequence[Losses]) -> list[int]:
-    """Return the indexes of the points that no other one dominates, ascending; of equal points only
-    the first.
+    """Return the indexes of the points that no other one dominates, ascending.
 
-    The time grows with the number of points times that of the front.
+    Of equal points only the first counts. The time grows with the number of points times that of
+    the front.
     """
     kept: list[int] = []
     # In lexicographic order no point is dominated by a later one.
@@ -34,12 +34,11 @@ def front(points: Sequence[Losses]) -> list[int]:
 
 
 def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
-    """Return the index of the point with the smallest weighted sum of losses; of equal points the
-    first.
+    """Return the index of the point with the smallest weighted sum of losses.
 
-    Each objective is scaled to [0, 1] between its best and its worst value among the points. With
-    equal weights this is the knee of a front: the point farthest below the hyperplane through the
-    best points of each objective (Das, 1999).
+    Of equal points the first counts. Each objective is scaled to [0, 1] between its best and its
+    worst value among the points. With equal weights this is the knee of a front: the point farthest
+    below the hyperplane through the best points of each objective (Das, 1999).
 
     Raises:
         ValueError: There are no points.
@@ -50,9 +49,7 @@ def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
 
 
 def _scaled(points: Sequence[Losses]) -> list[list[float]]:
-    """Return the points with each objective scaled to [0, 1]; an objective with a single value
-    becomes 0.
-    """
+    """Return the points with each objective scaled to [0, 1]; 0 if it has a single value."""
     sides = [(min(axis), max(axis)) for axis in zip(*points, strict=True)]
     return [
         [
@@ -74,9 +71,9 @@ def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
 
 
 def dominated_share(points: Sequence[Losses]) -> float:
-    """Return the share, from 0 to 1, that the points dominate of the hypervolume between the best
-    and the worst
-    value of each objective among all of them.
+    """Return the share, from 0 to 1, of the hypervolume that the points dominate.
+
+    The hypervolume lies between the best and the worst value of each objective among all points.
 
     It needs no reference point, but cannot be compared between studies, because each has its own
     box.

@@ -133,8 +133,9 @@ C = TypeVar("C", bound=Choosable)
 
 
 class Catalog(Generic[C]):
-    """All choices of one kind, by name. The module of a choice is imported when the choice is first
-    used.
+    """All choices of one kind, by name.
+
+    The module of a choice is imported when the choice is first used.
 
     Args:
         what: one of them in a sentence, such as `an algorithm`.

@@ -50,8 +50,9 @@ NAME_RULE = f"1 to {MAX_NAME} characters that can be printed, without {{ and }}"
 
 
 def is_name(name: str) -> bool:
-    """Return whether the text can name a parameter: whatever `${name}` can say in one line, such as
-    `--lr`.
+    """Return whether the text can name a parameter.
+
+    It can be whatever `${name}` can say in one line, such as `--lr`.
     """
     return 0 < len(name) <= MAX_NAME and name.isprintable() and "{" not in name and "}" not in name
 
@@ -113,8 +114,9 @@ class Space:
 
     @property
     def ordered(self) -> tuple[Parameter, ...]:
-        """Return the parameters, each after those that its conditions name, otherwise in the order
-        of the space.
+        """Return the parameters, each after those that its conditions name.
+
+        Otherwise they are in the order of the space.
 
         Raises:
             InvalidArgument: the conditions form a cycle.
@@ -144,9 +146,7 @@ class Space:
         return kept
 
     def point(self, value_of: Callable[[Parameter], Value]) -> dict[str, Value]:
-        """Return the point in which each active parameter has the value that `value_of` returns,
-        parents first.
-        """
+        """Return the point: for each active parameter, parents first, what `value_of` returns."""
         values: dict[str, Value] = {}
         for parameter in self.ordered:
             if parameter.active(values):
@@ -162,8 +162,9 @@ class Space:
         return tuple(p for p in self.ordered if p.name not in assignment and p.active(assignment))
 
     def canonical(self, assignment: Assignment) -> dict[str, Value]:
-        """Return the point in canonical form: in the order of the space, an int for an Int, a float
-        for a Float.
+        """Return the point in canonical form.
+
+        It is in the order of the space, with an int for an Int and a float for a Float.
 
         The assignment must have no problems. Values of unknown parameters are left out. Compare
         stored points in this form: a space before it grew may spell the last step of a Float
@@ -176,8 +177,9 @@ class Space:
         return point
 
     def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:
-        """Return why the assignment is not a point, or with `partial` not a part of one that a
-        sampler can complete.
+        """Return why the assignment is not a point.
+
+        With `partial`, return why it is not a part of one that a sampler can complete.
         """
         return tuple(self._point_problems(assignment, partial))
 
@@ -299,8 +301,9 @@ def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
 
 
 def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, set[int]]]:
-    """Return the parameters in topological order, and those that a cycle holds back, each with its
-    parents.
+    """Return the parameters in topological order, and those that a cycle holds back.
+
+    Each of the latter has its parents.
     """
     place = {p.name: k for k, p in enumerate(parameters)}
     waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, place))}

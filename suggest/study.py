@@ -28,9 +28,7 @@ class Direction(enum.Enum):
 
     @property
     def sign(self) -> float:
-        """Return the factor that turns a value into a loss: the smaller `sign * value`,
-        the better.
-        """
+        """Return the factor that turns a value into a loss: a smaller `sign * value` is better."""
         return -1.0 if self is Direction.MAXIMIZE else 1.0
 
 
@@ -50,9 +48,7 @@ class Objective:
 
     @property
     def extreme(self) -> Direction | None:
-        """Return the direction whose best measurement is a trial's value;
-        None if the last one is.
-        """
+        """Return the direction whose best measurement is a trial's value; None for the last one."""
         if self.value is ValueRule.LAST:
             return None
         is_best = self.value is ValueRule.BEST
@@ -87,8 +83,9 @@ class Constraint:
 
 
 def better(objectives: Sequence[Objective], values: Sequence[float], than: Sequence[float]) -> bool:
-    """Return whether a trial with `values` is better than one with the values `than`, one for each
-    objective.
+    """Return whether a trial with `values` is better than one with the values `than`.
+
+    Both have one value for each objective.
 
     This is the only definition of "better": at least as good in each objective, and better in one
     (Pareto dominance). Of equal trials neither is better, and the first one counts. NaN is never
@@ -118,14 +115,13 @@ class Criteria:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether a single value orders the trials: there is one objective and no
-        constraint.
-        """
+        """Return whether a single value orders the trials: one objective and no constraint."""
         return len(self.objectives) == 1 and not self.constraints
 
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
-        """Return a loss for each objective, the smaller the better; None unless the trial has
-        finite values of all.
+        """Return a loss for each objective, the smaller the better.
+
+        None unless the trial has finite values of all.
         """
         values = trial.values
         if len(self.objectives) == 1:  # as below, without loops: there may be thousands of trials
@@ -138,8 +134,9 @@ class Criteria:
         )
 
     def violation(self, trial: Trial) -> float:
-        """Return the sum by which the trial breaks the constraints: 0 if it keeps them, infinity if
-        that is unknown.
+        """Return the sum by which the trial breaks the constraints.
+
+        0 if it keeps them, infinity if that is unknown.
         """
         if not self.constraints:
             return 0.0
@@ -150,17 +147,14 @@ class Criteria:
         )
 
     def first_best(self, best: Iterable[Trial]) -> Trial | None:
-        """Return the trial of `best` with the best value of the first objective; None if there are
-        no trials.
-        """
+        """Return the trial of `best` with the best value of the first objective, if any."""
         sign = self.objectives[0].direction.sign
         return min(
             best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None
         )
 
     def compromise(self, best: Iterable[Trial], weights: Sequence[float]) -> Trial | None:
-        """Return the trial of the Pareto front `best` with the smallest weighted loss; None if
-        there are no trials.
+        """Return the trial of the Pareto front `best` with the smallest weighted loss, if any.
 
         weights: one for each objective. See `suggest.pareto.compromise`.
         """
@@ -170,8 +164,7 @@ class Criteria:
         return None
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the best of the succeeded trials that satisfy the constraints, in the order of
-        their numbers.
+        """Return the best succeeded trials that satisfy the constraints, by number.
 
         With one objective this is at most one trial. With several objectives it is the Pareto
         front: each trial that no other one dominates. Of trials with equal values, only the first
@@ -232,16 +225,16 @@ class Fidelity:
 
     @classmethod
     def of_resource(cls, parameter: str, most: float, eta: int) -> Fidelity:
-        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as
-        many as fit.
+        """Return the fidelity of Katib's hyperband, which names the largest one.
+
+        The fidelities are whole numbers, as many as fit.
         """
         rungs = int(math.log(most, eta) + 1e-9) if most > 1 else 0
         return cls(parameter, max(1, round(most / eta**rungs)), max(1, round(most)), eta)
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Return the fidelities at which trials are compared, ascending: max / eta**k, down to
-        `min`.
+        """Return the fidelities to compare trials at, ascending: max / eta**k, down to `min`.
 
         Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81. A
         fidelity with more than MOST_RUNGS levels is invalid, and only one more is returned.

@@ -57,8 +57,9 @@ class RungResult(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The value of one metric at one step of one attempt. Of reports with the same three, only the
-    first one counts.
+    """The value of one metric at one step of one attempt.
+
+    Of reports with the same three, only the first one counts.
 
     `value` may be NaN or infinite, as the trial reported it, but is then never a best value. A
     named tuple is created in a third of the time of a dataclass, and measurements come in
@@ -224,8 +225,9 @@ class TrialBatch:
         return map(self.trial, range(len(self)))
 
     def result(self, place: int) -> Trial:
-        """Return a trial with its point and its value only: each object delays the garbage
-        collector.
+        """Return a trial with only its point and its value.
+
+        Each object delays the garbage collector.
         """
         point = {name: column.values[place] for name, column in self.parameters.items()}
         return Trial(self.first + place, self.states[place], point, value=self.values[place])
@@ -233,9 +235,7 @@ class TrialBatch:
 
 @dataclass(frozen=True, slots=True)
 class StopAdvice:
-    """The answer to a report: whether the trial should stop, and the reason as a sentence with
-    figures.
-    """
+    """The answer to a report: whether to stop the trial, and why, as a sentence with figures."""
 
     should_stop: bool
     reason: str = ""

@@ -293,9 +293,7 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
 
 
 def request_id_of(spec: StudySpec) -> str:
-    """Return a request id that is the same for equal specs, so that a second client gets the study
-    of the first one.
-    """
+    """Return a request id, the same for equal specs: a second client gets the first one's study."""
     return (
         f"spec-{hashlib.sha256(write_spec(spec).SerializeToString(deterministic=True)).hexdigest()}"
     )

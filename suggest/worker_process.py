@@ -45,9 +45,7 @@ _STATM = Path("/proc/self/statm")
 
 
 class Model(Protocol):
-    """A model, which depends only on its study's seed, the numbers of `wanted` and the trials
-    shown.
-    """
+    """A model, which depends on its study's seed, `wanted` numbers and the shown trials alone."""
 
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -72,8 +70,9 @@ class EstimatingModel(Model, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelSetup:
-    """How a worker creates a model: `path` is `module:class`, and the class takes (spec, seed,
-    settings).
+    """How a worker creates a model.
+
+    `path` is `module:class`, and the class takes (spec, seed, settings).
     """
 
     path: str

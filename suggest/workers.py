@@ -217,8 +217,9 @@ def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
 def ask_model(
     model: Model, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
 ) -> Steps:
-    """Return the steps of a sampler that asks a model: one computation if the model is in a worker,
-    else none.
+    """Return the steps of a sampler that asks a model.
+
+    That is one computation if the model is in a worker, else none.
     """
     if isinstance(model, RemoteModel):
         return (yield model.computation(learned, running, wanted))

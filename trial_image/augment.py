@@ -81,8 +81,9 @@ def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
 
 
 def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = False) -> Tensor:
-    """Return a plan that leaves images as they are, or changes all in the same way. images: (n,)
-    int64.
+    """Return a plan that leaves images as they are, or changes all in the same way.
+
+    images: (n,) int64.
     """
     plan = torch.zeros(ROWS, len(images), dtype=torch.int64, device=images.device)
     plan[0], plan[1], plan[2], plan[3] = images, down, right, int(mirrored)
@@ -90,11 +91,11 @@ def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = Fal
 
 
 def split(labels: np.ndarray, valid: int, train: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows of the training set into (training, held-out) rows. The split is fixed, with
-    balanced classes.
+    """Split the rows of the training set into (training, held-out) rows.
 
-    Held-out rows are taken from one end of a fixed order and training rows from the other, so that
-    smaller trainings never learn from rows that larger ones hold out, as far as there is room.
+    The split is fixed, with balanced classes. Held-out rows are taken from one end of a fixed order
+    and training rows from the other, so that smaller trainings never learn from rows that larger
+    ones hold out, as far as there is room.
     """
     shuffled = np.random.default_rng(0).permutation(len(labels))
     rank = np.empty(len(labels), np.int64)  # the rank of each row within its class

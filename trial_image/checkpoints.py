@@ -24,8 +24,9 @@ _warned: set[Path] = set()
 
 
 def save(folder: Path, state: dict[str, Any]) -> bool:
-    """Save a state and return whether this succeeded. Until then, and on failure, the previous
-    checkpoint stays.
+    """Save a state and return whether this succeeded.
+
+    The previous checkpoint stays until then, and on failure.
 
     `state` may contain tensors, numbers, text, lists and dictionaries of these;
     state["fingerprint"] identifies the parameters.
@@ -58,9 +59,7 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
 
 
 def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
-    """Return the last state saved here with this fingerprint, with tensors on the CPU, or None if
-    there is none.
-    """
+    """Return the last state saved here with this fingerprint, tensors on the CPU, or None."""
     path = folder / NAME
     try:
         content = path.read_bytes()

@@ -88,9 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def processors() -> int:
-    """Return the number of CPUs that this process may use: the container's limit, else the
-    machine's.
-    """
+    """Return the number of CPUs for this process: the container's limit, else the machine's."""
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

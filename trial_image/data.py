@@ -21,8 +21,9 @@ CURE = (
 
 
 class UnverifiedCIFAR10(CIFAR10):
-    """Files with the names and the format of CIFAR-10, and any contents. torchvision compares no
-    hash that is None.
+    """Files with CIFAR-10's names and format, and any contents.
+
+    torchvision compares no hash that is None.
     """
 
     train_list = tuple((name, None) for name, _ in CIFAR10.train_list)
@@ -45,8 +46,7 @@ class Dataset:
 
 
 def load(folder: str | None, *, verify: bool, test: bool) -> Dataset:
-    """Load the training set, and with `test` the test set, from a folder, or from CIFAR10_DATA if
-    it is None.
+    """Load the training set, and with `test` the test set, from a folder (None: CIFAR10_DATA).
 
     With `verify`, torchvision compares every file with its published hash before it unpickles any.
 

@@ -16,8 +16,9 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def chosen_device(name: str, local: int) -> torch.device:
-    """Return the device, with the context of a GPU already created. `local` is this worker's number
-    on its machine.
+    """Return the device, with the context of a GPU already created.
+
+    `local` is this worker's number on its machine.
 
     Raises:
         NoDevice: there is no such device.
@@ -55,9 +56,7 @@ def chosen_device(name: str, local: int) -> torch.device:
 
 
 def _lent(environment: Mapping[str, str]) -> str:
-    """Return the variable by which Tuner or a cluster assigns GPUs to this process, "" if there is
-    none.
-    """
+    """Return the variable by which Tuner or a cluster assigns this process GPUs, or ""."""
     named = environment.get("CUDA_VISIBLE_DEVICES", "").strip()
     if named and named != "NoDevFiles" and not named.startswith("-1"):
         return f"CUDA_VISIBLE_DEVICES={named}"
@@ -68,8 +67,9 @@ def _lent(environment: Mapping[str, str]) -> str:
 
 
 def chosen_precision(name: str, device: torch.device) -> str:
-    """Resolve `auto`. Also disable TF32 for float32: by default torch lets cuDNN round convolutions
-    to its ten bits.
+    """Resolve `auto`. Also disable TF32 for float32.
+
+    By default torch lets cuDNN round convolutions to its ten bits.
     """
     if name == "auto":
         name = "float16" if device.type == "cuda" else "float32"

@@ -40,8 +40,9 @@ class Infeasible(TrialError):
 
 
 class Lost(TrialError):
-    """Another worker is gone or never joined: the parameters are fine, and another attempt may
-    succeed.
+    """Another worker is gone or never joined.
+
+    The parameters are fine, and another attempt may succeed.
     """
 
     exit_code = 75  # EX_TEMPFAIL of sysexits

@@ -35,8 +35,9 @@ class Conv(nn.Conv2d):
 
 
 class Norm(nn.Module):
-    """Batch norm in float32 for any input; over the images of all workers if `world` is given, else
-    of this worker.
+    """Batch norm in float32 for any input.
+
+    Over the images of all workers if `world` is given, else over those of this worker.
     """
 
     weight: Tensor
@@ -122,19 +123,19 @@ class Fast(nn.Module):
         return self.head(F.max_pool2d(x, 3).flatten(1))
 
     def look_at(self, portions: Iterable[Tensor]) -> None:
-        """Set the first layer's filters to whiten 2 x 2 patches of these images, (n, 3, 32, 32) in
-        float32.
+        """Set the first layer's filters to whiten 2 x 2 patches of these images.
+
+        images: (n, 3, 32, 32) float32.
         """
         self.whitening.weight.data.copy_(whitening_filters(portions))
 
 
 def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
-    """Return the principal directions of the patches, each divided by its standard deviation, with
-    both signs.
+    """Return the patches' principal directions, with both signs.
 
-    The directions are ordered by falling variance; those with the opposite sign follow. The images
-    come in portions, because there is a patch for each pixel, which takes four times the memory of
-    the images.
+    Each is divided by its standard deviation. The directions are ordered by falling variance; those
+    with the opposite sign follow. The images come in portions, because there is a patch for each
+    pixel, which takes four times the memory of the images.
     """
     sums, count = [], 0
     for images in portions:
@@ -199,8 +200,7 @@ class Sweep(nn.Module):
 
 
 def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
-    """Build the network on the CPU from the recipe's seed, so that weights are the same on every
-    machine.
+    """Build the network on the CPU from the recipe's seed: the same weights on every machine.
 
     With `world`, batch norm is over all workers.
     """
@@ -209,9 +209,7 @@ def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
 
 
 def averaged(network: nn.Module) -> list[Tensor]:
-    """Return everything that training changes, in a fixed order: weights, biases and running
-    statistics.
-    """
+    """Return all that training changes, in a fixed order: weights, biases, running statistics."""
     constant = {"whitening.weight"}
     for name, module in network.named_modules():
         if isinstance(module, Norm) and not isinstance(module.weight, nn.Parameter):

@@ -59,8 +59,9 @@ class NesterovSGD:
         self.rates = torch.zeros(len(groups), device=self.weights[0].device)
 
     def rates_at(self, part: float, epoch: int) -> list[float]:
-        """Return each group's rate in an epoch, counted from 0, with the schedule at `part` of the
-        peak.
+        """Return each group's rate in an epoch, counted from 0.
+
+        The schedule is at `part` of the peak.
         """
         return [group.rate * part if epoch < group.epochs else 0.0 for group in self.groups]
 
@@ -85,8 +86,9 @@ class NesterovSGD:
 
 
 class Lookahead:
-    """A slow average of all tensors, to which the network is reset every fifth step (Zhang et al.
-    2019).
+    """A slow average of all tensors (Zhang et al. 2019).
+
+    The network is reset to it every fifth step.
     """
 
     def __init__(self, network: Fast | Sweep) -> None:
@@ -95,9 +97,7 @@ class Lookahead:
 
     @staticmethod
     def weight(step: int, total: int) -> float:
-        """Return the weight of the slow average after `step` steps: small at first, 0.95**5 at the
-        end.
-        """
+        """Return the slow average's weight after `step` steps: small first, 0.95**5 last."""
         return 0.95**LOOK_EVERY * (step / total) ** 3
 
     @torch.no_grad()

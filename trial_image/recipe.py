@@ -28,8 +28,9 @@ UNIT = 1024  # the batch size for which the rate and decay of the fast recipe ar
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A hyperparameter with its range, which includes `low` unless `above` is set, and `high`
-    unless `below` is set.
+    """A hyperparameter with its range.
+
+    The range includes `low` unless `above` is set, and `high` unless `below` is set.
     """
 
     name: str
@@ -245,8 +246,7 @@ class Recipe:
         return math.ceil(images // self.batch * self.number("epochs") - 1e-9)
 
     def rates(self) -> tuple[float, float]:
-        """Return the peak rates (of the weights, of batch norm's biases) for the loss *summed* over
-        a batch.
+        """Return the peak rates (weights, batch norm's biases) for the loss *summed* over a batch.
 
         The sum keeps small gradients from vanishing in half precision.
         """
@@ -258,8 +258,9 @@ class Recipe:
         return rate, rate * self.number("bias_lr")
 
     def decays(self) -> tuple[float, float]:
-        """Return the decays (of the weights, of the biases): decay * weight is added to the summed
-        gradient.
+        """Return the decays (of the weights, of the biases).
+
+        decay * weight is added to the summed gradient.
         """
         decay = self.number("weight_decay") * self.batch
         if self.name == "sweep":
@@ -269,9 +270,7 @@ class Recipe:
         return per_step / rate, per_step / bias_rate
 
     def schedule(self, total: int) -> list[float]:
-        """Return the fraction of the peak rate for each step: a linear rise to 1, then a linear
-        fall.
-        """
+        """Return each step's fraction of the peak: a linear rise to 1, then a linear fall."""
         # The sweep's schedule starts at 0, and its first step is already one step up.
         start, end, lead = (0.2, 0.07, 0) if self.name == "fast" else (0.0, 0.0, 1)
         top = int(self.number("peak") * total + 1e-9)

@@ -149,9 +149,7 @@ class TrainingRun:
         self.first_step_s = time.perf_counter() - began
 
     def _agree_on_statistics(self) -> None:
-        """Average the running statistics of batch norm, because each worker's has seen only its own
-        images.
-        """
+        """Average batch norm's running statistics: each worker's saw only its own images."""
         norms = [module for module in self.network.modules() if isinstance(module, Norm)]
         self.world.average(
             [statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)]
@@ -186,8 +184,9 @@ class TrainingRun:
         return right, loss
 
     def six_views(self, part: Tensor) -> Tensor:
-        """Return mean scores: half from the image and its mirror image, half from both shifted by
-        one pixel.
+        """Return mean scores.
+
+        Half from the image and its mirror image, half from both shifted by one pixel.
         """
 
         def both(shift: int) -> Tensor:

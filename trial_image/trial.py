@@ -128,17 +128,13 @@ class Trial:
         return learn, np.arange(data.train, len(data.labels))
 
     def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
-        """Return a text that must be equal for a checkpoint to be used, and for all workers of a
-        training.
-        """
+        """Return a text that must be equal in all workers, and in a checkpoint to be used."""
         options = self.options
         flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
 
     def _resume(self, training: TrainingRun, identity: str) -> None:
-        """Distribute the first worker's checkpoint to all workers, or its weights if it has no
-        checkpoint.
-        """
+        """Distribute the first worker's checkpoint to all workers, or else its weights."""
         if self.keeper and self.worker.first:
             state = checkpoints.load(self.keeper.folder, fingerprint=identity)
             if state is not None:
@@ -250,8 +246,9 @@ class Trial:
         return {name: value for name, value in result.items() if value is not None}
 
     def _export(self, training: TrainingRun) -> Path | None:
-        """Export to the output and beside the checkpoints, because the output of a pod is lost when
-        the pod ends.
+        """Export to the output and beside the checkpoints.
+
+        The output of a pod is lost when the pod ends.
         """
         names = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")
         folders = [Path(folder) for folder in map(os.environ.get, names) if folder]
@@ -270,8 +267,9 @@ class Trial:
 
 
 def fingerprint(data: Dataset) -> str:
-    """Return a quick hash of the name, the size, all labels and the first images, which tells data
-    sets apart.
+    """Return a quick hash by which data sets are told apart.
+
+    It is of the name, the size, all labels and the first images.
     """
     check = zlib.crc32(data.images[:64], zlib.crc32(data.labels))
     return f"{data.name}, {data.train} + {len(data.labels) - data.train} images, {check:08x}"

@@ -138,8 +138,9 @@ class World:
     def join(
         self, about: dict[str, str], device: torch.device, gpu: str, *, patience_s: float
     ) -> None:
-        """Join the other workers. `about` has values that must be equal for all; `gpu` must be
-        different.
+        """Join the other workers.
+
+        `about` has values that must be equal for all; `gpu` must be different.
 
         Raises:
             Lost: the workers were not complete within `patience_s`.
@@ -186,8 +187,9 @@ class World:
         return dist.PrefixStore(f"cifar10/{round_}", store)
 
     def _compare(self, about: dict[str, str], gpu: str, patience_s: float) -> None:
-        """Compare with the first worker, which compares with all others, so that both sides report
-        a difference.
+        """Compare with the first worker.
+
+        That one compares with all others, so that both sides report a difference.
         """
         mine = json.dumps([about, gpu])
         ranks = {gpu: self.rank}
@@ -251,8 +253,9 @@ class World:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line without the position in torch's source, with which gloo's messages
-    begin.
+    """Return the first line without the position in torch's source.
+
+    Messages of gloo begin with this position.
     """
     return re.sub(r"^\[\S+\] ", "", next(iter(str(error).splitlines()), type(error).__name__))[:200]
 

@@ -74,11 +74,11 @@ def _module(function: FunctionType) -> str:
 
 # Any: whatever the code uses
 def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
-    """Yield lines about the code of a function, a class or an instance, as far as it is of the
-    module.
+    """Yield lines about the code of a function, a class or an instance.
 
-    `seen` has the ids of what was described: a class need not be hashable. No attribute of an
-    instance is read, since proxies and lazy objects load or raise then.
+    Only code of the module counts. `seen` has the ids of what was described: a class need not be
+    hashable. No attribute of an instance is read, since proxies and lazy objects load or raise
+    then.
     """
     for function in functions_of(value):
         if _module(function) == module and id(function.__code__) not in seen:
@@ -105,9 +105,7 @@ def _function(member: Any) -> object:
 
 
 def _used(function: FunctionType) -> Iterator[object]:
-    """Yield the values of the global names and of the variables of enclosing functions that the
-    function reads.
-    """
+    """Yield the values of the global names and enclosing variables that the function reads."""
     for name in _global_names(function.__code__):
         if name in function.__globals__:
             yield function.__globals__[name]

@@ -163,8 +163,7 @@ def optimize(
     objectives: Mapping[str, str],
     **options: Unpack[SearchOptions],
 ) -> Study:
-    """Search the parameters with the best values of several metrics: the Pareto front,
-    `Study.front`.
+    """Search the best parameters for several metrics: the Pareto front, `Study.front`.
 
     Args:
         objective: As for `minimize`, but returns a mapping of metrics to numbers, or reports them.

@@ -31,8 +31,9 @@ _KEYS = {"from": "source"}  # of the flags that are called otherwise
 def import_into(
     file: ExperimentFile, workspace: Workspace, given: object, *, caller: str, context: str | None
 ) -> None:
-    """Import the trials into the file's experiment, which is created if needed, and warn of those
-    that do not fit.
+    """Import the trials into the file's experiment, and warn of those that do not fit.
+
+    The experiment is created if needed.
 
     Raises:
         TypeError: the argument has another form.

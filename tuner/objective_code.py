@@ -29,9 +29,7 @@ def dumps(objective: object) -> tuple[bytes, dict[str, str]]:
 
 
 def show_in_tracebacks(sources: Mapping[str, str]) -> None:
-    """Let tracebacks of this process quote these texts, whatever is in files of the same names
-    now.
-    """
+    """Let this process's tracebacks quote these texts, whatever files so named hold now."""
     for name, text in sources.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 

@@ -26,11 +26,10 @@ Callback = Callable[[Study, TrialResult], object]
 
 
 class Callbacks:
-    """Functions that are called in this process, between two turns of the controller, when a trial
-    has ended.
+    """Functions that are called in this process when a trial has ended.
 
-    An exception in one ends the search as Ctrl-C does; `error` keeps it to be raised when running
-    trials have ended.
+    They are called between two turns of the controller. An exception in one ends the search as
+    Ctrl-C does; `error` keeps it to be raised when running trials have ended.
     """
 
     def __init__(

@@ -108,8 +108,9 @@ class Study:
 
     @property
     def unique_name(self) -> str:
-        """The name with a part of the random id, which changes if a search is deleted and created
-        again.
+        """The name with a part of the random id.
+
+        The id changes if a search is deleted and created again.
         """
 
         experiment = self._record().experiment
@@ -156,8 +157,9 @@ class Study:
         return [_result(record, by_number[trial.number]) for trial in record.front]
 
     def trials(self) -> Any:
-        """Return all trials by number: a pandas DataFrame if pandas is installed, else a list of
-        `TrialResult`.
+        """Return all trials by number.
+
+        Returns a pandas DataFrame if pandas is installed, else a list of `TrialResult`.
         """
         results = self.results()
         try:
@@ -191,17 +193,18 @@ class Study:
         ]
 
     def estimate(self) -> Estimate | None:
-        """Return what a model says of the best value without the noise of single trials, and of
-        what is left to gain.
+        """Return what a model says of the best value, and of what is left to gain.
 
-        Returns None with fewer than 10 values, with several objectives and with constraints.
+        The best value is without the noise of single trials. Returns None with fewer than 10
+        values, with several objectives and with constraints.
         """
         return waited_for(app.query.with_estimate(self._workspace, self.name, self._namespace))[1]
 
     @property
     def plot(self) -> Plots:
-        """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")`
-        in a script.
+        """Figures, such as `study.plot.history()` in a notebook.
+
+        In a script: `study.plot.history().save("history.svg")`.
         """
 
         return Plots(lambda: self._record(measurements=True))
@@ -259,10 +262,10 @@ class Study:
         return self
 
     def set(self, **values: object) -> None:
-        """Change the search while it runs, without stopping a trial: `study.set(parallelism=8,
-        trials=200)`.
+        """Change the search while it runs, without stopping a trial.
 
-        A search that does not run has the values when it continues.
+        For example: `study.set(parallelism=8, trials=200)`. A search that does not run has the
+        values when it continues.
 
         Args:
             values: `parallelism`, `trials`, `timeout`, `trial_timeout` and `pruning`, as in
@@ -316,8 +319,7 @@ class Study:
         )
 
     def last_failure(self) -> str:
-        """Return the traceback of the trial that failed last, else the last lines that it printed,
-        else the reason.
+        """Return the last failed trial's traceback, else its last printed lines, else the reason.
 
         Returns "" if none failed.
         """

@@ -118,8 +118,7 @@ class Trial(Mapping[str, Any]):
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Survives retries and interruptions of the trial: look here for a checkpoint before
-        training starts.
+        """Survives retries and interruptions: look here for a checkpoint before training starts.
 
         Raises RuntimeError: this process was started by hand, not as a trial.
         """
@@ -154,8 +153,9 @@ class Trial(Mapping[str, Any]):
             raise Pruned
 
     def end(self, returned: object) -> None:
-        """Print what the objective returned: its value, a mapping of metrics, or None if it has
-        reported them.
+        """Print what the objective returned.
+
+        A value, a mapping of metrics, or None if it has reported them.
 
         Raises:
             TypeError: It is something else, or a metric of an objective or a constraint is missing.
@@ -200,9 +200,7 @@ class Trial(Mapping[str, Any]):
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:
-        """One write to the descriptor: nothing that the program does to sys.stdout is in the
-        way.
-        """
+        """One write to the descriptor, whatever the program does to sys.stdout."""
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
         os.write(1, f"\n{line}\n".encode())
@@ -217,8 +215,9 @@ def begin(trial: Trial) -> None:
 
 
 def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
-    """Return the trial that this process runs: that of an objective function, or of a script that
-    `tuner run` started.
+    """Return the trial that this process runs.
+
+    It is that of an objective function, or of a script that `tuner run` started.
 
     defaults: Parameters that the experiment does not search. With them, the script can also be run
         by hand.

@@ -13,8 +13,9 @@ Result = TypeVar("Result")
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a
-    notebook.
+    """Run the coroutine and return its result, even if this thread has a running event loop.
+
+    In a notebook, it has one.
 
     Raises what it raises; a TunerError without the frames of the coroutine, because its message
     says all to people.

@@ -91,8 +91,9 @@ def main() -> int:
 
 
 def _stop(trial: Trial, owner: int) -> None:
-    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked, as if they
-    had no handler.
+    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked.
+
+    The latter end as if they had no handler.
     """
     if os.getpid() != owner:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -101,8 +102,9 @@ def _stop(trial: Trial, owner: int) -> None:
 
 
 def _packed() -> bytes:
-    """Return what `tuner.functions` pickled, from the archive if this module is in one, else from
-    the experiment.
+    """Return what `tuner.functions` pickled.
+
+    From the archive if this module is in one, else from the experiment.
     """
     if (file := _file()) is not None:
         return file.read_bytes()
@@ -139,8 +141,9 @@ def _script_names(objective: Any) -> dict[str, Any]:
 
 
 def functions_of(objective: Any) -> Iterator[FunctionType]:
-    """Yield the functions that a call runs: a decorator's and the one that it wraps, those of
-    partials and methods.
+    """Yield the functions that a call runs.
+
+    A decorator's and the one that it wraps, and those of partials and methods.
     """
     # The type, not isinstance(): a proxy or a lazy object may load or raise when its `__class__` is
     # read.
@@ -159,8 +162,9 @@ def functions_of(objective: Any) -> Iterator[FunctionType]:
 
 
 def _install_script(names: dict[str, Any]) -> None:
-    """Let pickle find functions and classes of the script under `__main__`, as multiprocessing and
-    torch.save do.
+    """Let pickle find functions and classes of the script under `__main__`.
+
+    multiprocessing and torch.save find them there, too.
     """
     if names:
         script = ModuleType("__main__")

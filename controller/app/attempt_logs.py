@@ -133,8 +133,9 @@ async def _no_log(
 
 
 def read_kept(log: BinaryIO, offset: int) -> tuple[int, bytes]:
-    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset; no bytes
-    at its end.
+    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset.
+
+    Returns no bytes at its end.
     """
     begin, end = kept_part(log.fileno(), offset)
     return begin, os.pread(log.fileno(), min(PORTION, end - begin), begin)

@@ -172,8 +172,9 @@ def _lines(file: TextIO, title: str) -> Iterator[str]:
 def _remark(
     states: StateColumns, columns: _Columns, trials: Sequence[tuple[str, FinishedTrial]]
 ) -> str:
-    """Return a sentence about the columns of another program that say how trials ended; "" without
-    such columns.
+    """Return a sentence about the columns of another program that say how trials ended.
+
+    Returns "" without such columns.
     """
     if columns.ours or not (states.used or states.unused):
         return ""
@@ -328,9 +329,7 @@ def read_value(parameter: Parameter, text: str) -> Value:
 
 
 def _is_choice(parameter: Parameter, text: str) -> bool:
-    """Return whether the text is one of the parameter's choices as it stands, with the spaces
-    around it.
-    """
+    """Return whether the text, with the spaces around it, is a choice of the parameter."""
     return (
         isinstance(parameter.domain, Choice) and parameter.domain.canonical(text) is not NO_MEMBER
     )
@@ -359,9 +358,7 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
 
 
 def _json(text: str) -> list[Value]:
-    """Return the value of a text that `tuner export` writes for null, a list or an object; [] for
-    other text.
-    """
+    """Parse what `tuner export` writes for null, a list or an object; [] for other text."""
     if text != "null" and not text.startswith(("[", "{")):
         return []
     try:

@@ -96,8 +96,7 @@ class StateColumns:
     unused: Sequence[str] = ()
 
     def end(self, row: Mapping[str, str]) -> tuple[End, str]:
-        """Return how the trial of a row ended, and the column that says so: the first that says
-        more than success.
+        """Return how a row's trial ended, and the first column that says more than success.
 
         Raises ValueError for an unknown word.
         """
@@ -143,25 +142,22 @@ def state_columns(names: Iterable[str], rows: Sequence[Mapping[str, str]]) -> St
 
 
 def _tells(cell: str) -> bool:
-    """Return whether a word is about the end of a trial, and not of a success, in a column of
-    whatever name.
-    """
+    """Return whether a word tells of a trial's end other than success, in any column."""
     word = _plain(cell)
     return _ENDS[word] is not TrialState.SUCCEEDED and word not in _VAGUE
 
 
 def _last_word(name: str) -> str:
-    """Return the last word of a column's name, in lower case: state for `run_state`, `Run State`
-    and `runState`.
+    """Return the last word of a column's name, in lower case.
+
+    It is `state` for `run_state`, `Run State` and `runState`.
     """
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
     return words[-1].lower() if words else ""
 
 
 def _plain(text: str) -> str:
-    """Return a word without its enumeration and separators: `TrialState.IN_PROGRESS` is
-    `inprogress`.
-    """
+    """Drop a word's enumeration and separators: `inprogress` of `TrialState.IN_PROGRESS`."""
     word = text.strip().lower().rpartition(".")[2]
     word = re.sub(r"^(\w*_)?(state|status)_", "", word)
     return re.sub(r"[\W_]", "", word)

@@ -55,8 +55,9 @@ async def delete(
     force: bool = False,
     local_only: bool = False,
 ) -> bool:
-    """Delete experiments, or none of them if one is unknown or running. Returns False if `confirm`
-    refused.
+    """Delete experiments, or none of them if one is unknown or running.
+
+    Returns False if `confirm` refused.
 
     Args:
         confirm: Called once, with a description of what would be deleted.

@@ -27,8 +27,9 @@ LAST_BYTES = 4096
 async def control_detached(
     workspace: Workspace, experiment: Experiment, verb: Sequence[str]
 ) -> None:
-    """Run `verb` with the experiment's name, and return when it controls the experiment or has
-    exited with 0.
+    """Run `verb` with the experiment's name.
+
+    Returns when it controls the experiment or has exited with 0.
 
     Args:
         verb: The words of the verb, such as `("extend", "--trials", "+20")`.

@@ -16,8 +16,9 @@ from suggest.trial import Trial
 
 
 async def enqueue(client: AsyncClient, experiment: Experiment, texts: Mapping[str, str]) -> Trial:
-    """Enqueue a point of an experiment, given as texts by parameter. It counts in the budget like
-    any other trial.
+    """Enqueue a point of an experiment, given as texts by parameter.
+
+    It counts in the budget like any other trial.
 
     Raises InvalidArgument, and FailedPrecondition if the experiment has ended.
     """

@@ -57,8 +57,7 @@ class ExperimentFile:
     def of_text(
         cls, text: str, source: str, options: FileOptions, state: StateDirectory
     ) -> ExperimentFile:
-        """Read an experiment that was built in Python; its relative paths begin at the current
-        folder.
+        """Read an experiment built in Python; its relative paths begin at the current folder.
 
         source: what messages call it. Raises as `read`.
         """
@@ -171,7 +170,5 @@ def _namespace_of(runtime: str, name: str, context: str | None, state: StateDire
 
 
 def _check(spec: StudySpec) -> None:
-    """Check a study by the rules of the service, in this process, so that all problems are reported
-    at once.
-    """
+    """Check a study by the service's rules in this process, to report all problems at once."""
     server.admin.check(spec, runs_here=False)

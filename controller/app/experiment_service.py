@@ -313,10 +313,9 @@ class ExperimentService:
         return Admitted(experiment, lease, "", "")
 
     def not_run(self, experiment: Experiment) -> Experiment:
-        """Record that an experiment has imported trials and has not run, and return it; unchanged
-        if it has run.
+        """Record that an experiment has imported trials and has not run, and return it.
 
-        Raises ControlledElsewhere, NotFound.
+        Returns it unchanged if it has run. Raises ControlledElsewhere, NotFound.
         """
         with ExitStack() as release:
             _, experiment = self.leased(experiment, release)
@@ -334,11 +333,10 @@ class ExperimentService:
     def known_and_leased(
         self, target: Document | str, namespace: str | None, *, refused: str
     ) -> Iterator[tuple[Experiment, ControllerLease]]:
-        """Find the experiment of a file or a name and take its lease, which an error in the block
-        releases.
+        """Find the experiment of a file or a name and take its lease.
 
-        `refused` is the beginning of the message if the experiment is running. Raises NotFound,
-        FailedPrecondition.
+        An error in the block releases the lease. `refused` is the beginning of the message if the
+        experiment is running. Raises NotFound, FailedPrecondition.
         """
         if isinstance(target, Document):
             experiment = find(self._store, target.spec.name, target.spec.namespace)
@@ -355,9 +353,7 @@ class ExperimentService:
             undo.pop_all()
 
     def leased(self, experiment: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
-        """Take the lease, which `undo` releases, and return it with the experiment as read under
-        it.
-        """
+        """Take the lease until `undo`, and return it with the experiment as read under it."""
         lease = self._store.lease(experiment.uid, experiment.name)
         undo.callback(lease.release)
         fresh = self._store.experiment(experiment.namespace, experiment.name)
@@ -429,8 +425,9 @@ class ExperimentService:
         return Admitted(replace(experiment, stop_requested=False), lease, text, source, notes)
 
     def _without_old_final(self, experiment: Experiment) -> Experiment:
-        """Drop a final stage that has ended: it belongs to the search so far, and runs again after
-        its next end.
+        """Drop a final stage that has ended.
+
+        It belongs to the search so far, and runs again after the search's next end.
         """
         attempts = final_attempts(self._store, experiment)
         if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
@@ -461,11 +458,10 @@ class ExperimentService:
         )
 
     def set(self, experiment: Experiment, document: Document) -> Sequence[Change]:
-        """Record a revision of an experiment that may run, and return its changes; none if nothing
-        changes.
+        """Record a revision of an experiment that may run, and return its changes.
 
-        A controller applies it within a second, the next one when it begins. Raises Changed,
-        FailedPrecondition.
+        Returns none if nothing changes. A controller applies it within a second, the next one when
+        it begins. Raises Changed, FailedPrecondition.
         """
         if experiment.state.finished:
             more = command("extend", experiment.name, "--trials", "+20")
@@ -621,11 +617,11 @@ class ExperimentService:
     def _earlier(
         self, experiment: Experiment, document: Document, *, extended_since: bool
     ) -> _FileInForce | None:
-        """Return the revision in force if the file is an earlier revision: the experiment has
-        changed, not the file.
+        """Return the revision in force if the file is an earlier revision.
 
-        With `extended_since`, all newer revisions must come from `extend NAME`. Returning to a
-        revision before one that `resume` accepted is an edit.
+        Then the experiment has changed, not the file. With `extended_since`, all newer revisions
+        must come from `extend NAME`. Returning to a revision before one that `resume` accepted is
+        an edit.
         """
         if experiment.revision == 1 or not diff(experiment.spec.document, document.spec.document):
             return None
@@ -648,9 +644,7 @@ class ExperimentService:
 
 
 def _is_by_name(revision: Revision) -> bool:
-    """Return whether the revision comes from `extend NAME` or `set NAME`, and not from a file of a
-    person.
-    """
+    """Return whether the revision comes from `extend NAME` or `set NAME`, not from a file."""
     return revision.file_text.partition("\n")[0].endswith((EXTENDED, SET))
 
 
@@ -671,10 +665,9 @@ def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | Non
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:
-    """Return the verb with the file, or the name of an experiment that was built in Python, without
-    one.
+    """Return the verb with the file, or with the name of an experiment built in Python.
 
-    The command line adds the flags that change the file.
+    Such an experiment has no file. The command line adds the flags that change the file.
     """
     if document.source == "standard input":
         return command(verb, "-", *flags)
@@ -684,8 +677,9 @@ def _again(verb: str, document: Document, *flags: str) -> str:
 
 
 def _extension(experiment: Experiment, document: Document, changes: Sequence[Change]) -> str:
-    """Return the command that extends the experiment; by its name if it was built in Python,
-    without a file.
+    """Return the command that extends the experiment.
+
+    It goes by name if the experiment was built in Python, without a file.
     """
     if document.source == "standard input" or Path(document.source).exists():
         return _again("extend", document)

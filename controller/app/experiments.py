@@ -83,9 +83,7 @@ class ControllerLease(Protocol):
     def release(self) -> None: ...
 
     def discard(self) -> None:
-        """Release the lease, and remove what was prepared for an experiment that was not
-        recorded.
-        """
+        """Release the lease, and remove what was prepared for an unrecorded experiment."""
 
 
 class Experiments(Protocol):
@@ -102,9 +100,7 @@ class Experiments(Protocol):
         """
 
     def holder(self, uid: Uid) -> Holder | None:
-        """Return the process that controls the experiment now, without disturbing it; None if there
-        is none.
-        """
+        """Return the process that controls the experiment now, or None, without disturbing it."""
 
     def revision_source(self, uid: Uid, number: int) -> str:
         """Return where people find the text of a revision."""
@@ -130,9 +126,7 @@ class Experiments(Protocol):
         """Return the revisions, oldest first."""
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
-        """Return the attempts of the experiment, or of one of its trials; by trial,
-        oldest first.
-        """
+        """Return the attempts of the experiment, or of one trial; by trial, oldest first."""
 
     def save(self, uid: Uid, changes: Changes) -> None: ...
 

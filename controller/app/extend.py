@@ -70,10 +70,10 @@ async def extend(
     namespace: str | None,
     print_line: Callable[[str], None],
 ) -> Admitted:
-    """Record the extension of an experiment that no controller runs. `target` is a changed file or
-    the name.
+    """Record the extension of an experiment that no controller runs.
 
-    Raises NotFound, FailedPrecondition, Changed, InvalidArgument (SpecErrors).
+    `target` is a changed file or the name. Raises NotFound, FailedPrecondition, Changed,
+    InvalidArgument (SpecErrors).
     """
     file = target if isinstance(target, ExperimentFile) else None
     if file is not None and extension.trials:
@@ -127,8 +127,9 @@ async def extend(
 def _from_request(
     experiments: LocalExperiments, experiment: Experiment, extension: Extension
 ) -> tuple[Document, bool]:
-    """Return the file in force with the extension, or the file in force and True if it has this
-    extension already.
+    """Return the file in force with the extension.
+
+    If it has this extension already, return the file in force and True.
     """
     if not extension.trials and not extension.overrides:
         raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
@@ -187,8 +188,9 @@ def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
-    """Yield a partial point for each new choice, because a model without a trial of it may not try
-    it for long.
+    """Yield a partial point for each new choice.
+
+    A model without a trial of the choice may not try it for long.
     """
     for parameter in new.parameters:
         was = old.by_name.get(parameter.name)

@@ -47,8 +47,9 @@ Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the tr
 
 
 class _Records:
-    """The records of the trials, and what follows from all of them, at a cost that depends on the
-    changed ones only.
+    """The records of the trials, and what follows from all of them.
+
+    The cost of a change depends on the changed records only.
     """
 
     def __init__(self, criteria: Criteria) -> None:
@@ -61,9 +62,7 @@ class _Records:
         self.metrics: dict[int, dict[str, float]] = {}
 
     def put(self, number: int, new: TrialRecord | None, last: Mapping[str, Measurement]) -> None:
-        """Replace the record of a trial, with its last measurements;
-        None if the trial was deleted.
-        """
+        """Replace a trial's record, with its last measurements; None if it was deleted."""
         objective = self._criteria.objectives[0].metric
         if metrics := {
             name: measurement.value for name, measurement in last.items() if name != objective
@@ -119,9 +118,7 @@ class _Pages(Generic[Item]):
 
 
 class _Trials:
-    """The trials of one study, with the last measurement of each metric in their newest
-    attempts.
-    """
+    """A study's trials, with each metric's last measurement in their newest attempts."""
 
     def __init__(
         self, studies: StudyReads, name: StudyName, is_wanted: Callable[[Trial], bool]
@@ -159,10 +156,10 @@ class _Trials:
         self._again |= self._ended_within(time.monotonic() - began)
 
     def _ended_within(self, seconds: float) -> set[int]:
-        """Return the trials that may have ended in the last seconds: their measurements may have
-        been read before.
+        """Return the trials that may have ended in the last seconds.
 
-        The server's clock may differ from this one, so the seconds are those before the newest end.
+        Their measurements may have been read before that. The server's clock may differ from this
+        one, so the seconds are those before the newest end.
         """
         ends = {
             number: trial.end_time
@@ -181,8 +178,9 @@ class _Trials:
         return self._swept_to is not None
 
     async def sweep(self) -> set[int]:
-        """Read the next page of a sweep, and return the numbers of its trials, and at the end of
-        deleted ones.
+        """Read the next page of a sweep, and return the numbers of its trials.
+
+        At the end of the sweep, the numbers of deleted trials are returned, too.
         """
         if self._swept_to is None:
             self._swept_to, self._unswept = "", set(self.known)
@@ -197,9 +195,7 @@ class _Trials:
         return numbers
 
     async def read_changes(self) -> set[int]:
-        """Read unfinished and new trials, and return the numbers of the trials that may have
-        changed.
-        """
+        """Read unfinished and new trials, and return the numbers that may have changed."""
         page = await self._studies.list_trials(self._name, states=OPEN)
         listed = {trial.number for trial in page}
         page += [

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 class ControllerLock:
-    """A `ControllerLease` as a lock file, which the kernel releases when the process that holds it
-    ends.
+    """A `ControllerLease` as a lock file, which the kernel releases when its holder ends.
 
     The lock is held from `take` on. The content of the file is for people.
     """
@@ -86,9 +85,7 @@ class ControllerLock:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def holder(self) -> Holder | None:
-        """Return the process that controls the experiment now, without disturbing it; None if there
-        is none.
-        """
+        """Return the process that controls the experiment now, or None, without disturbing it."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -106,8 +103,9 @@ class ControllerLock:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise Unavailable with the file's name if it cannot be written: the error of an open file has
-    no name.
+    """Raise Unavailable with the file's name if it cannot be written.
+
+    The error of an open file has no name.
     """
     try:
         yield

@@ -31,9 +31,7 @@ GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 
 
 async def git_state(folder: Path) -> dict[str, object]:
-    """Return the commit of the folder's checkout and whether files differ from it; empty outside a
-    checkout.
-    """
+    """Return a folder's commit and whether files differ from it; empty outside a checkout."""
     try:
         async with asyncio.timeout(GIT_PATIENCE_S):
             commit = await _git(folder, "rev-parse", "HEAD")
@@ -68,8 +66,9 @@ async def _git(folder: Path, *arguments: str) -> str:
 
 @dataclass(slots=True)
 class AttemptLauncher:
-    """The `controller.loop.Launcher` of this machine: creates an attempt's folder with its records,
-    and its launch.
+    """The `controller.loop.Launcher` of this machine.
+
+    Creates an attempt's folder with its records, and its launch.
     """
 
     folders: ExperimentFolders
@@ -167,8 +166,9 @@ class AttemptLauncher:
 def _starts_over(
     experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders
 ) -> str:
-    """Return why the attempt has no checkpoint, though it should continue from one; "" if it has
-    one or needs none.
+    """Return why the attempt has no checkpoint, though it should continue from one.
+
+    Returns "" if it has one or needs none.
     """
     fidelity = experiment.spec.fidelity
     if folders.has_checkpoint:

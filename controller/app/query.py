@@ -131,9 +131,7 @@ async def gather(
 
 
 def belongs(trial: Trial, experiment: Experiment) -> bool:
-    """Return whether a trial of the experiment's study is one of the experiment's own, or counts as
-    one.
-    """
+    """Return whether a trial of the study is the experiment's own, or counts as one."""
     record = TrialRecord(trial)
     return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
 
@@ -168,10 +166,9 @@ async def look_up(
 async def with_estimate(
     workspace: Workspace, name: str, namespace: str | None
 ) -> tuple[ExperimentRecord, Estimate | None]:
-    """Return the experiment with the metrics of its best trial, and a model's estimate if the
-    service can compute one.
+    """Return the experiment with the metrics of its best trial, and a model's estimate.
 
-    Raises NotFound.
+    The estimate is missing if the service can compute none. Raises NotFound.
     """
     async with _found(workspace, name, namespace) as (experiments, experiment, studies):
         record = await gather(experiments, experiment, studies)
@@ -297,9 +294,7 @@ def importances(record: TrialList) -> list[Importance]:
 
 
 def final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
-    """Return the final stage; None if the experiment has none, or it has not begun since the search
-    last continued.
-    """
+    """Return the final stage; None unless it has begun since the search last continued."""
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:
         return None
@@ -347,8 +342,9 @@ def _files(directory: Path) -> Iterator[OutputFile]:
 
 
 def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
-    """Return whether the name must be a study's: no experiment has it, and there is a service to
-    ask.
+    """Return whether the name must be a study's.
+
+    It must if no experiment has it, and there is a service to ask.
     """
     try:
         with workspace.opened() as experiments:

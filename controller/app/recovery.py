@@ -36,8 +36,7 @@ async def rebuild(
     service: str,
     directory: Path,
 ) -> Admitted:
-    """Rebuild the experiment with its study and attempts, as a killed controller would have left
-    them.
+    """Rebuild the experiment, its study and attempts, as a killed controller would leave them.
 
     Raises AlreadyExists if the database still has the experiment.
     """
@@ -98,8 +97,9 @@ async def _refill(
 
 
 def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
-    """Return the newest attempt of each trial as recorded; how earlier attempts ended is lost with
-    the database.
+    """Return the newest attempt of each trial as recorded.
+
+    How earlier attempts ended is lost with the database.
     """
     lost = "how it ended was lost with the database"
     now = datetime.now(UTC)

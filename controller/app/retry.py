@@ -35,9 +35,7 @@ from suggest.trial import Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RetrySelection:
-    """The trials to run again: those of `numbers` or, without any, all failed ones that `reason`
-    matches.
-    """
+    """The trials to run again: `numbers`, or if empty all failed ones that `reason` matches."""
 
     numbers: tuple[int, ...] = ()
     reason: str = ""
@@ -137,8 +135,7 @@ def failed_here(attempts: Sequence[Attempt]) -> bool:
 
 
 def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """Return whether an earlier retry or the circuit breaker marked the trial, and it has not ended
-    since.
+    """Return whether a retry or the circuit breaker marked the trial and it has not ended since.
 
     After a configuration failure the trial stays open and runs again without a mark.
     """
@@ -157,10 +154,9 @@ async def retry(
     namespace: str | None,
     print_line: Callable[[str], None],
 ) -> Admitted:
-    """Mark the trials of an experiment that no controller runs. `target` is its corrected file or
-    its name.
+    """Mark the trials of an experiment that no controller runs.
 
-    Raises NotFound, FailedPrecondition, Changed.
+    `target` is its corrected file or its name. Raises NotFound, FailedPrecondition, Changed.
     """
     file = target if isinstance(target, ExperimentFile) else None
     service = ExperimentService(experiments)

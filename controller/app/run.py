@@ -60,8 +60,9 @@ class Controls(Protocol):
     """The means to interrupt a run from outside, such as the signals of a terminal."""
 
     def connected(self, hurry: Callable[[], None]) -> None:
-        """Call `hurry` at the second interruption: the client and the runtime then wait only
-        briefly.
+        """Call `hurry` at the second interruption.
+
+        The client and the runtime then wait only briefly.
         """
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
@@ -89,9 +90,7 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        """Return whether there is a result:
-        a trial that has succeeded and meets the constraints.
-        """
+        """Return whether there is a result: a succeeded trial that meets the constraints."""
         some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
         return some or self.best is not None
 
@@ -187,8 +186,7 @@ class Session:
         return await self.go_on(admitted)
 
     async def resume(self, target: ExperimentFile | str, namespace: str | None) -> RunResult:
-        """Continue an experiment with the changes of a file, or by name with the file as last
-        accepted.
+        """Continue an experiment with a changed file, or by name with the file as last accepted.
 
         This lifts a pause.
         """
@@ -198,8 +196,9 @@ class Session:
         return await self.go_on(service.resume_file(target.document, target.directory))
 
     async def recover(self, name: str, namespace: str | None, *, runtime: str) -> RunResult:
-        """Rebuild an experiment whose database is lost from what its runtime still has, and
-        continue it.
+        """Rebuild an experiment whose database is lost, and continue it.
+
+        It is rebuilt from what its runtime still has.
         """
         recovered = await provider_of(runtime).recover(
             name, context=self._context, namespace=namespace, print_line=self.view.print_line
@@ -248,8 +247,9 @@ class Session:
             admitted.lease.release()
 
     def _begin(self, admitted: Admitted | NothingToRun) -> None:
-        """Print the notes. Raises FailedPrecondition if another context was requested than the one
-        with the trials.
+        """Print the notes.
+
+        Raises FailedPrecondition if another context was requested than the one with the trials.
         """
         experiment, requested = admitted.experiment, self._context
         has_contexts = traits_of(experiment.spec.runtime).has_contexts
@@ -326,8 +326,9 @@ class Session:
         )
 
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
-        """Remove ended attempts, because a pod that waits for a missing image still counts against
-        the quota.
+        """Remove ended attempts.
+
+        A pod that waits for a missing image still counts against the quota.
         """
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
         # The next controller removes what is left.
@@ -383,8 +384,9 @@ async def _check(document: Document, client: SessionClient, startup: _StartupTas
 async def _best(
     experiment: Experiment, own_best: Trial | None, client: SessionClient
 ) -> Trial | None:
-    """Return the best trial of the study, which may be an imported one; `own_best` if the service
-    no longer answers.
+    """Return the best trial of the study, which may be an imported one.
+
+    Returns `own_best` if the service no longer answers.
     """
     with suppress(TunerError):
         best = experiment.spec.criteria.first_best(
@@ -462,10 +464,10 @@ def _note_exit(experiments: LocalExperiments, experiment: Experiment, error: Exc
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:
-    """Refresh the view until cancelled, or until the view fails, which is logged once and does not
-    end the run.
+    """Refresh the view until cancelled, or until the view fails.
 
-    Returns at once for a view that draws nothing, because computing the progress takes time.
+    A failure is logged once and does not end the run. Returns at once for a view that draws
+    nothing, because computing the progress takes time.
     """
     try:
         while view.draws:

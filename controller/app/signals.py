@@ -111,8 +111,7 @@ class Interruptions:
 
 
 class SignalControls(Interruptions):
-    """Handles signals while it is used as a context manager, in the running event loop of the main
-    thread.
+    """A context manager that handles signals, in the main thread's running event loop.
 
     SIGHUP stays ignored under `nohup`. SIGINT does not, because shells ignore it for `tuner run &`
     in a script, which may send it on purpose. The handlers of a caller of `import tuner` are

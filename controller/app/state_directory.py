@@ -31,8 +31,10 @@ class StateDirectory:
 
     @classmethod
     def find(cls, flag: str | None) -> StateDirectory:
-        """Find the directory by the first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the
-        platform's default.
+        """Find the directory.
+
+        The first of these counts: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's
+        default.
         """
         path = flag or os.environ.get("TUNER_STATE_DIR")
         if path:
@@ -95,9 +97,7 @@ class StateDirectory:
         return ExperimentFolders(self.experiments / uid)
 
     def service_socket(self) -> Path:
-        """Return a new path for the service of this process, and remove the sockets of killed
-        processes.
-        """
+        """Return a new path for this process's service, and remove killed processes' sockets."""
         place = _runtime_directory()
         for socket_path in place.glob("service-*.sock"):
             if not _alive(socket_path.stem.split("-")[1]):

@@ -56,9 +56,7 @@ async def stop(
 
 
 def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
-    """Return whether it was stopped by a request and not by Ctrl-C, so that no trial waits to run
-    again.
-    """
+    """Return whether a request and not Ctrl-C stopped it, so that no trial waits to run again."""
     if (experiment.state, experiment.reason_code) != (
         ExperimentState.STOPPED,
         ReasonCode.STOP_REQUESTED,

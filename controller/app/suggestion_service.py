@@ -25,8 +25,9 @@ HURRIED_S = 2.0  # how long somebody who has interrupted a run twice waits for a
 
 
 class SessionClient(AsyncClient):
-    """A client that can hurry, and keeps the seed of the study that it last created or read, for
-    provenance.json.
+    """A client that can hurry, and keeps the seed of the study that it last created or read.
+
+    The seed is for provenance.json.
     """
 
     seed: int | None = None

@@ -34,9 +34,7 @@ class TroubleFile:
             partial.rename(self.path)
 
     def read(self, *, controlled: bool) -> str:
-        """Return the trouble of the running controller, or why the last one ended; "" if neither is
-        known.
-        """
+        """Return the running controller's trouble, or why the last one ended; "" if unknown."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             message = str(content["message"])

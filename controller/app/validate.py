@@ -77,17 +77,13 @@ def _far_too_many(document: Document) -> Iterator[str]:
 
 
 def not_installed(document: Document) -> Iterator[str]:
-    """Yield a warning if this machine could not run the search, because it lacks a package of the
-    algorithm.
-    """
+    """Yield a warning if this machine lacks a package that the algorithm needs to search."""
     if message := admin.not_installed(document.spec.algorithm):
         yield document.marks.locate(f"spec.algorithm.name: {message}")
 
 
 def notices(document: Document) -> Iterator[str]:
-    """Yield notices for the start of the experiment: warnings, and limits that its runtime does not
-    enforce.
-    """
+    """Yield notices for the start: warnings, and limits that the runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
     trial = document.spec.trial

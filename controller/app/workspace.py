@@ -104,8 +104,9 @@ def is_address(service: str) -> bool:
 
 
 def service_name(*, server: str | None, storage: str | None) -> str:
-    """Return the service in the form stored with an experiment, with absolute paths; "" without
-    either argument.
+    """Return the service in the form stored with an experiment, with absolute paths.
+
+    Returns "" without either argument.
     """
     if server:
         return ",".join(map(_absolute, server.split(",")))

@@ -57,9 +57,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Exit if an argument has bytes that are not UTF-8: no store can hold them, and neither can
-    JSON.
-    """
+    """Exit if an argument has bytes that are not UTF-8: neither a store nor JSON holds them."""
     for word in argv:
         if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
             parser.error(
@@ -68,9 +66,7 @@ def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
-    """Join words such as `--sort -value`,
-    because argparse takes no value that begins like a flag.
-    """
+    """Join words such as `--sort -value`: argparse takes no value that begins like a flag."""
     words: list[str] = []
     for word in argv:
         if words and words[-1] == "--sort" and word.startswith("-"):
@@ -81,9 +77,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def options_of(words: Sequence[str]) -> frozenset[str]:
-    """Return the flags of the verb that a command begins with; none if it does not begin with a
-    verb.
-    """
+    """Return the flags of the verb that a command begins with; none without a verb."""
     parser, _, _ = _parser()
     for word in words:
         chosen = subparsers(parser).get(word)
@@ -132,8 +126,9 @@ _KEYS = {
 
 
 def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Refuse flags of other programs: for `tuner run FILE --parallelism 4` the error shows the
-    equivalent `--set`.
+    """Refuse flags of other programs.
+
+    For `tuner run FILE --parallelism 4` the error shows the equivalent `--set`.
     """
     verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:

@@ -43,11 +43,10 @@ def script(arguments: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print the completions of the last of `words`: first `files`, `directories` or `words`, then
-    one per line.
+    """Print the completions of the last of `words`.
 
-    A description may follow a completion, after a tab. `files` means that names of files are
-    completions as well.
+    First `files`, `directories` or `words`, then one per line. A description may follow a
+    completion, after a tab. `files` means that names of files are completions as well.
     """
     kind, candidates = "words", dict[str, str]()
     with suppress(OSError, sqlite3.Error, ValueError):  # errors would disturb the command line
@@ -187,9 +186,7 @@ class _CommandLine:
         }
 
     def _columns(self) -> list[str]:
-        """Return the columns, including the parameters and metrics of the experiment if it is named
-        already.
-        """
+        """Return the columns; with the experiment's parameters and metrics if it is named."""
         columns = list(report.text_tables.HEADINGS)
         query = (
             "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE "
@@ -219,9 +216,7 @@ class _CommandLine:
 
 
 def _without_breaks(words: Sequence[str]) -> Iterator[str]:
-    """Join `--output=json`, which bash splits into three words replacing only the part after the
-    `=`.
-    """
+    """Join `--output=json`: bash splits it in three and replaces only what follows the `=`."""
     whole: list[str] = []
     for word in words[:-1]:
         if whole and (word == "=" or (whole[-1].endswith("=") and whole[-1].startswith("-"))):

@@ -126,9 +126,7 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
 
 
 def of_interruption(received: signal.Signals | None) -> ExitCode:
-    """Return the exit code of a stopped experiment: by a signal to this process, or (None) by
-    `tuner stop`.
-    """
+    """Return the exit code of an experiment stopped by a signal, or (None) by `tuner stop`."""
     return ExitCode.INTERRUPTED if received is signal.SIGINT else ExitCode.TERMINATED
 
 

@@ -46,9 +46,7 @@ def rendered(text: str, arguments: argparse.Namespace) -> str:
 
 
 def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:
-    """Yield the typed flags that the command's verb takes and that no environment variable
-    replaces.
-    """
+    """Yield the typed flags that the verb takes and no environment variable replaces."""
     options = options_of(words)
     for flag, attribute, variable in _REPEATED:
         value = getattr(arguments, attribute, None)

@@ -172,8 +172,9 @@ def _control(
 def _name_namespace(
     arguments: argparse.Namespace, spec: ExperimentSpec, experiments: LocalExperiments
 ) -> None:
-    """Let commands in messages name the namespace of the experiment's file, if another one has the
-    same name.
+    """Let commands in messages name the namespace of the experiment's file.
+
+    They do if an experiment in another namespace has the same name.
     """
     if any(other.namespace != spec.namespace for other in experiments.named(spec.name)):
         arguments.namespace = spec.namespace

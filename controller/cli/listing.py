@@ -24,9 +24,7 @@ Trials = TypeVar("Trials", ExperimentRecord, StudyTrials)
 
 
 class Printer:
-    """Prints the whole list the first time, and later only the entries that are new or have
-    changed.
-    """
+    """Prints the whole list the first time, and later only new or changed entries."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Take the format and the selection from the command line. Raises InvalidArgument."""
@@ -120,9 +118,7 @@ class Printer:
                 )
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
-        """Return the indices of entries that have changed; if only names are printed,
-        of new ones.
-        """
+        """Return the indices of changed entries; of new ones if only names are printed."""
         fresh = []
         for at, (key, *look) in enumerate(entries):
             changed = (

@@ -38,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def set_up_streams() -> None:
-    """Let every character pass stdin, stdout and stderr, and replace those that the caller has
-    closed.
+    """Let every character pass stdin, stdout and stderr; replace those that the caller has closed.
 
     A character that the encoding lacks is shown as its escape, such as `\\u65e5`.
     """

@@ -8,9 +8,7 @@ from pathlib import Path
 
 
 def program_words() -> list[str]:
-    """Return `tuner` if PATH finds this program by that name; otherwise the words by which it was
-    called.
-    """
+    """Return `tuner` if PATH finds this program by that name, else the words that called it."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         typed = sys.orig_argv

@@ -209,9 +209,7 @@ async def _top_page(record: ExperimentRecord) -> str:
 
 
 class _Screen:
-    """Shows a text again and again: redrawn in place, or below the one before, with an empty line
-    between them.
-    """
+    """Shows a text again and again: in place or, after an empty line, below the one before."""
 
     def __init__(self, *, redraw: bool) -> None:
         self._redraw = redraw

@@ -40,9 +40,7 @@ class JsonLines(logging.Formatter):
 
 
 class Stderr(logging.Handler):
-    """Writes to the current sys.stderr, which a live view replaces in order to keep its picture
-    intact.
-    """
+    """Writes to the current sys.stderr, which a live view replaces to protect its picture."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -74,8 +72,9 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
 
 
 def write_data(text: str) -> None:
-    """Write JSON, YAML or CSV to stdout: in UTF-8, whatever the encoding of the terminal, because
-    programs read it.
+    """Write JSON, YAML or CSV to stdout.
+
+    Programs read it, so it is in UTF-8, whatever the encoding of the terminal.
     """
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
@@ -116,8 +115,7 @@ def _cut(line: str, width: int) -> str:
 
 
 class ControlSequences:
-    """Removes the control sequences of terminals (ECMA-48) from a stream of UTF-8 that arrives in
-    parts.
+    """Removes terminals' control sequences (ECMA-48) from a stream of UTF-8 that arrives in parts.
 
     Tabs, line feeds and carriage returns remain. A sequence ends at the end of its line at the
     latest, so that an unfinished one hides no other line.

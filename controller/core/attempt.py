@@ -48,8 +48,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
-    """What the runtime shows of one attempt until remove(): waiting (no start_time yet), running,
-    or ended.
+    """What the runtime shows of an attempt until remove(): waiting (no start_time), running, ended.
 
     waiting: why it does not run, as a text for people.
     suspended: its queue holds it back, before its first start or after a preemption. It has no

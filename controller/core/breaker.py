@@ -102,8 +102,7 @@ class Streak:
         return Streak(first, alike, cause, outcome.reason)
 
     def without(self, numbers: Collection[int] = ()) -> Streak:
-        """Return the streak after these failures were set aside, or after a person has reviewed a
-        failure.
+        """Return the streak after these failures were set aside, or a person reviewed a failure.
 
         The next failure does not continue this streak.
         """
@@ -156,9 +155,7 @@ def max_same_failures(spec: ExperimentSpec) -> int:
 
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
-    """Return whether one more trial has to show if the script or its parameters made the first
-    trial fail.
-    """
+    """Return whether one more trial must show if script or parameters made the first one fail."""
     return (
         watches_first(spec)
         and streak.first is not None
@@ -168,8 +165,7 @@ def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
 
 
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the failed attempts that a person has seen when they resume the experiment, marked as
-    reviewed.
+    """Return the failed attempts, marked as reviewed, that a person has seen when they resume.
 
     Attempts that are already marked, or that will run again, are left out. `attempts` are all of
     the experiment.

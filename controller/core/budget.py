@@ -148,8 +148,7 @@ def ends_without_reruns(
     reached: str,
     running_s: float,
 ) -> bool:
-    """Return whether the search is over although trials are set aside, so that these do not run
-    again.
+    """Return whether the search is over although trials are set aside, which do not run again then.
 
     `counts`, `best` and `reached` are of all other trials.
     """
@@ -180,9 +179,7 @@ def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estim
 def ending_of(
     spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
 ) -> Ending | None:
-    """Return the ending that an experiment with these outcomes would immediately reach if it
-    continued under `spec`.
-    """
+    """Return the ending that continuing with these outcomes under `spec` would reach at once."""
     counts: dict[TrialState, int] = {}
     best: float | None = None
     for state, value in outcomes:

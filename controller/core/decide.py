@@ -220,8 +220,7 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
 
 
 def _may_end_without_improvement(turn: _Turn, snapshot: Snapshot) -> bool:
-    """Return whether the limit of trials without improvement is reached unless a trial has just
-    joined the front.
+    """Return whether trials without improvement reach the limit, unless one just joined the front.
 
     The next turn knows: the study needs all values of the trial first.
     """
@@ -237,9 +236,7 @@ def _no_trial_begins(turn: _Turn, snapshot: Snapshot) -> bool:
 
 
 def _paused_are_over(turn: _Turn, snapshot: Snapshot) -> bool:
-    """Return whether nothing lets a paused trial continue any more, provided that no trial is
-    open.
-    """
+    """Return whether nothing lets a paused trial continue any more, if no trial is open."""
     is_paused = snapshot.state is ExperimentState.PAUSED
     return turn.none_goes_on and not is_paused and _no_trial_begins(turn, snapshot)
 
@@ -271,8 +268,9 @@ def _one_more(
     streak: breaker.Streak,
     snapshot: Snapshot,
 ) -> bool:
-    """Return whether the breaker waits for one more trial that may run: within the budget, or as
-    the second of all.
+    """Return whether the breaker waits for one more trial that may run.
+
+    The trial is within the budget, or the second of all.
     """
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
         return False
@@ -286,9 +284,7 @@ def _one_more(
 def _undecided(
     unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot
 ) -> bool:
-    """Return whether all ended trials have failed by themselves while a running trial may still end
-    differently.
-    """
+    """Return whether all ended trials failed by themselves, but a running one may end otherwise."""
     running = any(trial.occupies_slot for trial in unfinished)
     return running and breaker.watches_first(snapshot.spec) and bool(streak.first)
 
@@ -405,8 +401,9 @@ def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopC
 
 
 def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> bool:
-    """Return whether the study will pause the trial on this outcome, because it has a larger
-    fidelity to reach.
+    """Return whether the study will pause the trial on this outcome.
+
+    It does so if the trial has a larger fidelity to reach.
     """
     fidelity = snapshot.spec.fidelity
     return (
@@ -418,9 +415,7 @@ def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> boo
 
 
 def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) -> Iterator[Complete]:
-    """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with the value that
-    they have.
-    """
+    """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with their value."""
     stopped = snapshot.desired is DesiredState.STOP
     state = TrialState.CANCELLED if stopped else TrialState.PRUNED
     fidelity = snapshot.spec.fidelity
@@ -463,9 +458,7 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
 
 
 def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether a failed newest attempt is followed by another: a retry, or a rerun after a
-    pause.
-    """
+    """Return whether a failed newest attempt is followed by a retry or a rerun after a pause."""
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
@@ -478,9 +471,7 @@ def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
 
 
 def _is_over(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether another attempt may follow an ended one whose objects the runtime may still
-    have.
-    """
+    """Return whether another attempt may follow an ended one whose objects may still exist."""
     newest = trial.newest
     over = newest is not None and (newest.state is AttemptState.FAILED or trial.goes_on)
     return over and trial.number not in snapshot.removed

@@ -241,10 +241,10 @@ def _signal_name(number: int) -> str:
 
 
 def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) -> bool:
-    """Return whether the newest attempt may be retried: its class has failed at most `retries`
-    times in this trial.
+    """Return whether the newest attempt may be retried.
 
-    Interrupted attempts, failures of other classes and everything before a rerun do not count.
+    This holds if its class has failed at most `retries` times in this trial. Interrupted attempts,
+    failures of other classes and everything before a rerun do not count.
     """
     history: list[Attempt] = []
     for attempt in attempts:

@@ -85,9 +85,7 @@ def _reason(text: str, error: Exception) -> str:
 
 
 def _outer_groups(text: str) -> list[int]:
-    """Return the numbers of the capturing groups of a valid expression that are not within a
-    capturing group.
-    """
+    """Return the numbers of the outermost capturing groups of a valid expression."""
     outer: list[int] = []
     count = 0
     # Of the open groups.

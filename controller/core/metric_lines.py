@@ -657,9 +657,7 @@ def _without_phase(name: str) -> tuple[str, str]:
 
 
 def _bare(name: str) -> re.Pattern[str]:
-    """Return what finds `name 0.5` at the beginning of a line or a part of it, before its end or
-    another pair.
-    """
+    """Return what finds `name 0.5` where a line or part begins, before its end or another pair."""
     phase, rest = _without_phase(name)
     before = rf"(?i:{phase})[ _]" if phase else rf"(?:(?i:{_ANY_PHASE})\s)?"
     # A share such as 9913/10000 is not read here, so `total` never matches.

@@ -65,11 +65,10 @@ class MetricReading(NamedTuple):
 
 @dataclass(slots=True)
 class _Bar:
-    """A progress bar that does not name its epoch: either one bar over all epochs, or one per epoch
-    over its batches.
+    """A progress bar that does not name its epoch.
 
-    Its positions are steps until a second bar of the same length begins. From then on only the end
-    of each bar is one.
+    It is either one bar over all epochs, or one per epoch over its batches. Its positions are steps
+    until a second bar of the same length begins. From then on only the end of each bar is one.
     """
 
     length: int
@@ -227,8 +226,7 @@ class LogReader:
         return self._parser.note
 
     def other_names(self, metric: str = "") -> list[tuple[str, int]]:
-        """Return at most three names that were printed in place of the metric's, and in how many
-        lines.
+        """Return at most three names printed in place of the metric's, and in how many lines.
 
         They are the most similar ones or, if none is similar, the most frequent ones. `metric` is
         the objective's by default.
@@ -289,9 +287,7 @@ class LogReader:
         self._scan(region[begin:])
 
     def finish(self) -> list[MetricReading]:
-        """Take the end of the log: read a last line without a line ending,
-        and settle every step.
-        """
+        """Take the end of the log: read a last line without line ending, and settle every step."""
         last, self._partial = self._partial, b""
         self._take(last)
         self._settle_all()
@@ -307,9 +303,7 @@ class LogReader:
         self._read(last, overwritten=False)
 
     def _scan(self, region: bytes) -> None:
-        """Read the lines that may hold a metric, or the parts of a line that end in a carriage
-        return.
-        """
+        """Read lines that may hold a metric, or parts of a line that end in a carriage return."""
         begin, newline = 0, -1
         candidates = MetricCandidates(region, self._parser)
         while (at := candidates.next(begin)) < len(region):
@@ -433,8 +427,7 @@ class LogReader:
         return True
 
     def _counted_step(self, metric: str, step: int | None, *, from_bar: bool) -> int:
-        """Return the line's step, or the counter's next one if the counter has already passed the
-        line's step.
+        """Return the line's step, or the counter's next one if the counter has passed that step.
 
         Epochs such as 0.5, 1.0, 1.5 are therefore counted throughout; otherwise the value at epoch
         1.0 would be taken for the step that the first half epoch was counted as.

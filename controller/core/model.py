@@ -324,9 +324,7 @@ class TrialTemplate:
 
     @property
     def calls_function(self) -> bool:
-        """Return whether an attempt calls the Python function that is stored with the
-        experiment.
-        """
+        """Return whether an attempt calls the Python function stored with the experiment."""
         match self.command:
             case (_, "-m", module):
                 return module == FUNCTION_WORKER
@@ -395,8 +393,9 @@ class ExperimentSpec:
 
     @property
     def other_metrics(self) -> Mapping[str, ValueRule]:
-        """Return the metrics that a trial must report beside the first objective's, each with its
-        value rule.
+        """Return the metrics that trials must report beside the first objective's.
+
+        Each has its value rule.
         """
         constrained = {constraint.metric: ValueRule.LAST for constraint in self.constraints}
         rules = constrained | {objective.metric: objective.value for objective in self.further}
@@ -442,9 +441,7 @@ Uid: TypeAlias = str
 
 
 def short_name(name: str, uid: Uid) -> str:
-    """Return the name of the experiment's study and the prefix of its trials' names, such as
-    `digits-x7k2q`.
-    """
+    """Return the study's name, which is the prefix of its trials' names, such as `digits-x7k2q`."""
     return f"{name}-{uid[:5]}"
 
 
@@ -457,16 +454,12 @@ EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"
 
 
 def trial_label(number: TrialOrFinal) -> str:
-    """Return a trial's number, or `final`, as it is written in names, labels, folders and
-    messages.
-    """
+    """Return a trial's number, or `final`, as written in names, labels, folders and messages."""
     return number.value if isinstance(number, Stage) else str(number)
 
 
 def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str:
-    """Return the runtime's name of an attempt: the trial's name, with `-r2`, `-r3` and so on for
-    later attempts.
-    """
+    """Return the runtime's name of an attempt: the trial's, plus `-r2`, `-r3`… for later ones."""
     stem = trial_name(name, uid, number)
     return stem if attempt == 1 else f"{stem}-r{attempt}"
 
@@ -563,9 +556,7 @@ class FinalRun:
 
     @property
     def apart(self) -> str:
-        """Return the name that separates its checkpoints from those of an earlier end with other
-        parameters.
-        """
+        """Return what separates its checkpoints from an earlier end's with other parameters."""
         return "" if self.first == 1 else f"-r{self.first}"
 
 

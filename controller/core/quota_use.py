@@ -22,9 +22,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReport:
-    """The quotas of a namespace for GPUs, CPU and memory; None if they are unknown, and then
-    `trouble` says why.
-    """
+    """A namespace's quotas for GPUs, CPU and memory; None if unknown, and `trouble` says why."""
 
     quotas: Sequence[QuotaUse] | None
     trouble: str = ""

@@ -49,8 +49,9 @@ class UnfinishedTrial:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether its newest attempt has ended at a smaller fidelity, so that another one
-        continues it.
+        """Return whether its newest attempt ended at a smaller fidelity.
+
+        Another one continues it.
         """
         newest = self.newest
         return (
@@ -174,9 +175,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop a trial whose outcome the study has from another client, and the final stage once it is
-    done.
-    """
+    """Drop a trial whose outcome the study has from another client, or the finished final stage."""
 
     trial: TrialOrFinal
 
@@ -191,8 +190,9 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Start a recorded attempt, possibly again: the process that recorded it may have died before
-    starting it.
+    """Start a recorded attempt, possibly again.
+
+    The process that recorded it may have died before starting it.
     """
 
     trial: TrialOrFinal
@@ -216,8 +216,9 @@ class SendStop:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAttempt:
-    """Remove a failed newest attempt from the runtime: kill its remaining processes and free its
-    quota for the next.
+    """Remove a failed newest attempt from the runtime.
+
+    This kills its remaining processes and frees its quota for the next attempt.
     """
 
     trial: TrialOrFinal
@@ -233,8 +234,9 @@ class Suggest:
 
 @dataclass(frozen=True, slots=True)
 class BoundRegret:
-    """Ask the study how much better than the best trial another point may still be. ended: trials
-    that have ended.
+    """Ask the study how much better than the best trial another point may still be.
+
+    ended: trials that have ended.
     """
 
     ended: int
@@ -242,9 +244,7 @@ class BoundRegret:
 
 @dataclass(frozen=True, slots=True)
 class OutdateFinal:
-    """Record that the search continues, so that the final stage's attempts belong to an earlier end
-    of it.
-    """
+    """Record that the search continues: the final stage's attempts belong to its earlier end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,7 @@ VERDICTS: Mapping[AttemptState, Signal] = {
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The runtime holds the attempt without running it: it has not started, or its queue has
-    preempted it.
-    """
+    """The runtime holds the attempt without running it: not started, or preempted by its queue."""
 
     reason: str
 

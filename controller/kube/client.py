@@ -162,8 +162,9 @@ class Connection:
         body: Raw | None = None,
         silence_s: float | None = None,
     ) -> AsyncIterator[Response]:
-        """Yield the successful response, its body unread. silence_s: the limit of a stream; None:
-        not a stream.
+        """Yield the successful response, its body unread.
+
+        silence_s: the limit of a stream; None: not a stream.
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
@@ -245,8 +246,9 @@ class Connection:
         return value if isinstance(value, dict) else {}
 
     async def _renew(self, used: kubeconfig.ClusterAccess, authorization: str) -> bool:
-        """Read the credentials again, which may run a plugin; False if they are still those that
-        were `authorization`.
+        """Read the credentials again, which may run a plugin.
+
+        Return False if they are still those that were `authorization`.
 
         Raises:
             Unreachable: there are no credentials now. A retry may help: trials keep running while a
@@ -315,10 +317,9 @@ class KubernetesClient:
 
     @classmethod
     async def connect(cls, context: str | None = None) -> KubernetesClient:
-        """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod. Does not call
-        the server.
+        """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod.
 
-        Raises BadKubeconfig, AccessDenied.
+        Does not call the server. Raises BadKubeconfig, AccessDenied.
         """
         return cls(await Connection.open(context))
 
@@ -375,9 +376,7 @@ class KubernetesClient:
         grace_s: float | None = None,
         propagation: str | None = "Background",
     ) -> None:
-        """Delete an object. One that is gone, or with `uid` another object of that name, is not an
-        error.
-        """
+        """Delete an object; no error if it is gone or, with `uid`, another one has its name."""
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if propagation is not None:
             options["propagationPolicy"] = propagation
@@ -405,11 +404,10 @@ class KubernetesClient:
         resource_version: str,
         timeout_s: float,
     ) -> AsyncGenerator[Raw, None]:
-        """Yield events as {"type", "object"}, including bookmarks, until the server ends the watch
-        (after timeout_s).
+        """Yield events as {"type", "object"}, including bookmarks, until the server ends the watch.
 
-        Raises ApiError (410: list again), and Unreachable when the stream breaks or is silent for
-        too long.
+        The server ends it after timeout_s. Raises ApiError (410: list again), and Unreachable when
+        the stream breaks or is silent for too long.
         """
         query = _selectors(labels, fields) | {
             "watch": "true",
@@ -444,8 +442,9 @@ class KubernetesClient:
         previous: bool = False,
         follow: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the container's log, a timestamp before each line, in chunks that may end within a
-        line.
+        """Yield the container's log in chunks, which may end within a line.
+
+        A timestamp comes before each line.
 
         since: a timestamp; only later lines are sent. last_lines: only so many are sent; 0: all.
         previous: the log before the container was restarted in place. The stream ends with the
@@ -530,8 +529,7 @@ class KubernetesClient:
         )
 
     async def spec_fields(self, api_version: str, kind: str) -> frozenset[str] | None:
-        """Return the fields under `spec` of a kind, as the server publishes them; None: it does not
-        publish them.
+        """Return the fields under `spec` of a kind, or None if the server does not publish them.
 
         Every authenticated user may read the server's OpenAPI document, but few may read the
         definition of a kind.
@@ -606,9 +604,7 @@ def _status_of(body: bytes) -> Raw:
 
 
 def _error_of(status: Raw, response: Response | None = None) -> ApiError:
-    """Make the error of a `Status` object: the body of a response,
-    or the object of an ERROR event.
-    """
+    """Make the error of a `Status`: the body of a response, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
     after = (response.header("Retry-After") if response is not None else None) or details.get(

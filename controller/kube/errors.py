@@ -28,9 +28,7 @@ ANONYMOUS = "system:anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the server's authorizer denied, and to whom. namespace:
-    "" at the scope of the cluster.
-    """
+    """What the server's authorizer denied, and to whom; at cluster scope, `namespace` is ""."""
 
     user: str
     verb: str
@@ -63,17 +61,13 @@ class ApiError(Exception):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Return what was denied by RBAC; None for other errors, among them a 403 of a quota or of
-        admission.
-        """
+        """Return what RBAC denied; None for other errors, also a 403 of a quota or of admission."""
         match = _REFUSED.search(self.message) if self.status == 403 else None
         return Refusal(**match.groupdict(default="")) if match else None
 
 
 class Unreachable(RuntimeLost):
-    """The server gave no response: connection refused, host unknown, TLS failure, timeout, or a
-    broken connection.
-    """
+    """No server response: connection refused or broken, host unknown, TLS failure, or timeout."""
 
 
 class NotResponding(Unreachable):
@@ -92,8 +86,9 @@ class BadKubeconfig(InvalidArgument):
 
 
 def rule_for(error: ApiError) -> str:
-    """Return the missing line of a Role (of a ClusterRole without a namespace); "" if a rule would
-    not help.
+    """Return the missing line of a Role (of a ClusterRole without a namespace).
+
+    "" if a rule would not help.
     """
     refusal = error.refusal
     if refusal is None:
@@ -133,11 +128,10 @@ class ErrorClassifier:
         self._refused: dict[str, tuple[float, float]] = {}
 
     def classify(self, error: Exception, *, patient: bool) -> Exception:
-        """Return AccessDenied if a person must act (running trials continue), or RuntimeLost if a
-        retry may help.
+        """Return AccessDenied if a person must act, or RuntimeLost if a retry may help.
 
-        With `patient`, a refusal that began less than _SETTLE_S ago is still RuntimeLost: it may be
-        lifted in a moment.
+        Running trials continue while the person acts. With `patient`, a refusal that began less
+        than _SETTLE_S ago is still RuntimeLost: it may be lifted in a moment.
         """
         rule = rule_for(error) if isinstance(error, ApiError) else ""
         if not rule and not isinstance(error, AccessDenied):

@@ -332,9 +332,7 @@ async def _from_plugin(
 
 
 def _at_a_terminal() -> bool:
-    """Whether this process is in the foreground: one in the background is stopped when it reads its
-    terminal.
-    """
+    """Whether this process is in the foreground: others are stopped when they read the terminal."""
     try:
         return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -561,8 +559,9 @@ class _Merged:
 
 
 async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
-    """Reads files and may run a credential plugin; does not call the server. attended: a plugin may
-    ask questions.
+    """Reads files and may run a credential plugin; does not call the server.
+
+    attended: a plugin may ask questions.
 
     Raises BadKubeconfig, AccessDenied.
     """
@@ -599,8 +598,7 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
 
 
 def namespace_of(context: str | None) -> str:
-    """Return the namespace of a context (None: the current one), or of the pod in which this
-    process runs.
+    """Return the namespace of a context (None: the current one), or of this process's pod.
 
     "default" if none is named, also by a kubeconfig that cannot be read: a later connection reports
     what is wrong with it. Reads files only.
@@ -707,8 +705,9 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 
 def _cluster_info(cluster: Fields, file: Path) -> Fields:
-    """Return what a plugin with `provideClusterInfo` gets: the authority as data, and the extension
-    for plugins.
+    """Return what a plugin with `provideClusterInfo` gets.
+
+    This is the authority as data, and the extension for plugins.
     """
     info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")

@@ -242,9 +242,7 @@ class ObjectStatus(TypedDict, total=False):
 
 
 class AttemptObject(KubernetesObject, total=False):
-    """A Job, or the object of a user's kind;
-    of its spec only the fields of a Job are read by name.
-    """
+    """A Job or an object of a user's kind; of its spec, only a Job's fields are read by name."""
 
     spec: JobSpec
     status: ObjectStatus

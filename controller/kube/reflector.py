@@ -80,8 +80,7 @@ Key: TypeAlias = tuple[str, str]  # namespace and name
 
 
 class ReflectorView(Generic[ObjectT]):
-    """The objects of one namespace, or those of them with one value of the reflector's label. Close
-    it.
+    """The objects of one namespace, or those with one value of the reflector's label. Close it.
 
     `changed` is called on the same loop after every change for which `matters(before, after)` is
     true, and when `trouble` changes; not after `drop`.
@@ -128,9 +127,7 @@ class ReflectorView(Generic[ObjectT]):
         self._reflector.put(obj)
 
     def drop(self, name: str) -> None:
-        """Hide an object that we have deleted, at once and not among `deleted`, whatever events
-        follow.
-        """
+        """Hide an object that we deleted, at once and not in `deleted`, whatever events follow."""
         if (cached := self.objects.get(name)) is not None:
             self._reflector.drop(cached)
 
@@ -326,9 +323,7 @@ class Reflector(Generic[ObjectT]):
             view.changed()
 
     def _differs(self, listed: ObjectT) -> bool:
-        """A list is right even with versions lower than the known ones: a server may be restored
-        from a backup.
-        """
+        """A list counts even with lower versions: a server may be restored from a backup."""
         cached = self.objects.get(_key(listed))
         if _uid(listed) in self._dropped or (
             cached is not None and _uid(cached) in self._unconfirmed

@@ -231,9 +231,7 @@ def _text(error: BaseException) -> str:
 
 
 def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket with TCP keep-alive, which detects a peer that vanished without closing the
-    connection.
-    """
+    """Return a socket with TCP keep-alive, which detects a peer that vanished without closing."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

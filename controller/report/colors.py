@@ -44,9 +44,7 @@ ON_DARK = {color.light: color.dark for color in (*STATES.values(), DOMINATED, FO
 
 
 def stylesheet() -> str:
-    """Return the color of each state as `--state` of the elements that have the state as their
-    class.
-    """
+    """Return each state's color, as `--state` of the elements with the state as their class."""
     light = [f".{state} {{ --state: {color.light}; }}\n" for state, color in STATES.items()]
     dark = [f"  .{state} {{ --state: {color.dark}; }}\n" for state, color in STATES.items()]
     return f"{''.join(light)}@media (prefers-color-scheme: dark) {{\n{''.join(dark)}}}\n"

@@ -50,8 +50,9 @@ def front(trials: Sequence[Trial], criteria: Criteria) -> list[Json] | None:
 def best(
     record: ExperimentRecord, trial_record: TrialRecord, estimate: Estimate | None = None
 ) -> Json:
-    """Return what `best` prints: the trial, a model's estimate if there is one, and the final stage
-    if it has run.
+    """Return what `best` prints.
+
+    The trial, a model's estimate if there is one, and the final stage if it has run.
     """
     extra = present(
         estimate=None if estimate is None else _estimate(record, estimate),
@@ -176,9 +177,7 @@ def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
 
 
 def with_measurements(record: TrialList, trial_record: TrialRecord) -> Json:
-    """Return what `describe NAME/N -o json` prints: the trial and its measurements, as far as they
-    were read.
-    """
+    """Return what `describe NAME/N -o json` prints: the trial and the measurements read."""
     samples = record.measurements.get(trial_record.trial.number, ())
     return trial(record, trial_record) | {
         "measurements": [measurement(sample) for sample in samples]

@@ -29,8 +29,7 @@ Point: TypeAlias = tuple[tuple[str, Identity], ...]  # names and values, by name
 
 @dataclass(frozen=True, slots=True)
 class ParameterLevel:
-    """The trials that share a value of the parameter, or have one from low to high, inclusive (a
-    bin).
+    """The trials that share a parameter's value, or have one from low to high, inclusive (a bin).
 
     mean, median, best: of the succeeded `trials`; None if there are none.
     left_out: the number of other trials, by outcome.
@@ -234,10 +233,9 @@ def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def spearman(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return Spearman's coefficient: Pearson's correlation of the ranks, where equal values share
-    their mean rank.
+    """Return Spearman's coefficient: Pearson's correlation of the ranks.
 
-    None if one side never changes.
+    Equal values share their mean rank. None if one side never changes.
     """
     if len(points) < 2:
         return None

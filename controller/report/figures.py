@@ -138,8 +138,9 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
 
 
 def _curve(measurements: Sequence[Measurement], metric: str) -> list[tuple[int, float]]:
-    """Return at most about MOST_POINTS steps of the newest attempt with their finite values, with
-    the last one.
+    """Return at most about MOST_POINTS steps of the newest attempt, with their finite values.
+
+    The last step is among them.
     """
     newest = max((m.attempt for m in measurements), default=0)
     curve = sorted(
@@ -483,8 +484,9 @@ def timeline(record: TrialList) -> Json:
 
 
 def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
-    """Return how the axis writes times: with seconds for a short search, with the day for a long
-    one.
+    """Return how the axis writes times.
+
+    With seconds for a short search, with the day for a long one.
     """
     times = [attempt.start_time for _, attempt in attempts if attempt.start_time is not None]
     span = max(times) - min(times) if times else timedelta()
@@ -559,9 +561,7 @@ def front(record: TrialList) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its heading on a page, its drawing of a record and importances, and the text in
-    place of no data.
-    """
+    """A figure: heading on a page, drawing of a record and importances, text for no data."""
 
     heading: str
     draw: Callable[[TrialList, Sequence[Importance]], Json]
@@ -600,9 +600,7 @@ _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
 
 
 def worth_showing(record: TrialList) -> list[str]:
-    """Return the available figures without those that relate parameters, if there is one parameter
-    only.
-    """
+    """Return the available figures; with one parameter, none that relates parameters."""
     single = len(record.space.parameters) == 1
     return [name for name in available(record) if not (single and name in _OF_TWO_PARAMETERS)]
 
@@ -662,8 +660,9 @@ def _is_minimized(record: TrialList) -> bool:
 
 
 def _some(record: TrialList, trials: Sequence[TrialRecord], limit: int) -> list[TrialRecord]:
-    """Return at most `limit` trials by number: half of them the best, the others spread evenly over
-    the rest.
+    """Return at most `limit` trials by number.
+
+    Half of them are the best, the others are spread evenly over the rest.
     """
     if len(trials) <= limit:
         return list(trials)
@@ -724,9 +723,7 @@ def _place(domain: Domain, value: Any) -> float | None:
 
 
 def _places(parameter: Parameter) -> list[Json]:
-    """Return the labels along the axis of a parameter: its limits, or its choices unless they are
-    many.
-    """
+    """Return an axis's labels: the parameter's limits, or its choices unless they are many."""
     match parameter.domain:
         case Choice(values):
             labeled = values if len(values) <= MOST_LABELS else (values[0], values[-1])
@@ -775,8 +772,9 @@ def _axis(domain: Domain, field: str, title: str) -> Json:
 
 
 def _scale(values: Iterable[float]) -> Json:
-    """Return the scale of an axis, which is logarithmic if the values are positive and span several
-    decades.
+    """Return an axis's scale.
+
+    It is logarithmic if the values are positive and span several decades.
     """
     numbers = list(values)
     if numbers and min(numbers) > 0 and math.log10(max(numbers) / min(numbers)) > DECADES:

@@ -15,9 +15,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float | None) -> str:
-    """Return a number with six significant digits: enough to tell trials apart, short enough for a
-    table.
-    """
+    """Return a number with six significant digits: they tell trials apart and fit a table."""
     return "" if value is None else f"{value:.6g}"
 
 

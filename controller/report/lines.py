@@ -62,8 +62,9 @@ class QuietView:
 
 
 class LoggedView(QuietView):
-    """The view of -v and --log-format json: the loop logs the events, and this view logs all other
-    sentences.
+    """The view of -v and --log-format json.
+
+    The loop logs the events, and this view logs all other sentences.
     """
 
     def print_line(self, text: str) -> None:

@@ -248,9 +248,7 @@ def _remark(progress: Progress) -> str:
 
 
 def _line(text: Text, width: int) -> Text:
-    """Cut the text to one line, because a picture that changes its height by wrapping would
-    jump.
-    """
+    """Cut the text to one line: a picture whose height changes by wrapping would jump."""
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
     return text

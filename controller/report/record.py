@@ -120,8 +120,9 @@ class TrialRecord:
         return self.trial.state
 
     def so_far(self, last: Measurement | None) -> TrialRecord:
-        """Return a running trial with the last value that it has reported: the study has none
-        before the trial ends.
+        """Return a running trial with the last value that it has reported.
+
+        The study has none before the trial ends.
         """
         newest = self.newest
         if last is None or self.trial.state is not TrialState.RUNNING:
@@ -152,8 +153,7 @@ Metrics = Mapping[int, Mapping[str, float]]
 
 
 class TrialList(Protocol):
-    """The trials of an experiment, or of a study without one, and what else lists and figures of
-    them show.
+    """The trials of an experiment, or of a study without one, and what else lists and figures show.
 
     metrics: by trial, the last values of all metrics except the objective's.
     totals: if given, it is not computed from `trials`.
@@ -222,8 +222,9 @@ def note_latest(
 def last_values(
     measured: Iterable[tuple[int, Measurement]], *, without: str
 ) -> dict[int, dict[str, float]]:
-    """Return, by trial, each metric's value at the last step of the newest attempt, except for the
-    metric `without`.
+    """Return, by trial, each metric's value at the last step of the newest attempt.
+
+    The metric `without` is left out.
     """
     latest: dict[int, dict[str, Measurement]] = {}
     note_latest(latest, measured)
@@ -238,8 +239,9 @@ def last_values(
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What follows from all trials together, for readers that keep it up to date instead of
-    computing it each time.
+    """What follows from all trials together.
+
+    Readers keep it up to date instead of computing it each time.
 
     counts: as `ExperimentRecord.counts`. best: as `ExperimentRecord.front`.
     """
@@ -255,8 +257,9 @@ def in_order(best: Iterable[Trial], criteria: Criteria) -> list[Trial]:
 
 
 def is_counted(record: TrialRecord) -> bool:
-    """Return whether `counts` includes the trial: it is one of the search's own, and ran or will
-    run.
+    """Return whether `counts` includes the trial.
+
+    It includes the search's own trials that ran or will run.
     """
     return not (record.imported_from or record.value_of)
 
@@ -328,8 +331,9 @@ class ExperimentRecord(TrialList):
 
     @property
     def counts(self) -> Mapping[TrialState, int]:
-        """Return the counts of its own trials that ran, in the order of `TrialState`, without
-        states that have none.
+        """Return the counts of its own trials that ran, in the order of `TrialState`.
+
+        States that have none are left out.
         """
         if self.totals is not None:
             return self.totals.counts
@@ -373,9 +377,7 @@ class ExperimentRecord(TrialList):
         return gpus_of(self.experiment.spec.trial)
 
     def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
-        """Return the GPU seconds that the attempt has held so far, whether or not it used the
-        GPUs.
-        """
+        """Return the GPU seconds that the attempt has held so far, used or not."""
         if attempt.start_time is None:
             return 0.0
         gpus = gpus_of(self.experiment.spec.template_of(attempt.trial))

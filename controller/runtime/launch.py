@@ -52,8 +52,7 @@ def host_launch(
     environ: Mapping[str, str],
     interpreter_directory: Path,
 ) -> Launch:
-    """Return the launch of the newest attempt, as a program on a host that has the files of this
-    machine.
+    """Return the newest attempt's launch as a program on a host with the files of this machine.
 
     The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is
     the controller's.
@@ -119,17 +118,14 @@ def substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assig
 
 
 def _moved(text: str, *, folder: str, to: str) -> str:
-    """Return the text with each mention of a container's folder replaced by its place on this
-    machine.
-    """
+    """Return the text with each container folder replaced by its place on this machine."""
     return re.sub(
         rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text
     )
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
-    """Return the trial's parameters, checked against the experiment's newest file and in its
-    spelling.
+    """Return the trial's parameters, checked against the experiment's newest file, in its spelling.
 
     The study is not trusted, because others may write to it and these values end up on command
     lines.
@@ -158,9 +154,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
 
 
 def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
-    """Return the fidelity up to which the attempt runs, under its name; empty in an experiment
-    without one.
-    """
+    """Return the fidelity up to which the attempt runs, under its name; empty if there is none."""
     spec = experiment.spec.fidelity
     if spec is None:
         return {}
@@ -171,17 +165,14 @@ def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
 
 
 def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
-    """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a
-    trial.
-    """
+    """Return the suffix that separates checkpoints of final stage runs; "" for a trial."""
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
 def identity(
     experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str
 ) -> dict[str, str]:
-    """Return the environment variables that identify the attempt, which are the same on every
-    runtime.
+    """Return the environment variables that identify the attempt, the same on every runtime.
 
     `trial` is the trial whose parameters the attempt has. The final stage gets that trial's number
     and TUNER_STAGE.

@@ -77,9 +77,7 @@ class LogTimes:
 
 
 def size_at(log: Path, time_s: float) -> int:
-    """Return how many bytes the log certainly had at that time;
-    0 if nothing is known of that time.
-    """
+    """Return how many bytes the log certainly had at that time; 0 if that is unknown."""
     at_time = 0
     with contextlib.suppress(OSError, ValueError), log.with_name(_TIMES).open("rb") as file:
         for line in file:

@@ -21,8 +21,7 @@ _LINE = 16 * _BLOCK  # a line that is cut is looked for within
 
 
 def trim(path: str, limit_bytes: int, dropped_to: int) -> int:
-    """Free the middle of the log if it exceeds the cap, and return the offset where its end begins
-    now.
+    """Free the middle of the log if it exceeds the cap; return the offset where its end begins now.
 
     dropped_to: what an earlier call returned, at first 0. The middle grows by an eighth of the cap
     at a time.

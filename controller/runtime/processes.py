@@ -17,9 +17,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a file of /proc; empty if the process is gone or belongs to another
-    user.
-    """
+    """Return the content of a file of /proc; empty if the process is gone or another user's."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -43,8 +41,7 @@ _BOOT_ID = _boot_id()
 
 
 def birth(pid: int) -> str | None:
-    """Return the process's boot id and start time, which identify it uniquely together with the
-    pid.
+    """Return the process's boot id and start time, which with the pid identify it uniquely.
 
     None means that it has ended or is a zombie.
     """
@@ -80,9 +77,7 @@ def suspended(pid: int) -> bool:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a file that becomes readable when the process ends; None if the system or the process
-    lacks one.
-    """
+    """Return a file that is readable once the process ends; None if it or the system lacks one."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -92,9 +87,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def adopt_orphans() -> None:
-    """Make orphaned descendants children of this process from now on (on Linux; elsewhere init
-    adopts them).
-    """
+    """Adopt orphaned descendants of this process from now on (on Linux; elsewhere init does)."""
     if not _LINUX:
         return
     import ctypes  # lazy: half a megabyte that only Linux needs
@@ -103,9 +96,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> list[int]:
-    """Return the children of this process, including adopted ones; empty if the system does not
-    tell.
-    """
+    """Return this process's children, also adopted ones; empty if the system does not tell."""
     if _LINUX:
         return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()]
     return []
@@ -116,8 +107,9 @@ def all_pids() -> list[int]:
 
 
 def carries(pid: int, mark: str) -> bool:
-    """Return whether the process was started with this KEY=VALUE in its environment, which its
-    children inherit.
+    """Return whether the process started with this KEY=VALUE in its environment.
+
+    Its children inherit the variable.
     """
     return b"\0" + os.fsencode(mark) + b"\0" in b"\0" + _read(f"/proc/{pid}/environ")
 
@@ -130,9 +122,7 @@ def kill(pid: int) -> None:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Send a signal to the process group and return whether it has any process; signal 0 only
-    checks.
-    """
+    """Signal the process group and return whether it has any process; signal 0 only checks."""
     try:
         os.killpg(group, number)
     except OSError:
@@ -141,8 +131,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def ended_child() -> tuple[int, int | None] | None:
-    """Return the pid of a child that has ended, and its wait status if the child had to be reaped
-    to find out.
+    """Return the pid of an ended child, and its wait status if it had to be reaped to find out.
 
     If the status is None, the child is not reaped yet: its pid and group are not reused until the
     caller reaps it.
@@ -163,9 +152,7 @@ def cores() -> int:
 
 
 def oom_kills() -> int:
-    """Return how often the kernel has killed for lack of memory since boot; 0 if the system does
-    not tell.
-    """
+    """Return the number of kernel out-of-memory kills since boot; 0 if the system does not tell."""
     if not _LINUX:
         return 0
     after = _read("/proc/vmstat").partition(b"\noom_kill ")[2]

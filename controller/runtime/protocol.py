@@ -61,8 +61,7 @@ class Conclusion:
 
 
 class CannotStart(Exception):
-    """The attempt cannot be started as described (command not found, no such folder, no
-    permission).
+    """The attempt cannot be started as described: no such command or folder, or no permission.
 
     Nothing was started. `failure_class` is CONFIGURATION unless the machine is to blame
     (INFRASTRUCTURE).
@@ -89,12 +88,11 @@ class Runtime(Protocol):
         """
 
     async def start(self, launch: Launch) -> None:
-        """Start the attempt, unless this experiment started one of this name before, even if that
-        has ended since.
+        """Start the attempt, unless this experiment ever started one of this name.
 
-        Returns when the process exists or waits in the runtime's own queue. If the runtime finds
-        out later that it cannot start the attempt, observe() shows it as ended, with the failure
-        class that CannotStart would have had.
+        That one may have ended since. Returns when the process exists or waits in the runtime's own
+        queue. If the runtime finds out later that it cannot start the attempt, observe() shows it
+        as ended, with the failure class that CannotStart would have had.
 
         Raises:
             CannotStart: The attempt cannot be started as described.
@@ -102,8 +100,7 @@ class Runtime(Protocol):
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        """Send SIGTERM to all processes of the attempt, and kill those that are left after
-        `grace_s` seconds.
+        """Send SIGTERM to all processes of the attempt; kill those left after `grace_s` seconds.
 
         Returns at once. A repeated call with a shorter grace period shortens it; 0 kills now. An
         unknown or ended attempt is not an error.
@@ -116,11 +113,11 @@ class Runtime(Protocol):
         """
 
     async def reconcile(self) -> None:
-        """Do what is due without a request: start waiting attempts, end overdue ones, finish
-        removals, follow logs.
+        """Do what is due without a request.
 
-        The loop calls this once per turn, before observe(). It is level-triggered: whatever fails
-        is tried again at the next call. Later changes end the next wait(). Raises RuntimeLost.
+        That is: start waiting attempts, end overdue ones, finish removals, and follow logs. The
+        loop calls this once per turn, before observe(). It is level-triggered: whatever fails is
+        tried again at the next call. Later changes end the next wait(). Raises RuntimeLost.
         """
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
@@ -131,15 +128,14 @@ class Runtime(Protocol):
         """
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """Return at most `limit` bytes of the attempt's log from byte `offset`; empty at the
-        current end of the log.
+        """Return at most `limit` bytes of the attempt's log from byte `offset`.
 
-        Works until remove(), also for an ended attempt. A missing log counts as empty.
+        Empty at the current end of the log. Works until remove(), also for an ended attempt. A
+        missing log counts as empty.
         """
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """Return at most `limit` bytes of what the attempt's collector has read, from byte
-        `offset`.
+        """Return at most `limit` bytes of what the attempt's collector read, from byte `offset`.
 
         Empty if the experiment has no collector. The same bytes are never returned with other
         content, also by the runtime of another controller, and those of an ended attempt are
@@ -154,11 +150,10 @@ class Runtime(Protocol):
         """
 
     async def conclude(self, conclusion: Conclusion) -> None:
-        """Record how the experiment has ended, where other controllers could continue it. Called
-        before that is saved.
+        """Record how the experiment has ended, where other controllers could continue it.
 
-        The next start() of this experiment's own controller discards the record. Raises
-        RuntimeLost.
+        Called before that is saved. The next start() of this experiment's own controller discards
+        the record. Raises RuntimeLost.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:
@@ -168,9 +163,7 @@ class Runtime(Protocol):
         """
 
     def hurry(self) -> None:
-        """From now on, wait for answers no longer than a user would who has interrupted a run
-        twice.
-        """
+        """From now on, limit waits for answers to what a user accepts after two interrupts."""
 
     async def close(self) -> None:
         """Release the runtime's resources without touching running attempts.

@@ -70,8 +70,7 @@ class RuntimeProvider(ABC):
 
     @abstractmethod
     def launch_builder(self, experiment: Experiment, folders: ExperimentFolders) -> LaunchBuilder:
-        """Return what builds the launches of one controller. Reads the files that trials get of
-        this machine.
+        """Return the builder of one controller's launches. Reads this machine's files for trials.
 
         Raises FailedPrecondition if such a file is gone. For what the builder raises see
         `controller.runtime.launch`.
@@ -80,15 +79,15 @@ class RuntimeProvider(ABC):
     async def discard(  # noqa: B027 - a default that does nothing
         self, experiment: Experiment, folders: ExperimentFolders
     ) -> None:
-        """Delete what the runtime still has of an experiment that is deleted, and whose attempts
-        were removed.
+        """Delete what the runtime still has of a deleted experiment whose attempts were removed.
 
         Raises FailedPrecondition if another state directory runs it now.
         """
 
     def left_behind(self, experiment: Experiment) -> str:
-        """Describe what a delete leaves that sends nothing to the runtime, and how to delete it; ""
-        if nothing.
+        """Describe what a delete that sends nothing to the runtime leaves; "" if nothing.
+
+        The text says how to delete it.
         """
         return ""
 
@@ -102,8 +101,9 @@ class RuntimeProvider(ABC):
         return ()
 
     def obstacles(self, spec: ExperimentSpec, directory: Path) -> Iterable[Problem]:
-        """Return why this machine cannot run the file, as far as `run` refuses it before it creates
-        anything.
+        """Return why this machine cannot run the file.
+
+        The reasons are those for which `run` refuses it before it creates anything.
         """
         return ()
 
@@ -239,9 +239,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class ServerVerdicts:
-    """The verdicts of a server on what it would be sent: a line for each object, and for what could
-    never run.
-    """
+    """A server's verdicts on what it would get: a line per object, and for what could never run."""
 
     lines: Sequence[str]
     refused: bool = False

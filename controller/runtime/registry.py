@@ -43,9 +43,7 @@ def traits_of(name: str) -> RuntimeTraits:
 
 
 def traits_if_known(name: object) -> RuntimeTraits:
-    """Return the traits of the runtime that unchecked input names; those of the default one if it
-    names none.
-    """
+    """Return the traits of the runtime that unchecked input names, else of the default one."""
     return traits_of(name if isinstance(name, str) and is_known(name) else DEFAULT_RUNTIME)
 
 

@@ -17,7 +17,8 @@ DB_MANAGER_NAMES = (
 
 
 def place_below(output: Path, path: str) -> Path:
-    """Return where a trial without a container writes to: a container's absolute path is moved
-    below the output.
+    """Return where a trial without a container writes to.
+
+    A container's absolute path is moved below the output.
     """
     return output / path.lstrip("/")

@@ -120,9 +120,7 @@ def _when(fields: Json) -> tuple[Condition, ...]:
 
 
 def from_document(document: Mapping[str, object]) -> ExperimentSpec:
-    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes, also
-    as it is stored.
-    """
+    """Return the experiment of a canonical document (`ExperimentSpec.document`), also as stored."""
     whole: Json = dict(document)
     is_katib = whole.pop(FORMAT, "") == "katib"
     metadata, spec = whole["metadata"], whole["spec"]
@@ -242,8 +240,7 @@ def _env(value: str | Mapping[str, str]) -> str | SecretRef:
 
 
 def spec_hash(document: Mapping[str, object]) -> str:
-    """Return a hash that is equal for two files exactly if they mean the same after `--set` and
-    defaults.
+    """Return a hash, equal for two files exactly if they mean the same after `--set` and defaults.
 
     The order of keys does not matter.
     """
@@ -309,8 +306,9 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 
 
 def allowed_in_revision(change: Change) -> bool:
-    """Return whether `tuner resume FILE` accepts the change, a renaming under the condition that
-    its caller knows.
+    """Return whether `tuner resume FILE` accepts the change.
+
+    A renaming also depends on a condition that the caller knows.
     """
     return _under(change.path, REVISABLE) or is_renaming(change)
 
@@ -321,9 +319,7 @@ def is_renaming(change: Change) -> bool:
 
 
 def _same_but_for(change: Change, keys: Sequence[str]) -> bool:
-    """Return whether objectives or constraints, which are compared as whole lists, differ in these
-    keys only.
-    """
+    """Return if objectives or constraints, compared as whole lists, differ in these keys only."""
     if change.path not in ("spec.objectives", "spec.constraints"):
         return False
     return _without(change.old, keys) == _without(change.new, keys) is not None

@@ -345,9 +345,7 @@ class Key:
 
 
 def fields_of(keys: Iterable[Key], section: Mapping[str, object]) -> dict[str, Any]:
-    """Return the values of these keys as arguments of the model's class, under the names of their
-    fields.
-    """
+    """Return the values of these keys as arguments of the model's class, under its field names."""
     return {
         key.field: key.value(section[key.name]) for key in keys if key.field and key.name in section
     }

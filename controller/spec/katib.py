@@ -274,9 +274,7 @@ class KatibReader(KatibSectionReader):
         return native
 
     def _fidelity(self, algorithm: Json, parameters: Json) -> Json:
-        """Return the fidelity of hyperband, whose resource is a parameter in Katib and none in the
-        native file.
-        """
+        """Return hyperband's fidelity, whose resource is a parameter in Katib but not natively."""
         if algorithm.get("name") != "hyperband":
             return {}
         settings = algorithm.pop("settings", {})
@@ -317,9 +315,7 @@ class KatibReader(KatibSectionReader):
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
 
     def _check_grid(self, algorithm: Json, parameters: Json) -> None:
-        """Refuse a grid over a float without a step, in the words of Katib's file, which knows no
-        `points`.
-        """
+        """Refuse a grid over a float without a step, in Katib's words: its file has no `points`."""
         for name, domain in parameters.items() if algorithm.get("name") == "grid" else ():
             if domain.get("type") == "float" and "step" not in domain:
                 at = self._places[f"spec.parameters.{name}"]

@@ -59,9 +59,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _growth(text: str) -> int | None:
-    """Return the factor by which the population of cmaes grows with a restart: none with `none`,
-    else the default.
-    """
+    """Return the factor of cmaes's population per restart: none with `none`, else the default."""
     return 1 if _one_of("ipop", "bipop", "none", "None")(text) in ("none", "None") else None
 
 

@@ -129,9 +129,7 @@ _PODS = ("parallelism", "completions")
 
 @dataclass(frozen=True, slots=True)
 class ConfigMaps:
-    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads those of the
-    cluster.
-    """
+    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads the cluster's."""
 
     in_file: Sequence[Json] = ()
     of_cluster: Callable[[str, str], Mapping[str, str]] | None = None
@@ -428,8 +426,7 @@ class KatibTemplateReader(KatibSectionReader):
         return job
 
     def _with_checkpoints(self, job: Json, folder: str, primary: object) -> tuple[Json, str]:
-        """Return a Job of pbt and the claim of its checkpoints: that of the volume which it mounts
-        at `folder`.
+        """Return a Job of pbt and its checkpoints' claim: of the volume that it mounts at `folder`.
 
         In Katib, each trial mounts a folder of its own there. Here that folder has another path,
         which a variable has.
@@ -558,9 +555,7 @@ class KatibTemplateReader(KatibSectionReader):
         return {**words, "env": env, **image, **resources, **_times(job)}
 
     def _check_process(self, job: Json) -> None:
-        """Refuse fields that a process on this machine cannot follow, and that change what the
-        trial computes.
-        """
+        """Refuse fields that a local process cannot follow and that change the computation."""
         at = "spec.trialTemplate.trialSpec"
         for path, key, message in _NOT_A_PROCESS:
             if _at(job, path).get(key):
@@ -660,8 +655,9 @@ def _escaped(text: str) -> str:
 
 
 def _expanded(text: str, env: Mapping[str, str]) -> str:
-    """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does: `$$` is `$`, an unknown
-    name stays.
+    """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does.
+
+    `$$` becomes `$`, and an unknown name stays.
     """
 
     def expanded(found: re.Match[str]) -> str:

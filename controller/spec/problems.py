@@ -15,9 +15,7 @@ from suggest.errors import InvalidArgument, Problem
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the text, with line and column counted from 1, or the `--set` that a value came
-    from.
-    """
+    """A place in the text (line and column from 1), or the `--set` that a value came from."""
 
     line: int
     column: int

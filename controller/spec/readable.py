@@ -30,9 +30,7 @@ _ANY_FIDELITY = Fidelity("_any", 1, 9)
 
 
 def readable_space(parameters: Json, raw: object) -> Space:
-    """Return the parameters that could be read, without conditions on those of `raw` that could
-    not.
-    """
+    """Return the readable parameters, without conditions on those of `raw` that are unreadable."""
     lost = {name for name in raw if name not in parameters} if isinstance(raw, dict) else set()
     space = space_of(parameters)
     return Space(
@@ -96,8 +94,9 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
 
 
 def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
-    """Return the fidelity, under a harmless name if a parameter has the same one, which the reader
-    reports.
+    """Return the fidelity, under a harmless name if a parameter has the same one.
+
+    The reader reports the clash.
     """
     fidelity, parameters = spec.get("fidelity"), raw.get("parameters")
     if "fidelity" not in raw:

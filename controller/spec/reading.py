@@ -158,9 +158,7 @@ def read(
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
-    """Return the experiment, its marks, and the other objects that a file of Katib's has beside
-    it.
-    """
+    """Return the experiment, its marks, and the other objects that a Katib file has beside it."""
     documents = parse_documents(text, source)
     objects: list[tuple[Data, Marks]] = []
     for data, marks in documents:

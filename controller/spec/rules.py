@@ -551,9 +551,7 @@ def _optional_word(
 def _dropped_word(
     path: str, text: str, before: str, absence: _Absence, problems: ProblemCollector
 ) -> None:
-    """Refuse a conditional parameter as a word of its own, unless the flag before it is dropped
-    with it.
-    """
+    """Refuse a conditional parameter as its own word, unless the flag before it is dropped too."""
     alone = _ALONE.fullmatch(text)
     if alone is None or alone[1] not in absence.conditional:
         return
@@ -665,8 +663,9 @@ def _idle_devices(spec: Json) -> Iterator[str]:
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:
-    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets
-    them literally.
+    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads.
+
+    The program gets them literally.
     """
     section = "spec.trial"
     for path, word in shells.words(section, trial):
@@ -717,9 +716,7 @@ def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
 
 
 def _foreign_placeholder(text: str, names: list[str]) -> str | None:
-    """Return the parameter that a text has in a placeholder of another tool, such as `${{ lr
-    }}`.
-    """
+    """Return the parameter in another tool's placeholder in a text, such as `${{ lr }}`."""
     return next((name for name in names if _placeholder_elsewhere(name).search(text)), None)
 
 

@@ -21,9 +21,7 @@ Word = tuple[str, Any]
 
 
 def warnings(spec: Json) -> Iterator[str]:
-    """Yield the warnings of a canonical `spec`, each with the place, the parameters and the
-    cure.
-    """
+    """Yield the warnings of a canonical `spec`: each has the place, the parameters and the cure."""
     text = {name for name, fields in spec["parameters"].items() if _may_be_code(fields)}
     for path, script in _scripts_of(spec):
         names = [name for name in dict.fromkeys(placeholders(script)) if name in text]

@@ -107,8 +107,9 @@ def _scalar(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    """Return the value as JSON that is YAML, too: control characters such as DEL, which JSON
-    allows, are escaped.
+    """Return the value as JSON that is also YAML.
+
+    Control characters such as DEL, which JSON allows, are escaped.
     """
     text = json.dumps(value, ensure_ascii=False)
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

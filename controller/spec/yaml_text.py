@@ -132,8 +132,7 @@ def _mark(event: Any) -> Mark:  # PyYAML has no types
 
 
 def _compose(text: str) -> list[tuple[Mark, _Node]]:
-    """Build a tree of nodes for each document that is not empty, without recursion, with the mark
-    of its beginning.
+    """Build a tree of nodes and its start mark for each non-empty document, without recursion.
 
     An alias is the same node object as its anchor.
     """

@@ -57,11 +57,10 @@ _STATUS: dict[type[TunerError], int] = {
 
 
 class PageContent(Protocol):
-    """What the page shows: the experiments of a state directory, or the studies of a server that
-    one token permits.
+    """What the page shows.
 
-    Methods raise NotFound and the errors of the service. Streams yield names of events with their
-    data.
+    The experiments of a state directory, or the studies of a server that one token permits. Methods
+    raise NotFound and the errors of the service. Streams yield names of events with their data.
     """
 
     limits: VisitorLimits
@@ -198,8 +197,9 @@ class _Page:
         )
 
     async def figure(self, request: Request) -> Response:
-        """Return the specification of a figure: of the whole search or of some `trials`; a curve is
-        of a `metric`.
+        """Return the specification of a figure.
+
+        The figure is of the whole search or of some `trials`; a curve is of a `metric`.
         """
         name = request.path_params["figure"]
         figure = figures.FIGURES.get(name)
@@ -320,8 +320,9 @@ class _EventStream(StreamingResponse):
 async def _sent(
     events: Events, closing: asyncio.Event, is_signed_in: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
-    """Yield events as text/event-stream, with comments at intervals, which detect whether the
-    reader is still there.
+    """Yield events as text/event-stream.
+
+    Comments at intervals detect whether the reader is still there.
     """
     next_check = time.monotonic() + HEARTBEAT_S
     closed = asyncio.ensure_future(closing.wait())

@@ -264,8 +264,9 @@ class Board:
     # The queue
 
     def follow_queue(self) -> AsyncIterator[Event]:
-        """Yield the trials that run or wait, with the quotas, by namespace; and again when they
-        change.
+        """Yield the trials that run or wait, with the quotas, by namespace.
+
+        Yields again when they change.
         """
         return when_changed("queue", self._queue, every_s=SHARED_S)
 
@@ -308,8 +309,9 @@ class Board:
         }
 
     async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> QuotaReport:
-        """Return the quotas of the runtime that has some, among those of the experiments of a
-        namespace.
+        """Return the quotas of a namespace.
+
+        They are those of the first runtime of its experiments that has some.
         """
         for runtime, experiment in {
             each.experiment.spec.runtime: each.experiment for each in records
@@ -401,8 +403,9 @@ def parameter_hint(parameter: Parameter) -> Json:
 async def measurements_of_curves(
     studies: StudyReads, study: StudyName, record: TrialList, trials: Sequence[int]
 ) -> dict[int, list[Measurement]]:
-    """Return the measurements that the figure of curves shows: of these trials, or of those that it
-    chooses.
+    """Return the measurements that the figure of curves shows.
+
+    They are of the given trials, or of those that the figure chooses.
     """
     numbers = trials or figures.trials_of_curves(record)
     if len(numbers) == len(record.trials) > 1:

@@ -73,8 +73,9 @@ class LiveTable:
     def apply(
         self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]
     ) -> None:
-        """Take over the trials of `record` that may have changed, by number; None for those that
-        were deleted.
+        """Take over the trials of `record` that may have changed, by number.
+
+        None for those that were deleted.
         """
         self._version += 1
         self._events.clear()
@@ -103,8 +104,7 @@ class LiveTable:
                     self._rows[number] = row
 
     def since(self, position: str, trials: frozenset[int] | None = None) -> Sequence[Event]:
-        """Return what changed since the position, as names of events with their data; nothing if
-        nothing did.
+        """Return what changed since the position, if anything, as names of events with their data.
 
         `trials` limits the rows to these trials.
 
@@ -181,8 +181,9 @@ def _parameter_column(it: Parameter) -> Json:
 
 
 def _metric_column(name: str, parameters: list[str]) -> Json:
-    """Return a metric's column, whose name must differ from a parameter that the program prints as
-    a metric.
+    """Return a metric's column.
+
+    Its name must differ from that of a parameter that the program prints as a metric.
     """
     if name in parameters:
         return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}

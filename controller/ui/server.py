@@ -97,10 +97,10 @@ async def running(
     *,
     tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> AsyncIterator[None]:
-    """Answer requests of the listener, and close it at the end. `closing` is set first, so that
-    streams end.
+    """Answer requests of the listener, and close it at the end.
 
-    `tls` returns the context of a new connection; None for no TLS.
+    `closing` is set first, so that streams end. `tls` returns the context of a new connection; None
+    for no TLS.
     """
     config = uvicorn.Config(
         app,
@@ -127,8 +127,9 @@ async def running(
 
 
 def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Return a context that takes the newest certificate at each handshake, so that it is renewed
-    without a restart.
+    """Return a context that takes the newest certificate at each handshake.
+
+    So it is renewed without a restart.
     """
     context = tls()
 
@@ -144,9 +145,7 @@ def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle no signals, because the caller does, and uvicorn would send them to this process
-        again at the end.
-        """
+        """Handle no signals: the caller does, and uvicorn would send them again at the end."""
         yield
 
 

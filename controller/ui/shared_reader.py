@@ -91,8 +91,7 @@ class SharedReader(Generic[Record]):
             await self._wait()
 
     async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[Event]:
-        """Yield what has changed since `position`, and later changes, as names of events with their
-        data.
+        """Yield changes since `position`, and later ones, as names of events with their data.
 
         The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event
         says so, and the store is asked again. The last event is `gone`, when there is no such
@@ -153,8 +152,9 @@ class SharedReader(Generic[Record]):
         looking.result()  # as in `look`
 
     async def _look_for_all(self) -> None:
-        """Look for everybody who waits, until it is being read or was read, or nobody waits any
-        more.
+        """Look for everybody who waits.
+
+        Ends when it is being read or was read, or nobody waits any more.
         """
         began, error = self._began, self.error
         while self._reading is None and self._began == began and self.error is error:

@@ -86,12 +86,12 @@ class _SignedIn:
 
 
 class Sessions:
-    """The sessions that are in use here, which the store has, too. They are found by the hash of
-    their ids.
+    """The sessions that are in use here, which the store has, too.
 
-    Their times are seconds since the epoch, which servers share. The wall clock is read at the
-    start; from then on `elapsed_s` counts, so that nobody is signed out when the clock is set. A
-    clock that was wrong at the start is noticed, because other servers may have the right time.
+    They are found by the hash of their ids. Their times are seconds since the epoch, which servers
+    share. The wall clock is read at the start; from then on `elapsed_s` counts, so that nobody is
+    signed out when the clock is set. A clock that was wrong at the start is noticed, because other
+    servers may have the right time.
     """
 
     def __init__(
@@ -117,8 +117,9 @@ class Sessions:
         return {session.token for session in self._known.values()}
 
     async def token(self, identity: str) -> str | None:
-        """Return the token of a session, which counts as used; None if there is no such session, or
-        it has ended.
+        """Return the token of a session, which counts as used.
+
+        Returns None if there is no such session, or it has ended.
 
         Raises Unavailable, StoreBroken: this process does not know it, and the store does not
         answer.
@@ -264,8 +265,9 @@ def _xor(text: bytes, identity: str) -> bytes:
 
 
 class TokenAuthenticator:
-    """Signs in people who have a token. With `secure`, the page is served over TLS, maybe to other
-    machines.
+    """Signs in people who have a token.
+
+    With `secure`, the page is served over TLS, maybe to other machines.
 
     Args:
         connect: Returns the board of a token, with the limits of its visitor.

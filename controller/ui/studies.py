@@ -164,9 +164,7 @@ class StudyBoard:
         }
 
     def _document(self, study: Study, summary: StudySummary) -> Json:
-        """Return a study in the form of an experiment's summary, without what only experiments
-        have.
-        """
+        """Return a study as an experiment's summary, without what only experiments have."""
         spec, verbs = study.spec, self._verbs()
         document = documents.study(study, summary.trials, summary.best)
         return document | {

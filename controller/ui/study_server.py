@@ -138,9 +138,7 @@ async def serve_page(
 
 
 def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, bytes]:
-    """Return a listening socket, on the port of last time if any is right,
-    and the key of the page.
-    """
+    """Return a listening socket, on last time's port if any will do, and the page's key."""
     file = None
     if sqlite is not None:
         suffix = f"-{port}" if port else ""

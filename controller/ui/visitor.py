@@ -60,7 +60,8 @@ class VisitorLimits:
             self._figures -= 1
 
     def turn(self, *, slow: bool) -> asyncio.Semaphore:
-        """Return what a figure holds while it is drawn, but not while its record is read, which may
-        take long.
+        """Return what a figure holds while it is drawn.
+
+        It does not hold it while its record is read, which may take long.
         """
         return self._slow_turn if slow else self._turn

@@ -75,9 +75,7 @@ class AsyncClient:
         timeout_s: float = PATIENCE_S,
         inside: Channel | None = None,
     ) -> None:
-        """`inside` is a channel to the service at `address` from the service's own loop; then no
-        socket is used.
-        """
+        """`inside`: a channel to `address` from the service's own loop, which needs no socket."""
         self._homes = parse_addresses(arguments.text("Client", "address", address))
         self.address = ",".join(self._homes)
         self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
@@ -147,12 +145,12 @@ class AsyncClient:
         constraints: Sequence[Constraint] | Keep = KEEP,
         validate_only: bool = False,
     ) -> Study:
-        """Change the search space, the pruning, the labels or the names of metrics; nothing else of
-        a study can change.
+        """Change the search space, the pruning, the labels or the names of metrics of a study.
 
-        Of objectives and constraints only the metrics can differ from those of the study, whose
-        values stay. A space can only grow: each of its points must stay valid. `pruning=None`
-        switches pruning off. With `validate_only`, return the changed study without storing it.
+        Nothing else of a study can change. Of objectives and constraints only the metrics can
+        differ from those of the study, whose values stay. A space can only grow: each of its points
+        must stay valid. `pruning=None` switches pruning off. With `validate_only`, return the
+        changed study without storing it.
         """
         request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)), validate_only=validate_only)
         if space is not KEEP:
@@ -247,9 +245,7 @@ class AsyncClient:
         states: Iterable[TrialState] = (),
         first_number: int = 0,
     ) -> list[Trial]:
-        """Return all trials that match and have `first_number` or a larger number, ordered by
-        number.
-        """
+        """Return all matching trials numbered `first_number` or higher, ordered by number."""
         request = pb.ListTrialsRequest(
             parent=str(name),
             page_size=PAGE,
@@ -331,10 +327,10 @@ class AsyncClient:
     async def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        """Report measurements of a running trial. A known combination of attempt, metric and step
-        is ignored.
+        """Report measurements of a running trial.
 
-        `tries` is that of the trial as it was handed out.
+        A known combination of attempt, metric and step is ignored. `tries` is that of the trial as
+        it was handed out.
 
         Raises:
             FailedPrecondition: the trial has finished.
@@ -391,8 +387,7 @@ class AsyncClient:
     async def list_measurements(
         self, name: StudyName, number: int | None = None, *, latest: bool = False
     ) -> list[tuple[int, Measurement]]:
-        """Return pairs (trial number, measurement) of one trial or of all, in the order of the
-        reports.
+        """Return pairs (trial number, measurement) of one trial or all, in order of the reports.
 
         With `latest`, return only the last step of each metric in each trial's newest attempt, by
         trial and metric.
@@ -404,9 +399,7 @@ class AsyncClient:
     async def latest_page(
         self, name: StudyName, token: str
     ) -> tuple[list[tuple[int, Measurement]], str]:
-        """Return a page of `list_measurements(latest=True)` of all trials, and the token of the
-        next page.
-        """
+        """Return a page of `list_measurements(latest=True)` of all trials, and the next token."""
         parent = names.all_trials_name(name)
         request = pb.ListMeasurementsRequest(
             parent=parent, page_size=PAGE, page_token=token, latest=True
@@ -414,9 +407,7 @@ class AsyncClient:
         return await self._page("ListMeasurements", request, _read_measurements)
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """Return the best succeeded trial, if any, or the Pareto front of a study with several
-        objectives.
-        """
+        """Return the best succeeded trial, if any, or with several objectives the Pareto front."""
         return await self._send(
             "ListOptimalTrials", pb.ListOptimalTrialsRequest(parent=str(name)), _read_trials
         )

@@ -29,8 +29,9 @@ _Metadata = tuple[tuple[str, str], ...]
 
 
 class ClientCredentials:
-    """Credentials of a client. An argument that is None is read from the environment; "" means
-    none.
+    """Credentials of a client.
+
+    An argument that is None is read from the environment; "" means none.
 
     Args:
         token: The token; takes precedence over `token_file`.
@@ -114,8 +115,9 @@ class ClientCredentials:
         )
 
     def version(self) -> object:
-        """Return a value that changes with the client's certificate on disk; a channel keeps its
-        certificate.
+        """Return a value that changes with the client's certificate on disk.
+
+        A channel keeps the certificate with which it was opened.
         """
         if not self._tls_cert:
             return None

@@ -80,8 +80,9 @@ class Attempts:
         return max(self._deadline - time.monotonic(), 0.001)
 
     def timeout_s(self) -> float:
-        """Return the timeout of the next attempt, shorter if there is another address: a frozen
-        owner never refuses.
+        """Return the timeout of the next attempt, shorter if there is another address.
+
+        It is shorter because a frozen owner never refuses.
         """
         return self.left_s() if self._is_only_home else min(self.left_s(), self._away_s)
 
@@ -95,9 +96,7 @@ class Attempts:
         return self._homes[(tried + 1) % len(self._homes)]
 
     def pause_or_raise(self, failure: grpc.RpcError) -> float:
-        """Return the seconds to wait before the next attempt, or raise the service's error if there
-        is none.
-        """
+        """Return the seconds before the next attempt; without one, raise the service's error."""
         # The frames of its traceback hold these attempts and the channel. Such a cycle leaves it to
         # the garbage collector to free the channel, perhaps while gRPC handles events; gRPC then
         # prints "Bad file descriptor".
@@ -155,8 +154,9 @@ class Attempts:
         return 0.0 if first else self._pause(LONGEST_REFUSED_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
-        """Return the pause that the service asked for, longer each time, because all refused
-        clients come back.
+        """Return the pause that the service asked for, longer after each refusal.
+
+        It grows because all refused clients come back.
         """
         error = grpc_status.error_of(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
@@ -172,8 +172,9 @@ class Attempts:
 
 
 def _by_the_service(failure: grpc.RpcError) -> bool:
-    """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing
-    answers.
+    """Return whether the service itself sent the error.
+
+    If nothing answers, gRPC reports UNAVAILABLE itself.
     """
     call: Any = failure  # the errors that grpc raises are also calls, which its types do not show
     return any(key == grpc_status.DETAILS_KEY for key, _ in call.trailing_metadata() or ())

@@ -60,10 +60,10 @@ class Search:
         self._settled = ("", 0)
 
     def trials(self, total: int, *, lease_s: float | None = LEASE_S) -> Iterator[OpenTrial]:
-        """Yield trials to run until the study has `total` trials of all processes, or its space is
-        exhausted.
+        """Yield trials to run until the study has `total` trials or its space is exhausted.
 
-        Finished and running trials count, cancelled and imported ones do not.
+        The total is that of all processes. Finished and running trials count, cancelled and
+        imported ones do not.
 
         A trial that the body of the loop leaves open is completed when the loop continues: as
         succeeded if a value was reported, else as failed. A trial that is open when the loop is
@@ -122,30 +122,28 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best succeeded trial so far, of all processes; of several objectives, the best in the
-        first.
-        """
+        """The best succeeded trial so far, of all processes; by the first of several objectives."""
         return self.spec.criteria.first_best(self.front)
 
     @property
     def front(self) -> list[Trial]:
-        """The Pareto front so far, of all processes, by number; with one objective, at most the
-        best trial.
+        """The Pareto front so far, of all processes, by number.
+
+        With one objective, at most the best trial.
         """
         return self.client.optimal_trials(self.name)
 
     def _others_run(self) -> bool:
-        """Return whether another process has a trial with a lease, which this process may still
-        have to run.
-        """
+        """Return whether another process has a leased trial, which may still fall to this one."""
         opened = self.client.list_trials(self.name, states=(TrialState.RUNNING, TrialState.QUEUED))
         return any(
             t.expired or (t.lease_s is not None and t.client_id != self._client_id) for t in opened
         )
 
     def _counting(self, before: float = math.inf) -> int:
-        """Return how many trials with smaller numbers count; `before` is infinite, or the number of
-        an own trial.
+        """Return how many trials with smaller numbers count.
+
+        `before` is infinite, or the number of an own trial.
 
         Counting begins with the first page that had an open trial when last read, since outcomes
         never change. A trial that was deleted from an earlier page still counts, so that there may
@@ -213,9 +211,7 @@ class OpenTrial:
             return StopAdvice(True, str(error))
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the trial as lost to another process, so that this process sends nothing more about
-        it.
-        """
+        """Mark the trial as lost to another process: this process sends no more about it."""
         if self._open and not self._ending:
             log.warning("%s", reason)
             self.lost = True
@@ -249,9 +245,7 @@ class OpenTrial:
             )
 
     def settle(self) -> None:
-        """End the trial unless it has ended: as succeeded if all values were reported, else as
-        failed.
-        """
+        """End the trial if it is open: as succeeded if all values were reported, else as failed."""
         if self._open and not self._missing:
             self.complete()
         elif self._open:
@@ -279,8 +273,9 @@ def _counts(trial: Trial) -> bool:
 
 
 class LeaseRenewal:
-    """Renews the lease of one trial at a time, in a thread that runs from the first trial until the
-    `with` ends.
+    """Renews the lease of one trial at a time in a thread.
+
+    The thread runs from the first trial until the `with` ends.
     """
 
     def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:

@@ -166,8 +166,9 @@ def Choice(values: Sequence[object], *, when: None = ...) -> domain.Choice: ...
 def Choice(values: Sequence[object], *, when: When) -> Parameter: ...
 # reads as the type that it makes
 def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802
-    """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as
-    in `Float`.
+    """One of several values: text, numbers, booleans, None, lists and dicts of these.
+
+    `when` is as in `Float`.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -226,8 +227,9 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
 
 
 def level_of_caller() -> int:
-    """Return the `stacklevel` at which the function that calls this warns about the line that
-    called the library.
+    """Return the `stacklevel` for a warning about the line that called the library.
+
+    It is the level for the function that calls this one.
     """
     level, frame = 1, sys._getframe(1)
     while (

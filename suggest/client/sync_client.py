@@ -85,9 +85,7 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """Turn a method of `AsyncClient` into one of `Client`,
-    with the same signature and docstring.
-    """
+    """Turn a method of `AsyncClient` into one of `Client`, with its signature and docstring."""
 
     @functools.wraps(method)
     def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -97,8 +95,9 @@ def _blocking(
 
 
 class Client:
-    """A blocking client, which connects at the first call. Its methods raise the same errors as
-    AsyncClient's.
+    """A blocking client, which connects at the first call.
+
+    Its methods raise the same errors as AsyncClient's.
 
     Args:
         address: `HOST:PORT` or `unix:PATH`. For several servers on one database, their addresses

@@ -227,21 +227,16 @@ class Engine:
         )
 
     def is_basis_of(self, draft: Draft) -> bool:
-        """Return whether the draft comes from the present sampler, which this engine made for the
-        present space.
-        """
+        """Return whether the draft comes from the present sampler, made for the present space."""
         return draft.basis is self._sampler
 
     def fits(self, draft: Draft) -> bool:
-        """Return whether the draft's trials can be handed out: since then, trials have only ended
-        or reported.
-        """
+        """Return whether the draft can be handed out: trials have since only ended or reported."""
         same = self.is_basis_of(draft) and draft.first == self.next_number
         return same and self._known_to_hand_out(len(draft.queued)) == draft.queued
 
     def renumbered(self, draft: Draft) -> Proposal | None:
-        """Return the proposal of a finished draft of one new trial, under the number that is next
-        by now.
+        """Return the proposal of a finished draft of one new trial, under the number now next.
 
         Returns None if it cannot be used: the space has changed, or a trial that began meanwhile
             has the same point.
@@ -261,8 +256,9 @@ class Engine:
         return Proposal(trials, proposal.exhausted)
 
     def propose_cheaper(self) -> Proposal:
-        """Propose one new trial by a sampler that needs only milliseconds and has seen the same
-        trials.
+        """Propose one new trial by a sampler that needs only milliseconds.
+
+        It has seen the same trials.
         """
         assert self._cheaper is not None
         sampler = (
@@ -323,9 +319,7 @@ class Engine:
         return Proposal(trials, exhausted=idle and not trials)
 
     def _proposed_again(self, trial: Trial) -> Proposed:
-        """Propose a known trial: a paused one with its next fidelity, any other one with its
-        own.
-        """
+        """Propose a known trial: a paused one with its next fidelity, others with their own."""
         fidelity = trial.fidelity
         if trial.state is TrialState.PAUSED and self._promotion is not None:
             fidelity = self._promotion.following(trial)
@@ -338,9 +332,7 @@ class Engine:
         return None if self._promotion is None else self._promotion.first(number)
 
     def pauses(self, trial: Trial) -> bool:
-        """Return whether the trial pauses when it succeeds, because it runs below the largest
-        fidelity.
-        """
+        """Return whether the trial pauses on success: it runs below the largest fidelity."""
         return self._promotion is not None and not self._promotion.is_last(trial.fidelity)
 
     def waits_for(self, trial: Trial) -> str:
@@ -354,9 +346,7 @@ class Engine:
         return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
     def _known_to_hand_out(self, count: int) -> list[Trial]:
-        """Return up to `count` known trials to hand out: queued ones, then paused ones that may
-        continue.
-        """
+        """Return up to `count` known trials: queued ones, then paused ones that may continue."""
         numbers = self._queued[:count]
         if self._promotion is not None:
             numbers = numbers + self._promotion.next(count - len(numbers))
@@ -488,9 +478,7 @@ class Engine:
             self._pruner = self._new_pruner()
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """Take a new trial that is finished already, with all its measurements, after both were
-        stored.
-        """
+        """Take in a finished new trial with all its measurements, after both were stored."""
         if measurements:
             self._reports[trial.number] = report = Report()
             report.add_all(measurements)
@@ -608,9 +596,7 @@ class Engine:
         return self._source.report(number) if self._source is not None and forgotten else Report()
 
     def _recompute(self) -> None:
-        """Compute again what depends on all trials, after a change that is too rare to be followed
-        step by step.
-        """
+        """Compute again what depends on all trials, after a change too rare to track in steps."""
         self._new_samplers()
         self._promotion = promotion(self.study.spec)
         for trial in self._trials.all():

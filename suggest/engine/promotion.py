@@ -101,8 +101,9 @@ class Promotion:
             self._complete += 1
 
     def next(self, count: int) -> list[int]:
-        """Return up to `count` paused trials that may continue, the highest rung and its best
-        trials first.
+        """Return up to `count` paused trials that may continue.
+
+        The highest rung comes first, and its best trials before the others.
         """
         numbers: list[int] = []
         for number in self._promotable():

@@ -95,9 +95,7 @@ class KatibEarlyStopping:
         return pb.GetEarlyStoppingRulesReply(early_stopping_rules=[rule])
 
     def _averages_of(self, names: Sequence[str], metric: str, start_step: int) -> list[float]:
-        """Return the average of the first `start_step` values of each trial that has reported that
-        many.
-        """
+        """Return the average of each trial's first `start_step` values, if it reported as many."""
         with self._lock:
             known = {
                 name: found

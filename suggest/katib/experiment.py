@@ -71,9 +71,7 @@ class KatibExperiment:
 
 
 class TextValues(NamedTuple):
-    """The values of a parameter's texts, with the places of those outside of the domain and of
-    those that are none.
-    """
+    """A parameter's texts as values; the places of those outside of the domain or unreadable."""
 
     column: ValueColumn
     outside: Sequence[int]
@@ -104,9 +102,7 @@ class ParameterText:
         return TextValues(ValueColumn(values, list(map(_as_json, values))), outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
-        """Return the value of a text, None if it has none, and whether it is a member of the
-        domain.
-        """
+        """Return the text's value, None if it has none, and whether it is in the domain."""
         domain = self.domain
         if len(text) > MAX_TEXT:
             return None, False
@@ -346,8 +342,9 @@ def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
 
 
 def _step(text: str, *, is_int: bool) -> float | int:
-    """Return a step. A step of an int below 1 is 1: rounded down, as in Katib, its values are all
-    whole numbers.
+    """Return a step. A step of an int below 1 is 1.
+
+    Rounded down, as in Katib, its values are all whole numbers.
     """
     if is_int and not _WHOLE.fullmatch(text):
         step = _number(text, "step", is_int=False)
@@ -380,8 +377,9 @@ def _number(text: str, field: str, *, is_int: bool) -> float | int:
 
 @dataclass(frozen=True, slots=True)
 class _AlgorithmMapping:
-    """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that
-    reads its text.
+    """Our algorithm for one of Katib's.
+
+    It has `fixed` settings, and a function for each setting that reads its text.
     """
 
     name: str

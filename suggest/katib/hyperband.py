@@ -23,9 +23,7 @@ Configuration: TypeAlias = tuple[Value, ...]  # a point without its resource
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A trial of Katib's: with how much of the resource it trains, and its value once it has
-    succeeded.
-    """
+    """A trial of Katib's: how much of the resource it trains with, and its value on success."""
 
     configuration: Configuration
     resource: float
@@ -34,9 +32,7 @@ class Training:
 
 @dataclass(slots=True)
 class _Progress:
-    """The trainings of one configuration, by level; None while one has no value,
-    or if it failed.
-    """
+    """The trainings of one configuration by level; None while one has no value or if it failed."""
 
     values: dict[int, float | None] = field(default_factory=dict)
 

@@ -256,9 +256,7 @@ class KatibSuggestions:
     def _study_index(
         self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer
     ) -> StudyIndex:
-        """Return the study_index, built again if the study was closed or changed by others
-        since.
-        """
+        """Return the study_index, built again if the study was closed or others changed it."""
         engine, study_index = writer.engine, kept.study_index
         if (
             study_index is None

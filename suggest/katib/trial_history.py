@@ -86,8 +86,9 @@ class TrialHistory:
             )
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
-        """Return the names of all trials; `seen` has those of trials that are not parsed, by their
-        hashes.
+        """Return the names of all trials.
+
+        `seen` has those of trials that are not parsed, by their hashes.
 
         Raises:
             InvalidArgument: two trials have the same name.
@@ -124,10 +125,10 @@ class _KnownTrial(NamedTuple):
 
 
 class _KnownTrials:
-    """Trials of a study by Katib's names, as columns: every garbage collection would visit
-    thousands of objects.
+    """Trials of a study by Katib's names, as columns.
 
-    The row of a name that was deleted stays, unused.
+    Otherwise every garbage collection would visit thousands of objects. The row of a name that was
+    deleted stays, unused.
     """
 
     def __init__(self, parameters: int) -> None:
@@ -322,18 +323,16 @@ class StudyIndex:
         return HistoryMatch.POSSIBLE
 
     def inherited_count(self, columns: HistoryColumns, taken: int) -> int:
-        """Return how many of the `taken` suggestions a caller with other trials may have got from
-        this study.
-        """
+        """Return how many of the `taken` suggestions a caller with other trials may have got."""
         answers = [answer.point for position, answer in self.answers.items() if position < taken]
         return len(answers) if not columns or not set(columns.points).isdisjoint(answers) else 0
 
     def copy_answers(self, writer: Writer, parent: StudyIndex, below: int) -> None:
-        """Begin a study with the suggestions that its caller got from another study, at positions
-        below `below`.
+        """Begin a study with the suggestions that its caller got from another study.
 
-        Two experiments with the same name and search get the same suggestions until their trials
-        have names. Then the second one needs a study that knows what it has been given.
+        Those at positions below `below` are copied. Two experiments with the same name and search
+        get the same suggestions until their trials have names. Then the second one needs a study
+        that knows what it has been given.
         """
         positions = sorted(position for position in parent.answers if position < below)
         if not positions:
@@ -405,8 +404,9 @@ class StudyIndex:
     def learn(
         self, writer: Writer, history: TrialHistory, stopped: Callable[[Sequence[str]], set[str]]
     ) -> None:
-        """Update the study to match the history. `stopped` returns those of some trials that were
-        stopped early.
+        """Update the study to match the history.
+
+        `stopped` returns those of some trials that were stopped early.
 
         Raises:
             InvalidArgument: the history is wrong, and nothing was changed.
@@ -431,9 +431,7 @@ class StudyIndex:
                 self._end(writer, name, TrialState.FAILED, None, GONE)
 
     def _pruned(self, columns: HistoryColumns) -> set[str]:
-        """Return the names of trials that are known to be stopped early, though their logs may be
-        deleted.
-        """
+        """Return the names of trials known to be stopped early, even if their logs are deleted."""
         shared = [name for name in columns.names if name in self.known]
         return {name for name in shared if self.known[name].state is TrialState.PRUNED}
 
@@ -514,9 +512,7 @@ class StudyIndex:
             del self.free[point]
 
     def abandon(self, writer: Writer, below: int) -> None:
-        """Cancel the free suggestions at positions below `below`: the caller has run other points
-        instead.
-        """
+        """Cancel the free suggestions at positions below `below`: the caller ran other points."""
         for position, answer in list(self.answers.items()):
             if position < below and answer.number in self.offers:
                 del self.answers[position]
@@ -530,9 +526,7 @@ class StudyIndex:
                 self._forget_offer(answer.number)
 
     def _add(self, writer: Writer, new: HistoryColumns) -> None:
-        """Add trials that were never suggested here: the finished ones, then the running ones, each
-        by time.
-        """
+        """Add trials never suggested here: the finished ones, then the running ones, by time."""
         if not new:
             return
         rows = new.by_time()

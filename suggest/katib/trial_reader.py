@@ -100,9 +100,7 @@ class HistoryColumns:
         return [name for name, state in pairs if state is TrialState.SUCCEEDED]
 
     def stopped(self, names: set[str]) -> HistoryColumns:
-        """Return these trials, of which those with these names have not succeeded, but were stopped
-        early.
-        """
+        """Return these trials, with the succeeded ones of these names as stopped early."""
         rows = [row for row, name in enumerate(self.names) if name in names] if names else []
         states, reasons = list(self.states), list(self.reasons)
         for row in rows:
@@ -254,9 +252,7 @@ class TrialReader:
     def _outcomes(
         self, conditions: Sequence[int], texts: Sequence[str]
     ) -> tuple[list[TrialState], list[float | None], list[str]]:
-        """Return the states, values and reasons of trials with these texts as their objective's
-        values.
-        """
+        """Return states, values and reasons of trials with these texts as objective values."""
         outcomes = list(map(self._outcome, conditions, texts))
         return (
             [state for state, _, _ in outcomes],

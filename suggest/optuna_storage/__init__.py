@@ -123,9 +123,7 @@ class WindowStorage(BaseStorage):
 
 
 class OverlayStorage(WindowStorage):
-    """Sets attributes of trials on the given trials themselves, and those of the study in
-    `study_attributes`.
-    """
+    """Sets attributes of trials on the given trials, and the study's in `study_attributes`."""
 
     def __init__(
         self,

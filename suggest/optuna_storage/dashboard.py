@@ -136,8 +136,9 @@ class DashboardStorage(WindowStorage):
 
 
 class _Shown:
-    """A domain as people read it, unlike `distributions`, which serves samplers: a choice is shown
-    as its value.
+    """A domain as people read it: a choice is shown as its value.
+
+    `distributions` serves samplers instead.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -161,8 +162,9 @@ class _Shown:
 
 
 def _plain(domain: Choice) -> bool:
-    """Return whether Optuna can tell the values apart: for it, 1 and True are one choice, and lists
-    are none.
+    """Return whether Optuna can tell the values apart.
+
+    For it, 1 and True are one choice, and lists are none.
     """
     scalars = all(
         value is None or isinstance(value, str | int | float | bool) for value in domain.values

@@ -156,9 +156,7 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[st
 def _shares(
     gains: dict[str, list[float]], chances: dict[str, list[float]]
 ) -> dict[str, tuple[float, float]]:
-    """Return the mean and standard deviation over the resamples of each parameter's share beyond
-    chance.
-    """
+    """Return each parameter's share beyond chance: mean and standard deviation of the resamples."""
     by_chance = {name: statistics.fmean(values) for name, values in chances.items()}
     shares: dict[str, list[float]] = {name: [] for name in gains}
     for place in range(RESAMPLES):

@@ -50,9 +50,7 @@ class MedianSettings:
 
 @dataclass(slots=True)
 class _Column:
-    """The peers at one step: the number of peers with a value, and the values other than NaN,
-    sorted.
-    """
+    """The peers at one step: how many have a value, and the values other than NaN, sorted."""
 
     peers: int
     values: array[float]

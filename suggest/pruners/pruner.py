@@ -36,11 +36,10 @@ class Pruner(Protocol):
         ...
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
-        """Return whether a running trial, whose current curve has been put, should stop at its last
-        step.
+        """Return whether a running trial should stop at its last step.
 
-        `before` is the last step before the latest report; None for the first report. Later steps
-        are not judged yet.
+        Its current curve must have been put. `before` is the last step before the latest report;
+        None for the first report. Later steps are not judged yet.
         """
         ...
 

@@ -88,8 +88,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Return the one-sided p-value of Wilcoxon's signed-rank test, for differences that tend to be
-    positive.
+    """Return the one-sided p-value of Wilcoxon's signed-rank test.
+
+    The alternative is that differences tend to be positive.
 
     Equals `scipy.stats.wilcoxon(…, alternative="greater", zero_method="zsplit")`, except that SciPy
     approximates the p-value of at most 50 differences with ties, which is exact here.

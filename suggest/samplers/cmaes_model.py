@@ -266,8 +266,9 @@ class _MixedOptimizer:
         return np.concatenate([*rounded, chosen]), np.concatenate([drawn._v_raw, chosen])
 
     def tell(self, solutions: list[tuple[Floats, float]]) -> None:
-        """Learn from the ranks of the losses alone: huge and equal losses would make penalties at
-        the bounds NaN.
+        """Learn from the ranks of the losses alone.
+
+        Huge and equal losses would make penalties at the bounds NaN.
         """
         ranked = sorted(solutions, key=lambda one: one[1])
         self._extremes += (ranked[0][1], ranked[-1][1])
@@ -340,9 +341,7 @@ class _Category:
         return float(index)
 
     def shares(self, places: Floats) -> Floats:
-        """Return how often each value occurs, counting each once more than it does, so that none is
-        improbable.
-        """
+        """Return how often each value occurs, counting each once more: none is improbable."""
         counts = np.bincount(places.astype(np.intp), minlength=self.count) + 1.0
         found: Floats = counts / counts.sum()
         return found

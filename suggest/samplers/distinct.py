@@ -198,9 +198,7 @@ class _Known:
 
 
 def is_countable(space: Space) -> bool:
-    """Return whether the points of the space can be counted, and are few enough to search for a
-    free one.
-    """
+    """Return whether the points can be counted, and are few enough to search for a free one."""
     total = 1
     for parameter in space.parameters:
         count = parameter.domain.count

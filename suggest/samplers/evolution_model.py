@@ -147,8 +147,9 @@ class _GeneticAlgorithm(ABC):
 
 
 class GeneticModel(_GeneticAlgorithm):
-    """`nsga2` and `nsga3`, which differ in the members that survive a generation and in how parents
-    are compared.
+    """`nsga2` and `nsga3`.
+
+    They differ in the members that survive a generation and in how parents are compared.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: GeneticSettings) -> None:
@@ -219,11 +220,10 @@ class GeneticModel(_GeneticAlgorithm):
 
 
 class AgingModel(_GeneticAlgorithm):
-    """Regularized evolution: the population consists of the most recent trials, whatever their
-    values.
+    """Regularized evolution: the population consists of the most recent trials.
 
-    A child has one parent and one mutation. With several objectives or constraints, the first drawn
-    member of the best front wins the tournament.
+    Their values do not matter. A child has one parent and one mutation. With several objectives or
+    constraints, the first drawn member of the best front wins the tournament.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: AgingSettings) -> None:

@@ -81,9 +81,7 @@ class Frame:
         return numbers
 
     def numbers_at(self, places: Floats) -> Floats:
-        """Return the numbers of the numeric dimensions at these places, or at the nearest ones
-        within the span.
-        """
+        """Return the numbers of the numeric dimensions at these places, moved into the span."""
         numbers = self.low + np.minimum(np.maximum(places, 0.0), 1.0) * self.span
         numbers[self.log] = np.exp(numbers[self.log])
         numbers[self.whole] = np.rint(numbers[self.whole])
@@ -195,11 +193,10 @@ def points(frame: Frame, numbers: Floats) -> CandidatePoints:
 
 
 def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bins, ...]]:
-    """Return the features of candidates, (3, numeric, candidates), the log widths of their narrow
-    bins, and their bins.
+    """Return candidates' features, the log widths of their narrow bins, and their bins.
 
-    The log widths are (numeric, candidates), 0 where a candidate has no narrow bin. numeric:
-    (numeric, candidates).
+    The features are (3, numeric, candidates). The log widths are (numeric, candidates), 0 where a
+    candidate has no narrow bin. numeric: (numeric, candidates).
     """
     places = (frame.scaled(numeric) - frame.low) / frame.span
     features = np.stack([places * places, places, np.ones_like(places)])

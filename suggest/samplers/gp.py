@@ -87,9 +87,7 @@ class GpSampler(ModelSampler):
         return (yield from super().steps(wanted, beside=beside))
 
     def _centered(self, one: PointRequest) -> PointRequest:
-        """Return the request, with the middles of numbers as fixed values if it is for the study's
-        first trial.
-        """
+        """Return the request; for the study's first trial, fix numbers at their middles."""
         numbers = [
             p for p in self._space.parameters if not isinstance(p.domain, Choice) and not p.when
         ]
@@ -101,9 +99,7 @@ class GpSampler(ModelSampler):
 
 
 class LearnedTrials:
-    """The trials of a study that a model can learn from, and the choice of those that it is
-    shown.
-    """
+    """The trials of a study that a model can learn from, and the choice of those it is shown."""
 
     def __init__(self, criteria: Criteria, window: int) -> None:
         # How many there were, those that were forgotten too.
@@ -153,8 +149,9 @@ class LearnedTrials:
         return (number for *_, number in self._ranked if number < below)
 
     def _forget(self) -> None:
-        """Forget trials that are neither recent nor among the best, since no later trial can change
-        that.
+        """Forget trials that are neither recent nor among the best.
+
+        No later trial can change that.
         """
         kept = {number for *_, number in self._ranked[: self._window // 2 + SPARE]}
         kept.update(trial.number for trial in self._front)
@@ -167,8 +164,9 @@ class LearnedTrials:
         return self._running.trials
 
     def learned(self) -> list[Trial]:
-        """Return, by number, the best and the most recent trials that the model is fitted to, and
-        all later ones.
+        """Return the best and the most recent trials that the model is fitted to, by number.
+
+        All later ones follow.
         """
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)
@@ -195,8 +193,9 @@ def teaches(trial: Trial, criteria: Criteria) -> bool:
 
 
 def fitted_below(last: int, running: Sequence[int]) -> int:
-    """Return the number below which trials decide the model's parameters. last: of the latest
-    finished trial.
+    """Return the number below which trials decide the model's parameters.
+
+    last: of the latest finished trial.
 
     It grows by a tenth at a time, and waits for running trials with lower numbers, though not for
     stragglers: each that finished later would change what the model is fitted to.

@@ -30,8 +30,9 @@ BEYOND = 0.1
 
 
 def believe(process: Posterior, row: Floats) -> float:
-    """Append what the process expects of a row, and return it (Ginsbourger et al. 2010, the kriging
-    believer).
+    """Append what the process expects of a row, and return it.
+
+    Ginsbourger et al. 2010, the kriging believer.
     """
     mean = float(process.means(row[None])[0])
     process.append(row, mean)
@@ -71,8 +72,9 @@ class Improvement(Protocol):
         ...
 
     def add_pending(self, row: Floats, *, kept: bool) -> None:
-        """Count one more running trial as finished. kept: whether it is expected to keep the
-        constraints.
+        """Count one more running trial as finished.
+
+        kept: whether it is expected to keep the constraints.
         """
         ...
 
@@ -87,12 +89,12 @@ class Improvement(Protocol):
 
 
 class ExpectedImprovement:
-    """The expected improvement of one objective over the least expected loss of a trial that keeps
-    the constraints.
+    """The expected improvement of one objective over its best expected value.
 
-    The least measured loss would be too hard to improve where values are noisy. Beside running
-    trials, an improvement has to be at least `gain` (Lizotte 2008, Practical Bayesian
-    optimization): otherwise a batch collapses at the best trial, whose expected loss is believed.
+    That is the least expected loss of a trial that keeps the constraints. The least measured loss
+    would be too hard to improve where values are noisy. Beside running trials, an improvement has
+    to be at least `gain` (Lizotte 2008, Practical Bayesian optimization): otherwise a batch
+    collapses at the best trial, whose expected loss is believed.
     """
 
     def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
@@ -138,11 +140,10 @@ class ExpectedImprovement:
 
 
 class ExpectedHypervolumeImprovement:
-    """The expected improvement of the volume that the Pareto front of two or three objectives
-    dominates.
+    """The expected improvement of the volume that the Pareto front dominates.
 
-    Each objective has a process. The reference point is at the worst loss of any trial in each
-    objective, and at least a tenth of the front's extent behind the front.
+    Each of the two or three objectives has a process. The reference point is at the worst loss of
+    any trial in each objective, and at least a tenth of the front's extent behind the front.
     """
 
     def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:

@@ -105,9 +105,7 @@ class GpModel:
             )
 
     def _search(self, learned: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
-        """Return a search for the next point. below: the first trial that does not decide the
-        parameters.
-        """
+        """Return a search for the next point. below: as in `_History`."""
         rows = self._encoded(learned)
         pending = self._places.encoded([t.parameters for t in running])
         history = _History(
@@ -184,8 +182,9 @@ class GpModel:
     def _believed(
         self, history: _History, taught: Flags, hopeless: Floats, found: Hyperparameters, y: Floats
     ) -> Posterior:
-        """Return a process of these values. hopeless: rows without one, which count as no better
-        than the median.
+        """Return a process of these values.
+
+        hopeless: rows without one, which count as no better than the median.
         """
         process = Posterior(found, history.features, history.rows[taught], y)
         middle = float(np.median(y))
@@ -194,9 +193,7 @@ class GpModel:
         return process
 
     def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
-        """Return the probability of a value, and the rows without one where a failure was
-        likely.
-        """
+        """Return the probability of a value, and the rows without one where failure was likely."""
         barred = np.array([t.state in BARRED_STATES for t in history.trials], dtype=np.bool_)
         if not barred.any():
             return [], history.rows[:0]
@@ -238,9 +235,7 @@ class GpModel:
     def _fit(
         self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = False
     ) -> Hyperparameters:
-        """Return fitted parameters, which are kept for as long as the trials that decide them are
-        the same.
-        """
+        """Return fitted parameters, kept as long as the trials that decide them are the same."""
         key = (what, tuple(history.numbers[which].tolist()))
         found = self._fits.get(key)
         if found is None:
@@ -252,9 +247,7 @@ class GpModel:
 
 
 class _History:
-    """The trials that the model is shown. below: the first trial that does not decide the
-    parameters.
-    """
+    """The trials that the model is shown. below: the first trial that decides no parameters."""
 
     def __init__(
         self, trials: Sequence[Trial], rows: Floats, below: int, features: Features
@@ -266,8 +259,9 @@ class _History:
         self._early = self.numbers < below
 
     def deciding(self, which: Flags) -> Flags:
-        """Return which of these trials decide the parameters: all of them if there are too few
-        early ones.
+        """Return which of these trials decide the parameters.
+
+        All of them do if there are too few early ones.
         """
         found: Flags = which & self._early
         return found if np.count_nonzero(found) >= LEAST else which

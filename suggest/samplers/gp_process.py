@@ -60,8 +60,9 @@ def triangular_inverse(lower: Floats) -> Floats:
 
 
 def matern(squares: Floats) -> tuple[Floats, Floats]:
-    """Return the kernel (1 + s + s²/3) exp(-s), s = sqrt(5 squares), and its derivative by the
-    squared distances.
+    """Return the kernel and its derivative by the squared distances.
+
+    The kernel is (1 + s + s²/3) exp(-s), s = sqrt(5 squares).
     """
     s = np.sqrt(5.0 * squares)
     decay = np.exp(-s)
@@ -97,8 +98,9 @@ def _cholesky(covariance: Floats) -> Floats:
 
 
 class Likelihood:
-    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise,
-    log delta.
+    """Minus the log of the posterior density of the parameters.
+
+    The parameters are log weights, log signal, log noise, log delta.
 
     losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
     """
@@ -151,9 +153,7 @@ class Likelihood:
         return value + 0.5 * float(off @ off), gradient + off / spread
 
     def _warped(self, log_delta: float) -> tuple[Floats, Floats, float, float]:
-        """Return the losses and the log of the Jacobian,
-        each with its derivative by `log_delta`.
-        """
+        """Return the losses and the log of the Jacobian, with their derivatives by `log_delta`."""
         if self._warp:
             return warped(self._losses, log_delta)
         return self._losses, np.zeros(len(self._losses)), 0.0, 0.0
@@ -286,8 +286,9 @@ class Posterior:
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
-        """Return the gradient by features, of a sum over trials of the derivatives by
-        distances².
+        """Return a gradient by features.
+
+        It is that of a sum over trials of the derivatives by distances².
         """
         pulled = at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials
         gradient: Floats = 2.0 * pulled * self._roots

@@ -43,8 +43,9 @@ def scaled(losses: Floats) -> Floats:
 
 
 def balanced(margins: Floats) -> Floats:
-    """Return finite margins of a constraint scaled: 0 at the bound, 1 at the median distance from
-    it, clipped.
+    """Return finite margins of a constraint, scaled and clipped.
+
+    0 is at the bound, 1 at the median distance from it.
     """
     largest = np.abs(margins).max()
     if largest == 0:
@@ -69,8 +70,9 @@ def standardized(z: Floats) -> tuple[Floats, float]:
 
 
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
-    """Return standardized log(u + delta), its derivative by log delta, the log of the Jacobian, and
-    its derivative.
+    """Return standardized log(u + delta) and the log of the Jacobian.
+
+    Each is followed by its derivative by log delta.
     """
     delta = np.exp(log_delta)
     t, spread = standardized(np.log1p(u / delta))
@@ -85,8 +87,9 @@ def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
 
 
 def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
-    """Return the losses whose warped values are `warps`: the inverse of `warped` after `scaled` of
-    these losses.
+    """Return the losses whose warped values are `warps`.
+
+    This is the inverse of `warped` after `scaled` of these losses.
     """
     u = scaled(losses)
     best = losses.min()

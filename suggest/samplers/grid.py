@@ -48,8 +48,9 @@ def grid_problems(spec: StudySpec) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One parameter of the grid, with its values as runs: (first index, length, what they are to
-    its dependents).
+    """One parameter of the grid, with its values as runs.
+
+    A run is (first index, length, what its values are to the parameter's dependents).
     """
 
     parameter: Parameter
@@ -257,8 +258,9 @@ class GridSampler(Sampler):
                 yield index
 
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
-        """Return the first free point that agrees with `fixed`, or the first of all, as a person
-        asked for it.
+        """Return the first free point that agrees with `fixed`.
+
+        If there is none, return the first of all, as a person asked for it.
         """
         part = Grid(self._space, fixed)
         # Extra, so none of its points is free or held.

@@ -70,8 +70,9 @@ class HedgeSampler(SteppedSampler):
         return self._tpe if self._cmaes is None or number < LONG else self._cmaes
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Let the process propose last: it avoids running trials, and the points of the others vary
-        by themselves.
+        """Let the process propose last: it avoids running trials.
+
+        The points of the others vary by themselves.
         """
         points: dict[tuple[int, int], Assignment] = {}
         for member in (self._tpe, self._cmaes):

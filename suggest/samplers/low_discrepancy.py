@@ -127,9 +127,7 @@ def toward_middle(word: int) -> int:
 
 
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
-    """Return the point at these coordinates, one word for each parameter in the order of the
-    space.
-    """
+    """Return the point at these coordinates: one word per parameter, in the order of the space."""
     of = dict(zip((p.name for p in space.parameters), words, strict=True))
     return space.point(
         lambda p: fixed[p.name] if p.name in fixed else at_fraction(p.domain, of[p.name])
@@ -168,8 +166,9 @@ class ScrambledSobol:
 
 @functools.cache
 def _joe_kuo() -> list[tuple[int, list[int]]]:
-    """Return for each later dimension the inner coefficients of its primitive polynomial as bits,
-    and its m_i.
+    """Return a row for each later dimension.
+
+    It has the inner coefficients of the dimension's primitive polynomial as bits, and its m_i.
     """
     lines = Path(__file__).with_name("joe_kuo.txt").read_text(encoding="ascii").splitlines()
     rows = [list(map(int, line.split())) for line in lines[1:]]

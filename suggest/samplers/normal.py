@@ -109,8 +109,7 @@ def central_mass(a: Floats, b: Floats, rows: int = 1) -> Floats:
 
 
 def tails(a: Floats, b: Floats, rows: int = 1) -> Floats:
-    """Return the standard normal's probabilities below a <= 0 and above b >= 0, as one array: (2,
-    ...).
+    """Return the standard normal's probabilities below a <= 0 and above b >= 0: (2, ...).
 
     rows: 1, or the number of rows of `a` and `b`, each of which gets the bits that it would get
         alone.

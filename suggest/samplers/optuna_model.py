@@ -98,8 +98,9 @@ Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
 
 class OptunaModel(ABC, Generic[S]):
-    """The common part: each finished trial is converted once, and each proposal knows the earlier
-    ones of its batch.
+    """The common part: each finished trial is converted once.
+
+    Each proposal knows the earlier ones of its batch.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: S) -> None:
@@ -204,8 +205,9 @@ class OptunaModel(ABC, Generic[S]):
         )
 
     def _attributes(self, trial: Trial) -> Attributes:
-        """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the
-        trial breaks it.
+        """Return Optuna's attribute for the constraints.
+
+        It has a number for each bound, above 0 if the trial breaks it.
         """
         constraints, values = self._criteria.constraints, trial.constraint_values
         if not constraints or len(values) != len(constraints):
@@ -330,11 +332,10 @@ def _key(params: Numbers) -> tuple[tuple[str, float | int], ...]:
 
 
 class OptunaGridModel(OptunaModel[NoSettings]):
-    """Proposes the first point that no trial holds, in Optuna's order, which the study's seed
-    determines.
+    """Proposes the first point that no trial holds, in Optuna's order.
 
-    Optuna's grid has no conditions. Points that differ only in inactive parameters are the same
-    point here.
+    The study's seed determines the order. Optuna's grid has no conditions. Points that differ only
+    in inactive parameters are the same point here.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
@@ -556,9 +557,7 @@ class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
         return {name: value for name, value in attributes.items() if name != self._generation_key}
 
     def _ask(self, seed: int, trials: Trials, number: int) -> tuple[Numbers, Attributes]:
-        """Return the sampler's proposal for a trial, and the attributes that it sets on that
-        trial.
-        """
+        """Return the sampler's proposal for a trial, and the attributes that it sets on it."""
         sampler = CmaEsSampler(
             n_startup_trials=0,
             popsize=self._size,

@@ -77,8 +77,9 @@ def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0, apart: bool = 
 
 
 def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
-    """Return (3 * numeric, kernels), whose product with the features of points is the kernels' log
-    density there.
+    """Return coefficients, (3 * numeric, kernels).
+
+    Their product with the features of points is the kernels' log density there.
     """
     precision = 1.0 / (sigma * sigma)
     pull = mu * precision
@@ -265,8 +266,9 @@ def _narrow(kernels: Joined, bins: Bins) -> Floats:
 
 
 def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
-    """Return a normal's probability in a narrow bin, divided by width times density in the middle,
-    minus 1.
+    """Return the relative correction of a normal's probability in a narrow bin.
+
+    It is the probability, divided by width times density in the middle, minus 1.
 
     The ends are given as `ends`: (2, ...). `sharp` is 1 / sigma.
     """
@@ -297,8 +299,9 @@ def _polynomial(m: Floats, *lower: float) -> Floats:
 
 
 class MixtureSampler:
-    """Draws points from a mixture, often the same one: what does not depend on the points is
-    computed once.
+    """Draws points from a mixture, often the same one.
+
+    What does not depend on the points is computed once.
     """
 
     def __init__(self, frame: Frame, mixture: Mixture) -> None:
@@ -328,9 +331,7 @@ class MixtureSampler:
 
 
 def with_prior(codes: Floats) -> list[Floats]:
-    """Return the choices of a mixture's kernels: those of the trials, and one of the prior, which
-    is not used.
-    """
+    """Return the choices of a mixture's kernels: the trials', and one, unused, of the prior."""
     return [np.append(each, 0.0) for each in codes]
 
 

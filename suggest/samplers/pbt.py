@@ -79,9 +79,7 @@ class PbtSampler(Sampler):
         return [point for _, point in self._offspring(wanted)]
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-        """Return the parents of the trials that `propose` proposes, by trial, of those that have
-        one.
-        """
+        """Return the parents of the trials that `propose` proposes, by trial, if they have one."""
         pairs = zip(wanted, self._offspring(wanted), strict=False)
         return {one.number: parent for one, (parent, _) in pairs if parent is not None}
 
@@ -116,8 +114,9 @@ class PbtSampler(Sampler):
 def inherited(
     space: Space, point: Assignment, source: random.Random, *, resample_probability: float | None
 ) -> Assignment:
-    """Return the point of a trial that continues from one with `point`: the same, unless there is a
-    probability.
+    """Return the point of a trial that continues from one with `point`.
+
+    It is the same, unless there is a probability.
 
     With one, each value is drawn again with this probability, and perturbed otherwise. Values that
     the parent does not have, because its condition did not hold or the space has grown since, are
@@ -153,9 +152,7 @@ def perturbed(domain: Domain, value: Value, source: random.Random) -> Value:
 
 
 def _scaled(domain: Float | Int, value: Value, factor: float) -> Value:
-    """Return the member nearest to `factor * value`, but another one than `value` if there is one
-    on that side.
-    """
+    """Return the member nearest to `factor * value`, but not `value` if that side has others."""
     x, index = number(value), domain.index_of(value)
     assert x is not None
     aim = min(max(x * factor, domain.min), domain.max)

@@ -22,8 +22,9 @@ ENOUGH = 0.5
 
 
 class Offspring(NamedTuple):
-    """The next trial: its parent, None for a new member, and whether it changes the parent's
-    parameters.
+    """The next trial: its parent, and whether it changes the parent's parameters.
+
+    The parent of a new member is None.
     """
 
     parent: int | None
@@ -149,8 +150,9 @@ class PbtPopulation:
         return Offspring(source.choice(ranked[: max(1, replaced)])[1], explores=True)
 
     def _replaced(self, ended: int) -> int:
-        """Return how many of the `ended` trials of a generation are replaced: of a whole one, at
-        least one.
+        """Return how many of a generation's `ended` trials are replaced.
+
+        Of a whole generation, at least one.
         """
         least = 1 if self._truncation and ended >= self._size else 0
         return max(least, math.floor(self._truncation * ended))

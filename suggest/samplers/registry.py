@@ -194,8 +194,9 @@ CHEAPER = TPE
 
 
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
-    """Return `tpe` with its default settings, in this process, for trials that cannot wait for the
-    study's algorithm.
+    """Return `tpe` with its default settings, in this process.
+
+    It is for trials that cannot wait for the study's algorithm.
 
     Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """

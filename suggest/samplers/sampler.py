@@ -55,8 +55,7 @@ class Sampler(ABC):
         return self.propose(wanted)
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-        """Return the trials from whose checkpoints the proposed trials continue, by trial, of those
-        that do.
+        """Return, by proposed trial, the trial from whose checkpoint it continues, if it does.
 
         The sampler must not be shown a trial between this call and that of `propose`.
         """

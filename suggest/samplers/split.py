@@ -42,9 +42,7 @@ def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
 
 
 def nondomination_ranks(losses: Floats) -> Indexes:
-    """Return how many fronts lie before that of each trial, (trials,). losses: (objectives,
-    trials).
-    """
+    """Return how many fronts precede each trial's, (trials,). losses: (objectives, trials)."""
     at_least: Flags = np.all(losses[:, :, None] <= losses[:, None, :], axis=0)
     dominates: Flags = at_least & ~at_least.T
     found = np.full(losses.shape[1], -1, dtype=np.intp)
@@ -117,8 +115,9 @@ def most_spread(losses: Floats, count: int) -> list[int]:
 
 
 def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
-    """Return the indexes of the good trials, which are this share of all, and of the others. ranks:
-    (3, trials).
+    """Return the indexes of the good trials, which are this share of all, and of the others.
+
+    ranks: (3, trials).
     """
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])

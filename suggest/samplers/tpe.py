@@ -122,9 +122,7 @@ class TpeSampler(SteppedSampler):
         return self._model
 
     def _densities(self, count: int) -> int:
-        """Return an upper bound of the one-dimensional densities that a proposal of so many points
-        computes.
-        """
+        """Return an upper bound of the one-dimensional densities that so many points need."""
         trials = min(self._window.finished, self._settings.window) + LIARS
         return count * self._settings.candidates * trials * len(self._spec.space.parameters)
 
@@ -233,8 +231,9 @@ class Window:
             del self._succeeded[BEST:]
 
     def _forget(self) -> None:
-        """Forget trials that are neither recent nor among the best, since no later trial can change
-        that.
+        """Forget trials that are neither recent nor among the best.
+
+        No later trial can change that.
         """
         ranked = {number for *_, number in self._succeeded} | {
             number for *_, number in self._pruned
@@ -246,9 +245,7 @@ class Window:
         self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
 
     def learned(self) -> Iterator[Trial]:
-        """Yield finished trials in the order of their numbers, at most as many as the window's
-        size.
-        """
+        """Yield finished trials in the order of their numbers, as many as fit into the window."""
         ranked = [trial.number for trial in reversed(self._front)]
         ranked += [number for *_, number in self._succeeded] + [
             number for *_, number in self._pruned
@@ -266,9 +263,7 @@ class Window:
         return self._running.trials
 
     def _teaches(self, trial: Trial) -> bool:
-        """Return whether a model learns from the trial: it succeeded with finite values, or was
-        pruned.
-        """
+        """Return whether models learn from the trial: succeeded with finite values, or pruned."""
         if trial.state is TrialState.PRUNED:
             return trial.value is None or math.isfinite(trial.value)
         return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None

@@ -96,9 +96,7 @@ class TpeModel:
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def _losses(self, finished: Sequence[Trial]) -> Floats:
-        """Return the losses of all objectives, (objectives, trials);
-        infinite if a trial has none.
-        """
+        """Return the losses of all objectives, (objectives, trials); infinite if there is none."""
         losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
         for place, trial in enumerate(finished):
             if found := self._criteria.losses(trial):
@@ -106,9 +104,7 @@ class TpeModel:
         return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
-        """Return the group of these parameters, which are drawn together,
-        as fitted for the batch.
-        """
+        """Return the group of these parameters, drawn together, as fitted for the batch."""
         group = batch.groups.get(names)
         if group is None:
             rows = self._rows(names)
@@ -349,8 +345,7 @@ class Batch:
 
 
 class ParameterGroup:
-    """Parameters that are modeled together, with the densities of the good trials and of the
-    others.
+    """Parameters modeled together, with the densities of the good trials and of the others.
 
     It has no reference to its batch, because cycles are freed by the garbage collector only: it
     would free thousands of them at once, and delay every call.
@@ -398,16 +393,12 @@ class ParameterGroup:
             self._pending.add(point)
 
     def others_near(self, here: slice) -> Floats:
-        """Return the log density of the others, with the batch's own points,
-        at these candidates.
-        """
+        """Return the log density of the others and the batch's own points at these candidates."""
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 
     def best(self, one: PointRequest) -> list[float]:
-        """Return this request's candidate with the largest ratio of the good trials' density to
-        that of the others.
-        """
+        """Return this request's candidate with the largest ratio of good to other density."""
         here = self._places[one.number, one.again]
         promise = self._good[here] - self.others_near(here)
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
@@ -478,8 +469,7 @@ class Pending:
         return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
 
     def log_density(self, here: slice, base: Floats) -> Floats:
-        """Return the log density of the mixture with these kernels, up to a constant, at the
-        candidates `here`.
+        """Return the log density, up to a constant, of the mixture with these kernels at `here`.
 
         `base` is the log density without them.
         """

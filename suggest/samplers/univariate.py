@@ -56,8 +56,9 @@ class UnivariateMixtures:
         return self._mixture.log_weights.size
 
     def best(self, others: Floats, quantiles: Floats) -> list[float]:
-        """Return for each parameter the candidate with the largest ratio of these mixtures' density
-        to the others'.
+        """Return for each parameter the candidate with the largest ratio of densities.
+
+        The ratio is that of these mixtures' density to the others'.
 
         Args:
             others: The numbers of the trials that are not good, (parameters, trials).
@@ -99,8 +100,9 @@ def _candidates(frame: Frame, numbers: Floats) -> _Candidates:
 
 
 def _log_densities(frame: Frame, mixtures: Sequence[Mixture], at: _Candidates) -> Floats:
-    """Return the log density of each mixture at each parameter's candidates: (mixtures, parameters,
-    candidates).
+    """Return the log density of each mixture at each parameter's candidates.
+
+    Its shape is (mixtures, parameters, candidates).
     """
     kernels = parzen.joined(mixtures)
     numeric = frame.numeric.size

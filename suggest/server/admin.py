@@ -68,8 +68,9 @@ def check_up(
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
-    """Return the schema version of the existing store and the newest version, without changing
-    anything.
+    """Return the schema version of the existing store and the newest version.
+
+    Nothing is changed.
 
     Raises:
         NotFound: there is no store.

@@ -91,9 +91,7 @@ class CallPool:
 
     # a callback; grpc's stubs do not export its type
     def sending(self, caller: str, size: int) -> Any:
-        """Count a reply until the returned function is called: it was sent,
-        or the caller is gone.
-        """
+        """Count a reply until the returned function is called: it is sent or the caller is gone."""
         self._replies.add(caller, size)
 
         def sent(_: object) -> None:

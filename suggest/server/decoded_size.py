@@ -23,8 +23,9 @@ _SLICE = 1 << 20  # counting holds the GIL
 
 @dataclass(frozen=True, slots=True)
 class DecodedSize:
-    """How the size of one kind of request is estimated: each byte, and in addition each byte that
-    is one of `tags`.
+    """How the size of one kind of request is estimated.
+
+    Each byte counts, and in addition each byte that is one of `tags`.
     """
 
     tags: bytes

@@ -21,8 +21,9 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors as far as allowed: each connection and each study being
-    written takes one.
+    """Raise the limit of file descriptors as far as allowed.
+
+    Each connection and each study being written takes one.
 
     `tuner run` must not call this: trials would inherit the limit, and programs that use select()
     fail with high descriptor numbers.

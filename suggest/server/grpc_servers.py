@@ -256,9 +256,7 @@ class GrpcServers:
         self._listeners.append(listener)
 
     async def _log_suppressed_denials(self) -> None:
-        """Write the numbers of denied calls left out of the audit log once no more come, until
-        cancelled.
-        """
+        """Log how many denied calls the audit log left out, once no more come; until cancelled."""
         while True:
             await asyncio.sleep(LEFT_OUT_S)
             for peer, calls in self._shared.denial_log.over():

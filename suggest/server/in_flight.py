@@ -66,9 +66,7 @@ class RequestBytes:
         self._left_out = 0  # calls that wait, and whose callers have no other
 
     def room(self, caller: str, kind: str, most_bytes: int) -> RequestRoom:
-        """Return the room of a request of at most `most_bytes`,
-        which is entered before it is read.
-        """
+        """Return the room of a request of at most `most_bytes`, entered before it is read."""
         return RequestRoom(self, caller, kind, most_bytes * _ARRIVING_COPIES)
 
     async def take(self, share: FairShare, caller: str, size: int) -> None:

@@ -36,8 +36,9 @@ class InProcessChannel:
         }
 
     def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:
-        """Return a callable that takes and returns messages and raises AioRpcError, as a stub's
-        method does.
+        """Return a callable that takes and returns messages, as a stub's method does.
+
+        It raises AioRpcError.
         """
         answer = self._answers[method]
 

@@ -200,8 +200,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         method: str,
     ) -> Callable[[Any, Context], Awaitable[None]]:
-        """Wrap the Watch method of health, whose handler comes from a library and writes its
-        replies to the context.
+        """Wrap the Watch method of health.
+
+        Its handler comes from a library and writes its replies to the context.
         """
 
         async def watched(requests: object, context: Context) -> None:
@@ -223,9 +224,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await self._refuse(context, e, method)
 
     def _is_open(self, method: str) -> bool:
-        """Return whether the method needs no token, as health does, although the server asks for
-        tokens.
-        """
+        """Return whether the server asks for tokens, but not for this method, such as health."""
         return self._authorizer is not None and not self._authorizer.asks(method)
 
     def _admit(self, method: str, context: Context) -> None:
@@ -272,9 +271,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await _pause(e.late_s)
 
     def _received(self, answer: Answer, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
-        """Wrap `answer`: admit the caller, read the request, and count what the caller has in
-        flight.
-        """
+        """Wrap `answer`: admit the caller, read the request, and count what is in flight."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
         is_recorded = rpc_of(method).recorded and is_limited
@@ -325,9 +322,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             parsing.give(caller)
 
     def answering(self, handler: Handler, method: str, *, serialize: bool = True) -> Answer:
-        """Return a coroutine function that answers a caller's request and maps errors to
-        statuses.
-        """
+        """Return a coroutine function that answers a request and maps errors to statuses."""
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
     def answering_inside(self, handler: Handler, method: str) -> Answer:
@@ -499,8 +494,9 @@ def _serialized(reply: Reply) -> bytes:
 
 
 def _certificate_name(context: Context) -> str:
-    """Return the client's name, for example `cert:alice`, which is never a token's name; "" if
-    there is none.
+    """Return the client's name, for example `cert:alice`; "" if there is none.
+
+    It is never a token's name.
     """
     names = context.auth_context().get("x509_common_name", ())
     return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
@@ -556,8 +552,9 @@ async def _within(seconds: float, running: Awaitable[T]) -> T:
 
 
 def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-    """Parse a request. gRPC itself would answer INTERNAL to a malformed one, although it is the
-    client's error.
+    """Parse a request.
+
+    gRPC itself would answer INTERNAL to a malformed one, although it is the client's error.
     """
     if deserialize is None:
         return serialized

@@ -34,8 +34,7 @@ Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]
 def handlers(
     studies: StudyService, log: ObservationLog, checkpoints: Path | None
 ) -> Mapping[str, Methods]:
-    """Return for each service its methods, each with the function that answers it and the type of
-    its request.
+    """Return each service's methods, with the function that answers and the request's type.
 
     checkpoints: the folder of the trials of pbt.
     """

@@ -23,8 +23,9 @@ _NONE: Mapping[str, object] = {}
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The limit of one client: `rate` calls per second on average, `burst` calls at once. None
-    means no limit.
+    """The limit of one client; None means no limit.
+
+    `rate` calls per second on average, `burst` calls at once.
     """
 
     rate: float | None = 1000.0

@@ -177,8 +177,9 @@ class Server:
 
 
 def serve(server: Server, *, announce: bool = True, companion: Companion | None = None) -> int:
-    """Run the server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal
-    ends it at once.
+    """Run the server until SIGTERM or SIGINT and return the exit code (143, 130).
+
+    A second signal ends it at once.
 
     `announce` prints the address to stderr, for a process that waits for it. `companion` is entered
     while the server runs. Raises as Server.start() does, and what `companion` raises.
@@ -189,11 +190,10 @@ def serve(server: Server, *, announce: bool = True, companion: Companion | None 
 
 
 def _import_algorithms() -> None:
-    """Import all algorithms and pruning rules, because a later import may find no file descriptor
-    left.
+    """Import all algorithms and pruning rules, and what they import when a study needs it.
 
-    Also what they import when a study needs it. Only models are imported with the first proposal of
-    their algorithm.
+    A later import may find no file descriptor left. Only models are imported with the first
+    proposal of their algorithm.
     """
     # Here, because they take a second.
     import multiprocessing.connection  # noqa: F401 - for worker processes

@@ -48,10 +48,10 @@ class _Namespace:
 
 
 class QuotaTracker:
-    """Counts usage and refuses writes over a quota. Thread-safe. `limits` returns the current
-    limits.
+    """Counts usage and refuses writes over a quota. Thread-safe.
 
-    All methods take the name of a namespace. close() ends the counting.
+    `limits` returns the current limits. All methods take the name of a namespace. close() ends the
+    counting.
     """
 
     def __init__(
@@ -269,9 +269,7 @@ class QuotaStore(StudyStore):
 
 
 class _QuotaLog(ObservationLog):
-    """The observation log of a store with quotas:
-    its lines are measurements of Katib's namespace.
-    """
+    """A store's observation log with quotas: its lines are measurements of Katib's namespace."""
 
     def __init__(self, database: Database, tracker: QuotaTracker) -> None:
         super().__init__(database)

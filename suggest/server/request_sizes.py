@@ -128,8 +128,9 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
 
 @functools.cache
 def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:
-    """Return what to check of a message: (field, most items or 0 for a single value, whether to
-    check inside).
+    """Return what to check of a message.
+
+    An entry is (field, most items or 0 for a single value, whether to check inside).
     """
     return [step for field in descriptor.fields if (step := _step(field))]
 

@@ -43,16 +43,15 @@ _KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 class Metrics:
-    """The metrics endpoint. The constructor binds the address; requests are answered from start()
-    on.
+    """The metrics endpoint.
+
+    The constructor binds the address; requests are answered from start() on.
 
     Raises InvalidArgument, Unavailable.
     """
 
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
-        """`pair` is the certificate for an address beyond this machine,
-        which is served by HTTPS.
-        """
+        """`pair`: the certificate for an address beyond this machine, served by HTTPS."""
         listening = metrics_address(address)
         self._server = _listening(listening, self._answer, None if listening.private else pair)
         # Avoid an unused `_created` series for each metric. (This function has no types in the
@@ -213,9 +212,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_port = self.server_address[1]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handle the request in the connection's own thread, so that a slow handshake blocks no
-        other connection.
-        """
+        """Handle the request in the connection's thread: a slow handshake blocks no others."""
         if self._pair is not None:
             request.settimeout(_PATIENCE_S)
             with self._pair.context().wrap_socket(request, server_side=True) as encrypted:

@@ -364,8 +364,9 @@ def _resource(context: ResourceContext) -> Resource:
 
 
 def _problems(context: ResourceContext) -> wire.Problems:
-    """Return the problems of the call's resource, to which the method adds others before raising
-    all at once.
+    """Return the problems of the call's resource.
+
+    The method adds others before raising all at once.
     """
     return list(_resource(context).problems)
 
@@ -439,9 +440,7 @@ def _part(problem: Problem) -> str:
 
 
 def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]:
-    """Return the namespaces to list, in order, without those that precede `after`; None means all
-    namespaces.
-    """
+    """Return the namespaces to list, in order, without those before `after`; None means all."""
     if namespace != names.ALL:
         return [namespace]
     readable = readable_namespaces()
@@ -472,8 +471,9 @@ def _shorten(reply: pb.ImportTrialsResponse) -> None:
 def _in_parts(
     read_part: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]
 ) -> Iterator[T]:
-    """Yield at most `limit` entries, read in parts, because entries may be large and a page may end
-    much earlier.
+    """Yield at most `limit` entries, read in parts.
+
+    Entries may be large, and a page may end much earlier.
     """
     while limit > 0:
         part = read_part(after=after, limit=min(limit, _AT_A_TIME))
@@ -485,9 +485,7 @@ def _in_parts(
 
 
 def _page(entries: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
-    """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for the rest if
-    there is more.
-    """
+    """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for any rest."""
     page: list[M] = []
     size, last = 0, ""
     for message, position in entries:

@@ -38,8 +38,9 @@ SOON_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class StartFinding:
-    """One finding. `problem` keeps the server from starting or clients from reaching it; None if
-    all is well.
+    """One finding.
+
+    `problem` keeps the server from starting or clients from reaching it; None if all is well.
     """
 
     subject: str
@@ -212,9 +213,7 @@ class _ReadOnly:
 
 
 def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) -> str:
-    """Check the certificate with a TLS handshake within this process, so that OpenSSL itself
-    validates it.
-    """
+    """Check the certificate with a TLS handshake in this process: OpenSSL itself validates it."""
     KeyPair(cert, key, client_ca)
     names, expires = _served_certificate(cert, key)
     host = parse_address(address).host

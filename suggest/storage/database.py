@@ -44,9 +44,7 @@ class Database(Readable, Protocol):
     """
 
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """Open a transaction, which is committed at the end of the block or rolled back on an
-        exception.
-        """
+        """Open a transaction: committed at the end of the block, rolled back on an exception."""
 
     def lock_schema(self, connection: Connection) -> None:
         """Keep other processes from changing the schema until the transaction ends."""

@@ -72,9 +72,7 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def _filesystem(folder: Path, mounts: Path) -> str:
-    """Return the type of the folder's file system, or "" where the system does not report it
-    (macOS).
-    """
+    """Return the type of the folder's file system; "" where it is not reported (macOS)."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:

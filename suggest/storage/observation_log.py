@@ -22,10 +22,9 @@ _STOPPED = ""
 
 
 class ObservationLog:
-    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing
-    needs no lease.
+    """The reports of trials of Katib's clients, by trial name.
 
-    The caller closes the database.
+    They belong to no study, so writing needs no lease. The caller closes the database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -83,9 +82,7 @@ class ObservationLog:
             return [Observed(*row) for row in connection.execute(query.order_by(o.time_us, o.id))]
 
     def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
-        """Return the first `count` values of a metric for each of these trials that has reported
-        it.
-        """
+        """Return the first `count` values of a metric by trial, for those that reported it."""
         o = katib_observations.c
         place = (
             func.row_number()

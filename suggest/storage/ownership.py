@@ -61,8 +61,9 @@ def of(table: Table, name: StudyName) -> ColumnElement[bool]:
 
 
 def of_parameters(table: Table) -> ColumnElement[bool]:
-    """Like `of`, with bind parameters that `named` fills: to build a statement takes longer than to
-    execute it.
+    """Like `of`, with bind parameters that `named` fills.
+
+    To build a statement takes longer than to execute it.
     """
     return and_(
         table.c.namespace == bindparam("of_namespace"), table.c.study == bindparam("of_study")
@@ -88,8 +89,9 @@ def held(lease: Lease) -> Exists:
 
 
 def held_by_parameters() -> Exists:
-    """Like `held`, with bind parameters that `guard` fills, so that a statement is compiled once
-    for all leases.
+    """Like `held`, with bind parameters that `guard` fills.
+
+    A statement is then compiled once for all leases.
     """
     return _locked(map(bindparam, _PARAMETERS))
 

@@ -16,8 +16,9 @@ _MICROSECONDS = 1_000_000
 
 
 class PageSessions:
-    """Sessions of people who are signed in to the page of a server, by the hash of their ids. They
-    belong to no study.
+    """Sessions of people who are signed in to a server's page, by the hash of their ids.
+
+    They belong to no study.
 
     What is sealed in a session is opaque to the store, and so is its owner. Times are in seconds
     since the epoch.

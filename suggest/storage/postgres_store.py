@@ -77,9 +77,7 @@ class FailureDetector:
         return Liveness.ALIVE if heard.changed else Liveness.UNKNOWN
 
     def interrupted(self) -> None:
-        """Record that a look failed: other servers may have been unable to write their heartbeats,
-        too.
-        """
+        """Record that a look failed: other servers may also have failed to write heartbeats."""
         for heard in self._heard.values():
             heard.looked = -math.inf
 
@@ -101,9 +99,7 @@ _NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInt
 
 
 class OwnedByHeartbeat:
-    """`Ownership` of one process by heartbeats, which begin with the first `take` and end with
-    close().
-    """
+    """`Ownership` of one process by heartbeats, from the first `take` until close()."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database

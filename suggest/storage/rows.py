@@ -137,8 +137,9 @@ def reopened_columns() -> Columns:
 def columns_of_trials(
     name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None] | None = None
 ) -> dict[str, Sequence[object]]:
-    """Return the columns of many trials, with documents as JSON text: a history has thousands of
-    trials.
+    """Return the columns of many trials, with documents as JSON text.
+
+    A history has thousands of trials.
     """
     count = len(trials)
     columns: dict[str, Sequence[object]] = {
@@ -153,8 +154,9 @@ def columns_of_trials(
 
 
 def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, Sequence[object]]:
-    """Return the columns of a batch: those that it has, and for the others the values of any of its
-    trials.
+    """Return the columns of a batch.
+
+    Those that it does not have take the values of any of its trials.
     """
     count = len(batch)
     labels = {key: list(map(json_text, texts)) for key, texts in batch.labels.items()}
@@ -179,17 +181,16 @@ _BETWEEN = "\0"  # stands between documents that are encoded together
 
 
 def json_text(value: object) -> str | None:
-    """Return a document as it is stored: as SQLAlchemy writes it, in less time; None if there is
-    none.
-    """
+    """Return a document as SQLAlchemy stores it, in less time; None if there is none."""
     if value is None:
         return None
     return "{}" if value == {} else _encode(value)
 
 
 def _json_texts(documents: Sequence[object]) -> list[str | None]:
-    """Return many documents as `json_text` does, encoded together: beginning an encoding takes
-    longer than a document.
+    """Return many documents as `json_text` does, encoded together.
+
+    Beginning an encoding takes longer than a document.
 
     An element of a list that is the string _BETWEEN is found between commas. In a document it would
     follow a colon: documents are mappings of names to values, or lists of numbers.
@@ -203,9 +204,7 @@ def _json_texts(documents: Sequence[object]) -> list[str | None]:
 
 
 def _objects(columns: Mapping[str, Sequence[str | None]], count: int) -> list[str]:
-    """Return a JSON object for each row, with the values of its columns, which are JSON; None is no
-    value.
-    """
+    """Return a JSON object per row, with the values of its columns, all JSON; None is no value."""
     if any(None in texts for texts in columns.values()):
         heads = [f"{_encode(key)}: " for key in columns]
         return [

@@ -49,8 +49,9 @@ class Schema:
 
 
 def version_table(name: str, metadata: MetaData) -> Table:
-    """Define Alembic's version table under another name, because Optuna may use Alembic in the same
-    database.
+    """Define Alembic's version table under another name.
+
+    Optuna may use Alembic in the same database.
     """
     return Table(
         name,

@@ -83,8 +83,9 @@ _TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
 
 
 class StudyStore:
-    """The studies in a SQL database, whose schema is created or upgraded. Closing the store closes
-    `database`.
+    """The studies in a SQL database, whose schema is created or upgraded.
+
+    Closing the store closes `database`.
 
     Blocking and thread-safe. Every write is complete when it returns, absent when it raises.
     Reading needs no lease and sees what is committed.
@@ -189,9 +190,7 @@ class StudyStore:
     def update_study(
         self, lease: Lease, study: Study, *, renamed: Mapping[str, str] = NO_NAMES
     ) -> None:
-        """Write the study's spec, labels and past spaces, and the new names of the `renamed`
-        metrics.
-        """
+        """Write the study's spec, labels and past spaces, and new names of `renamed` metrics."""
         with self._write(_UPDATE_STUDY, lease, single=not renamed) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
             changed = statement.values(
@@ -228,8 +227,9 @@ class StudyStore:
         return lease
 
     def still_held(self, lease: Lease) -> bool:
-        """Return False if another process may have taken the study meanwhile, even if it has
-        written nothing yet.
+        """Return False if another process may have taken the study meanwhile.
+
+        It may not have written anything yet.
 
         For replies that write nothing. Usually the answer is known without asking the database.
         """
@@ -261,9 +261,7 @@ class StudyStore:
             )
 
     def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
-        """Yield the learning curves of succeeded and pruned trials that reported the metric, by
-        trial number.
-        """
+        """Yield the curves of succeeded and pruned trials that reported the metric, by number."""
         m = measurements.c
         judged = trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value))
         of_judged = of(trials, name), judged, ~trials.c.deleted
@@ -352,8 +350,9 @@ class StudyStore:
             self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """Replace an open trial with this finished one, and add its last measurements, none of them
-        stored already.
+        """Replace an open trial with this finished one, and add its last measurements.
+
+        None of the measurements is stored already.
         """
         with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
             if (
@@ -401,17 +400,13 @@ class StudyStore:
         )
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
-        """Return the trial that AddTrial created for this request, even if the trial was deleted
-        since.
-        """
+        """Return the trial that AddTrial created for this request, even if deleted since."""
         return self._one_trial(
             select(trials).where(of(trials, name), trials.c.add_request_id == request_id)
         )
 
     def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
-        """Return the trial numbers of those requests that created a trial, even if the trial was
-        deleted since.
-        """
+        """Return the numbers of trials that these requests created, even if deleted since."""
         query = select(trials.c.add_request_id, trials.c.number).where(
             of(trials, name), trials.c.add_request_id.in_(request_ids)
         )
@@ -451,8 +446,9 @@ class StudyStore:
     def pages_of_trials(
         self, name: StudyName, states: Sequence[TrialState]
     ) -> Iterator[list[Trial]]:
-        """Yield the trials in these states page by page: a large study's trials must not all be in
-        memory at once.
+        """Yield the trials in these states page by page.
+
+        A large study's trials must not all be in memory at once.
         """
         after = -1
         while page := self.trials(
@@ -474,9 +470,7 @@ class StudyStore:
         return found
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
-        """Return the succeeded trial with the best value; of several, the one with the lowest
-        number.
-        """
+        """Return the best succeeded trial; of several, the one with the lowest number."""
         value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
         succeeded = and_(
             trials.c.state == TrialState.SUCCEEDED.value,
@@ -493,10 +487,9 @@ class StudyStore:
     def measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """Return tuples (position, trial, measurement) with positions above `after`, in the order
-        of the reports.
+        """Return tuples (position, trial, measurement) with positions above `after`.
 
-        A `number` of None means all trials.
+        They are in the order of the reports. A `number` of None means all trials.
         """
         query = select(measurements).where(of(measurements, name), measurements.c.id > after)
         if number is not None:
@@ -508,8 +501,7 @@ class StudyStore:
     def latest_measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """Like `measurements`, but only the last step of each metric in each trial's newest
-        attempt.
+        """Like `measurements`, but only each metric's last step in each trial's newest attempt.
 
         Ordered by trial and metric, with at most MAX_METRICS metrics of a trial. `after` is -1 for
         the first page. The work is bounded, however many measurements there are.
@@ -545,8 +537,9 @@ class StudyStore:
         *,
         handed_out: bool = False,
     ) -> None:
-        """Insert trials. Raises NotOwner if the lease is outdated, so that the transaction is
-        rolled back.
+        """Insert trials.
+
+        Raises NotOwner if the lease is outdated, so that the transaction is rolled back.
         """
         total = len(columns["number"])
         if (
@@ -579,9 +572,7 @@ class StudyStore:
 
 
 def _renaming(name: StudyName, old: str, new: str) -> Update:
-    """Return the statement that renames a metric, except in trials that have reported the new name
-    already.
-    """
+    """Return the statement that renames a metric, but not in trials that reported the new name."""
     other = measurements.alias()
     known = select(other.c.trial).where(
         other.c.namespace == name.namespace, other.c.study == name.study, other.c.metric == new

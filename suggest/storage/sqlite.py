@@ -150,9 +150,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 class SqliteDatabase:
-    """The `Database` in the file `path`, which is created if it does not exist. close() releases
-    everything.
-    """
+    """The `Database` in the file `path`, created if it is missing. close() releases everything."""
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path
@@ -242,8 +240,9 @@ class SqliteDatabase:
         self.file.mark()
 
     def _use_wal(self) -> None:
-        """Switch to WAL. SQLite's busy timeout does not apply to this switch, so concurrent first
-        starts retry here.
+        """Switch to WAL, with retries for concurrent first starts.
+
+        SQLite's busy timeout does not apply to this switch.
         """
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         with closing(self._connect()) as connection:

@@ -103,8 +103,9 @@ class DatabaseFile:
             raise self.emptied()
 
     def mark(self) -> None:
-        """Record that the store is complete, and which files are open: from now on an empty file is
-        an error.
+        """Record that the store is complete, and which files are open.
+
+        From now on an empty file is an error.
         """
         inodes = [inode for _, inode, _ in self._watched]
         mark = {
@@ -178,8 +179,9 @@ class DatabaseFile:
         self._watched = tuple(found)
 
     def check(self, *, within_s: float = 0.0) -> None:
-        """Raise StoreBroken, now and in all later calls, if one of the files was removed or
-        replaced.
+        """Raise StoreBroken if one of the files was removed or replaced.
+
+        All later calls then raise it, too.
 
         A commit counts only if this check also passes after it. The check costs 3 µs, or nothing if
         the last one was less than `within_s` seconds ago.
@@ -262,9 +264,7 @@ def out_of_descriptors() -> bool:
 
 
 def restoring(path: Path) -> Path:
-    """Return the path of a file that exists while a backup is restored over the database at
-    `path`.
-    """
+    """Return the path of a file that exists while a backup is restored over the database `path`."""
     return path.with_name(f".{path.name}.restoring")
 
 

@@ -258,8 +258,9 @@ class _Compiled:
         columns: Mapping[str, Sequence[Any]],
         same: Mapping[str, object],
     ) -> int:
-        """Execute it for each index of the columns. `same` has the values that are the same each
-        time.
+        """Execute it for each index of the columns.
+
+        `same` has the values that are the same each time.
 
         Returns how many rows were touched.
         """

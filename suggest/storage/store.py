@@ -17,8 +17,9 @@ MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write one study. Every write repeats the whole lease, so an outdated one changes
-    nothing.
+    """The right to write one study.
+
+    Every write repeats the whole lease, so an outdated one changes nothing.
 
     The nonce is random, because a database that was restored to an earlier state gives the same
     epochs again. `instance` identifies the database server that gave the lease; "" if there is no
@@ -43,8 +44,7 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StudyContents:
-    """The contents from which an engine is built: all trials, and the measurements of the open
-    ones.
+    """What an engine is built from: all trials, and the measurements of the open ones.
 
     A deleted trial appears as a cancelled one.
     """

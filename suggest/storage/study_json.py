@@ -30,8 +30,9 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parse the output of json.dumps in half the time of json.loads: a study's trials have
-    thousands of documents.
+    """Parse the output of json.dumps in half the time of json.loads.
+
+    A study's trials have thousands of documents.
 
     Raises DamagedRow.
     """
@@ -93,8 +94,9 @@ def space_of(document: list[Document]) -> Space:
 
 
 def fingerprint(spec: StudySpec) -> str:
-    """Return a hash that is equal for equal specs, across processes and versions of Python. true
-    and 1 differ.
+    """Return a hash that is equal for equal specs, across processes and versions of Python.
+
+    true and 1 differ.
     """
     text = json.dumps(spec_document(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -21,8 +21,7 @@ MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by def
 
 
 class ReplyBudget:
-    """Selects the trials that fit into one reply: the first trial always, further ones while there
-    is room.
+    """Selects the trials that fit into one reply: the first one always, others if there is room.
 
     `size_of` builds a message of a trial to measure it, so it is called only where a rough upper
     bound exceeds the limit.
@@ -50,9 +49,7 @@ class ReplyBudget:
 
 
 def _at_most(trial: Trial) -> int:
-    """Return an upper bound of the trial's size in bytes: four for each character, plus a fixed
-    overhead.
-    """
+    """Return an upper bound of the trial's size in bytes: four per character, plus overhead."""
     labels = len(repr(trial.labels)) if trial.labels else 0
     return 2000 + 4 * (
         len(repr(trial.parameters)) + labels + len(trial.reason) + len(trial.failure_class)
@@ -90,8 +87,9 @@ class Dispatch:
         )
 
     def begin(self, proposed: Sequence[Proposed]) -> Iterator[list[Trial]]:
-        """Store the proposed trials and yield those that run now; only the first few if the budget
-        is `full`.
+        """Store the proposed trials and yield those that run now.
+
+        Only the first few, if the budget is `full`.
 
         Trials with a known value do not run: an empty list is yielded for them, so that the caller
         notes them as given. Trials are yielded as soon as they are stored, so that a later write

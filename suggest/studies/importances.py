@@ -17,11 +17,11 @@ else:
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
-    """Return the importance of each parameter, the most important first; without a value if there
-    are too few trials.
+    """Return the importance of each parameter, the most important first.
 
-    Succeeded and pruned trials count. The same trials give the same result. Takes at most two
-    seconds. Optuna is imported only if there are enough trials.
+    They have no values if there are too few trials. Succeeded and pruned trials count. The same
+    trials give the same result. Takes at most two seconds. Optuna is imported only if there are
+    enough trials.
     """
     judged = [
         t

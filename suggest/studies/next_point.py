@@ -62,8 +62,9 @@ class Situation:
 
     @property
     def is_exact(self) -> bool:
-        """Trials run one at a time with a seed, so the points must be the same in each run, however
-        long they take.
+        """Trials run one at a time with a seed.
+
+        The points must be the same in each run, however long they take.
         """
         return self.repeatable and not self.running
 
@@ -84,8 +85,9 @@ class Situation:
 
 
 def choose(now: Situation) -> NextStep:
-    """Give a good point at once, else a fresh one within FRESH_S, else the ready one, else a
-    cheaper one.
+    """Give a good point at once, else a fresh one within FRESH_S.
+
+    Else give the ready one, else a cheaper one.
     """
     if now.is_good:
         return NextStep.GIVE
@@ -95,8 +97,9 @@ def choose(now: Situation) -> NextStep:
 
 
 def should_prefetch(now: Situation) -> bool:
-    """Return whether to compute the next point as soon as one is handed out, not when the next
-    trial ends.
+    """Return whether to compute the next point early: as soon as one is handed out.
+
+    Otherwise it is computed when the next trial ends.
 
     `now.running` includes the trial that was just handed out. If it is the only one, the next point
     should be computed from its result.
@@ -222,16 +225,15 @@ class NextPoint:
         return current is engine and void and again
 
     def drop(self) -> None:
-        """Drop the ready point and void the running computation: neither includes a point that was
-        handed out.
+        """Drop the ready point and void the running computation.
+
+        Neither includes a point that was handed out.
         """
         self._ready = None
         self._void = self._computing is not None
 
     def forget(self) -> None:
-        """Drop everything because the study was closed,
-        and wake the calls that wait for a point.
-        """
+        """Drop everything as the study was closed, and wake the calls that wait for a point."""
         self._ready = self._computing = self._error = None
         self._wake()
 
@@ -254,8 +256,9 @@ class NextPoint:
         return self._waiting > 0
 
     def wait(self, seen: int, within_s: float) -> None:
-        """Wait until `wakeups` is no longer `seen`, or for `within_s`. Call this without the
-        study's lock.
+        """Wait until `wakeups` is no longer `seen`, or for `within_s`.
+
+        Call this without the study's lock.
 
         Raises:
             TimedOut: the call's deadline has passed.
@@ -287,9 +290,7 @@ class ComputingStudy(Protocol):
 
 
 class Computations:
-    """Computes points of all studies in a thread pool, which exists from the first computation
-    until close().
-    """
+    """Computes points of all studies in a thread pool, from the first computation until close()."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="computation")
@@ -313,8 +314,9 @@ class Computations:
         study.next_point.begun(engine, draft)
 
     def later(self, study: ComputingStudy) -> None:
-        """Schedule a computation for the study, unless the queue is full. The caller may hold the
-        study's lock.
+        """Schedule a computation for the study, unless the queue is full.
+
+        The caller may hold the study's lock.
 
         The computation does not begin if the study has no need for a point by then.
         """
@@ -336,8 +338,9 @@ class Computations:
             self._queued += 1
 
     def close(self) -> None:
-        """Close the pool. Close the worker processes first, which ends the computations in
-        progress.
+        """Close the pool.
+
+        Close the worker processes first, which ends the computations in progress.
         """
         self._pool.shutdown(cancel_futures=True)
 

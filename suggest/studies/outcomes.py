@@ -18,8 +18,9 @@ from suggest.trial import IMPORTED_FROM, Measurement, Outcome, RungResult, Trial
 def finished_trial(
     engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]
 ) -> Trial:
-    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not
-    have yet.
+    """Return `trial` with its outcome.
+
+    `measurements` are its last ones, which the engine does not have yet.
 
     Raises:
         FailedPrecondition: the outcome is success, but an objective or a constraint has no finite
@@ -72,8 +73,9 @@ def finished_trial(
 
 
 def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
-    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to
-    continue.
+    """Return a trial that succeeded below the largest fidelity as a paused one.
+
+    It waits to continue.
     """
     assert succeeded.fidelity is not None
     assert succeeded.value is not None
@@ -89,8 +91,9 @@ def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
 def taken(
     engine: Engine, trial: FinishedTrial, *, number: int, source: str
 ) -> tuple[Trial | None, ImportResult]:
-    """Convert an imported trial to a trial of this study, None if it does not fit; with the result
-    for the reply.
+    """Convert an imported trial to one of this study, with the result for the reply.
+
+    The trial is None if it does not fit.
     """
     fitting = fit(engine.study.spec.space, trial.parameters)
     if fitting.refused:

@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class ProposalCost:
-    """Whether a study's proposals are cheap enough to be computed in this process before a client
-    asks.
+    """Whether a study's proposals are cheap enough to compute before a client asks.
+
+    They are computed in this process.
 
     A single slow proposal, for example one that imports modules, does not end prefetching for good.
     """
@@ -49,8 +50,9 @@ class ProposalCost:
 
 
 class Prefetcher(Generic[T]):
-    """Calls `prepare` for one item at a time in a thread that runs from the first later() until
-    close().
+    """Calls `prepare` for one item at a time in a thread.
+
+    The thread runs from the first later() until close().
 
     Args:
         prepare: Should return quickly if there is nothing to do.

@@ -44,8 +44,9 @@ class Proposing:
         self.took_s = 0.0  # to compute it
 
     def step(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:
-        """Return a proposal, or None to be called again after `wait`. For `to_run` see
-        `Engine.propose`.
+        """Return a proposal, or None to be called again after `wait`.
+
+        For `to_run` see `Engine.propose`.
 
         A proposal that takes a computation is for the trials of one portion.
         """
@@ -125,8 +126,9 @@ class Proposing:
         return draft.proposal
 
     def _portion(self, count: int) -> int:
-        """Return for how many trials to compute next: few at first, so that a call with little time
-        has some.
+        """Return for how many trials to compute next.
+
+        Few at first, so that a call with little time has some.
         """
         portion = PORTIONS[min(self._portions, len(PORTIONS) - 1)]
         self._portions += 1
@@ -147,8 +149,9 @@ class SuggestionBatch:
         self.independent = False  # of the outcomes of trials
 
     def continued(self, dispatch: Dispatch) -> Proposal | None:
-        """Hand out trials. Return the last proposal once it is complete, None to be called again
-        after `wait`.
+        """Hand out trials.
+
+        Return the last proposal once it is complete, None to be called again after `wait`.
         """
         proposing, writer = self._proposing, dispatch.writer
         while True:

@@ -60,9 +60,7 @@ class StudyReader:
         ]
 
     def trial(self, name: StudyName, number: int) -> Trial:
-        """Read the trial from the store: unlike an engine, the store does not return deleted
-        trials.
-        """
+        """Read the trial from the store, which, unlike an engine, returns no deleted trials."""
         trial = self._store.trial(name, number)
         if trial is None:
             self.record(name)
@@ -94,8 +92,9 @@ class StudyReader:
         after: int = 0,
         limit: int,
     ) -> list[tuple[int, int, Measurement]]:
-        """Return tuples (position, trial, measurement); with `latest`, only the last one of each
-        trial and metric.
+        """Return tuples (position, trial, measurement).
+
+        With `latest`, only the last one of each trial and metric.
         """
         read_page = self._store.latest_measurements if latest else self._store.measurements
         measurements = read_page(name, number, after=after, limit=limit)
@@ -104,9 +103,7 @@ class StudyReader:
         return measurements
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """Return the best trial or, with several objectives, the Pareto front in the order of trial
-        numbers.
-        """
+        """Return the best trial or, with several objectives, the Pareto front, by number."""
         return self._best(self.study(name))
 
     def estimate(self, name: StudyName) -> Estimate:

@@ -60,9 +60,7 @@ LEAST_OPEN = 8
 
 
 def most_open() -> int:
-    """Return how many studies may be open:
-    half of the file descriptors are left for connections.
-    """
+    """Return how many studies may be open: half of the descriptors are left for connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return MOST_OPEN
@@ -71,8 +69,9 @@ def most_open() -> int:
 
 @dataclass(slots=True)
 class _Session:
-    """One open study. The fields below `lock` are guarded by it; those above it belong to
-    `StudySessions`.
+    """One open study.
+
+    The fields below `lock` are guarded by it; those above it belong to `StudySessions`.
     """
 
     name: StudyName
@@ -136,9 +135,7 @@ class Writer:
         return self._sessions.store
 
     def trials_at_first(self) -> Iterable[Trial]:
-        """Return all trials of the study as they were when the `with` block began, in the order of
-        their numbers.
-        """
+        """Return all trials of the study as they were when the `with` block began, by number."""
         return self.engine.trials() if self._just_loaded is None else self._just_loaded
 
     @property
@@ -146,9 +143,7 @@ class Writer:
         return self._session.next_point
 
     def prepare(self) -> Draft | None:
-        """Begin the next proposal: the engine has it `prepared`, or the returned draft has to be
-        computed.
-        """
+        """Begin the next proposal: it is `prepared`, or the returned draft must be computed."""
         return self._session.prepare(self.engine)
 
     def compute(self, draft: Draft) -> None:
@@ -156,9 +151,7 @@ class Writer:
         self._sessions.computations.begin(self._session, self.engine, draft)
 
     def count_point(self, kind: str) -> None:
-        """Count a request for one trial by the kind of its point: ready, fresh, outdated or
-        cheaper.
-        """
+        """Count a request for one trial by its point: ready, fresh, outdated or cheaper."""
         self._sessions.count_point(kind)
 
     def hold(self, trial: Trial) -> None:
@@ -175,17 +168,13 @@ class Writer:
         self._session.trial_leases.drop(number)
 
     def expired(self) -> list[int]:
-        """Return the numbers of running trials whose leases have expired,
-        and forget these leases.
-        """
+        """Return the numbers of running trials with expired leases, and forget these leases."""
         leases = self._session.trial_leases
         return leases.expired(self._sessions.clock.now_s()) if leases else []
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Guard a change of store and engine: if the block fails, the engine is dropped and loaded
-        again.
-        """
+        """Guard a change of store and engine: on failure, the engine is dropped and reloaded."""
         try:
             yield
         except LimitReached:
@@ -201,17 +190,13 @@ class Writer:
             raise
 
     def load_again(self) -> None:
-        """Have the next block load the engine from the store: the names of the metrics have
-        changed.
-        """
+        """Have the next block load the engine from the store: the metrics were renamed."""
         self._session.engine = None
 
     # Changes are written to the store first, and only then the engine is told.
 
     def hand_out(self, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        """Store running trials and start their leases;
-        `queued` of them are known as queued trials.
-        """
+        """Store running trials, of which `queued` are known as queued, and start their leases."""
         with self.changing():
             self.store.hand_out(self.lease, trials, queued=queued)
             for trial in trials:
@@ -230,9 +215,7 @@ class Writer:
         return {trial.number: trial for trial in running}
 
     def finish(self, trial: Trial, measurements: Sequence[Measurement] = ()) -> None:
-        """Store a trial that has ended or pauses, with its last measurements,
-        none of them known.
-        """
+        """Store a trial that has ended or pauses, with its last measurements, all of them new."""
         with self.changing():
             self.store.finish_trial(self.lease, trial, measurements)
             self.engine.measure(trial.number, measurements)
@@ -256,9 +239,7 @@ class Writer:
         self._session.engine = None
 
     def expect_more(self) -> None:
-        """Prepare the next proposal after the `with` block,
-        because a client can run another trial.
-        """
+        """Prepare the next proposal after the `with` block: a client can run another trial."""
         self._session.wanted = not self.engine.is_prepared
 
     def given(self, *, own: bool) -> None:
@@ -273,9 +254,7 @@ class Writer:
             self.expect_more()
 
     def warm_up(self) -> None:
-        """Load in the background, once in this process, what the search needs for its first
-        model-based proposal.
-        """
+        """Load in the background, once per process, what the first model-based proposal needs."""
         search = registry.search_of(self.engine.study.spec.algorithm)
         if search not in self._sessions.warm:
             self._sessions.warm.add(search)
@@ -373,8 +352,9 @@ class StudySessions:
         return len(engines), sum(engine.size for engine in engines)
 
     def points_given(self) -> Counter[str]:
-        """Return how many requests for one trial got each kind of point, over studies that use
-        worker processes.
+        """Return how many requests for one trial got each kind of point.
+
+        Counts studies that use worker processes.
         """
         with self._points_lock:
             return self._points_given.copy()
@@ -513,8 +493,9 @@ class StudySessions:
                 log.exception("idle studies cannot be closed; trying again")
 
     def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:
-        """Close at most `count` unused studies, the least recently used first, and return how many
-        were closed.
+        """Close at most `count` unused studies and return how many were closed.
+
+        The least recently used ones are closed first.
 
         Trial leases begin again with their full duration when a study is opened again, so a study
         with trial leases is closed only to make room, not because it is idle.

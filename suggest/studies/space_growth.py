@@ -181,9 +181,7 @@ def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
 
 
 def _lost(old: Axis, new: Axis) -> Value | None:
-    """Return a value of the evenly spaced `old` that `new` lacks,
-    without looking at every value.
-    """
+    """Return a value of the evenly spaced `old` that `new` lacks, without a look at every value."""
     count = old.count
     assert count is not None  # an axis is countable
     places = sorted({0, min(1, count - 1), count - 1})

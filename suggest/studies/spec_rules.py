@@ -24,8 +24,9 @@ def spec_problems(spec: StudySpec, *, runs_here: bool = True) -> list[Problem]:
 
 
 def size_problems(path: str, subject: str, size: int) -> list[Problem]:
-    """Check `size`, in bytes in a reply: a study that does not fit into a reply could never be
-    read, so refuse it.
+    """Check `size`, in bytes in a reply.
+
+    A study that does not fit into a reply could never be read, so refuse it.
     """
     if size <= MAX_STUDY_BYTES:
         return []
@@ -39,8 +40,9 @@ def size_problems(path: str, subject: str, size: int) -> list[Problem]:
 
 
 def _spec_path(path: str) -> str:
-    """Translate a path of `StudySpec` to one of the protobuf message, where parameters are directly
-    in the spec.
+    """Translate a path of `StudySpec` to one of the protobuf message.
+
+    There, parameters are directly in the spec.
     """
     first, dot, remainder = path.partition(".")
     return f"spec.{'parameters' if first == 'space' else first}{dot}{remainder}"

@@ -67,8 +67,9 @@ def _nothing(noun: object) -> int:
 
 
 def check(spec: StudySpec, *, runs_here: bool = True) -> None:
-    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all
-    problems.
+    """Validate the spec without a store, for ValidateStudy.
+
+    Raises InvalidArgument with all problems.
 
     runs_here: as in `check_spec`.
     """
@@ -163,8 +164,9 @@ class StudyService(StudyReader):
         validate_only: bool = False,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
-        """Change the given parts of the study. `size_of` returns the study's size in a reply, in
-        bytes.
+        """Change the given parts of the study.
+
+        `size_of` returns the study's size in a reply, in bytes.
 
         Of objectives and constraints only the names of their metrics can change.
         """

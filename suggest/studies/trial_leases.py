@@ -61,9 +61,7 @@ class TrialLeases:
         self._held.pop(number, None)
 
     def expired(self, now_s: float) -> list[int]:
-        """Return the sorted numbers of trials whose leases have expired,
-        and forget these leases.
-        """
+        """Return the sorted numbers of trials with expired leases, and forget these leases."""
         numbers: list[int] = []
         while self._ends and self._ends[0][0] <= now_s:
             _, number = heapq.heappop(self._ends)
@@ -86,8 +84,9 @@ class TrialLeases:
         return None if lease is None else lease.end_s - now_s
 
     def load(self, trials: Iterable[Trial], now_s: float) -> None:
-        """Synchronize with the store: start unknown leases now, and drop the leases of trials that
-        do not run.
+        """Synchronize with the store.
+
+        Start unknown leases now, and drop the leases of trials that do not run.
         """
         leased = {
             t.number: t for t in trials if t.lease_s is not None and t.state is TrialState.RUNNING
@@ -99,9 +98,7 @@ class TrialLeases:
 
 
 class AwakeClock:
-    """A clock that stands still while this process is frozen, because a frozen server cannot
-    receive renewals.
-    """
+    """A clock that stops while this process is frozen: a frozen server cannot receive renewals."""
 
     def __init__(self, time_s: Callable[[], float] = time.monotonic) -> None:
         self._time_s = time_s

@@ -58,8 +58,9 @@ class MetricReporter:
 
 
 def safe_name(name: str) -> str:
-    """Return the name with `_` for each character that a metric may not have: `valid 0's l2` is
-    `valid_0_s_l2`.
+    """Return the name with `_` for each character that a metric may not have.
+
+    `valid 0's l2` is `valid_0_s_l2`.
     """
     safe = re.sub(r"[^\w./-]+", "_", name)
     return safe if re.match("[A-Za-z_]", safe) else f"_{safe}"

@@ -54,14 +54,14 @@ _TIMES = ("fit_time", "score_time")
 
 
 class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.toml
-    """Cross-validated search as RandomizedSearchCV, but each candidate is chosen by what is known
-    of the earlier ones.
+    """Cross-validated search as RandomizedSearchCV, but candidates are not random.
+
+    Each one is chosen by what is known of the earlier ones.
 
     Args:
         estimator: As for RandomizedSearchCV, like all arguments that are not described here.
         param_distributions: Names to `tuner.Float`, `tuner.Int`, `tuner.Choice`, a list of choices,
-            a
-            `range`, or SciPy's `uniform`, `loguniform` or `randint`.
+            a `range`, or SciPy's `uniform`, `loguniform` or `randint`.
         n_iter: How many candidates to evaluate, including those that are stored.
         n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the
             jobs busy.
@@ -440,8 +440,9 @@ def _opened(
 
 @contextmanager
 def _running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own: the caller's thread may have one that runs, as in a
-    notebook.
+    """An event loop in a thread of its own.
+
+    The caller's thread may have one that runs, as in a notebook.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="tuner-search-cv", daemon=True)

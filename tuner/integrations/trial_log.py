@@ -56,8 +56,7 @@ class TrialLog(ABC):
             self._warned = True
 
     def copy_all(self, study: Study) -> None:
-        """Copy all trials that have ended and that the tool does not have, such as those of a
-        search that is stored.
+        """Copy all trials that have ended and that the tool lacks, such as a stored search's.
 
         Raises whatever the tool raises.
         """

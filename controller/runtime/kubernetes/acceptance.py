@@ -132,8 +132,7 @@ async def _missing_rights(
 async def _other_anchor(
     client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, folders: ExperimentFolders
 ) -> str:
-    """Return the anchor of an experiment of that name in another state directory, if it has
-    unfinished trials.
+    """Return another state directory's anchor of that experiment name, if it has unfinished trials.
 
     "" if there is none.
     """

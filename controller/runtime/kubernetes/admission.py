@@ -93,8 +93,7 @@ class AdmissionQueue:
     def next(
         self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
     ) -> tuple[Launch, Sequence[Raw]] | None:
-        """Admit and return the oldest waiting attempt if there is room for it; younger ones never
-        overtake it.
+        """Admit and return the oldest waiting attempt if it has room; younger ones never overtake.
 
         running: attempts on the cluster that have not ended.
         """
@@ -141,8 +140,9 @@ class AdmissionQueue:
             self._put(waiting)
 
     def refused(self, name: str, message: str) -> bool:
-        """Note a refused pod. Return True if the quota was why: delete the object, and the attempt
-        waits again.
+        """Note a refused pod, and return whether the quota was why.
+
+        After True, delete the object, and the attempt waits again.
         """
         if not self._own or (reason := out_of_room(message)) is None:
             return False
@@ -243,14 +243,13 @@ _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
 class TemporarilyRefused(Exception):
-    """The object was refused for a temporary reason: a full quota, a predecessor that is being
-    deleted, a webhook.
-    """
+    """Refused for a temporary reason: a full quota, a predecessor being deleted, a webhook."""
 
 
 class JobCreator:
-    """Creates or adopts objects. anchor: the manifest of the object that owns everything of the
-    experiment.
+    """Creates or adopts objects.
+
+    anchor: the manifest of the object that owns everything of the experiment.
     """
 
     def __init__(
@@ -267,8 +266,7 @@ class JobCreator:
     async def make(
         self, objects: Sequence[Raw], *, files: Raw | None = None
     ) -> tuple[Kind, AttemptObject]:
-        """Create or adopt an attempt's objects, and return the last one, which is the attempt's
-        own.
+        """Create or adopt an attempt's objects, and return the last one, the attempt's own.
 
         files: the ConfigMap that the attempt shares with others.
 
@@ -288,8 +286,9 @@ class JobCreator:
         return created
 
     def forget_anchor(self) -> None:
-        """Look the anchor up again before the next creation: objects whose owner is gone are
-        deleted at once.
+        """Look the anchor up again before the next creation.
+
+        Objects whose owner is gone are deleted at once.
         """
         self._owner = None
         self._files.clear()
@@ -381,8 +380,9 @@ _PATIENCE_S = 5.0
 
 
 class BackgroundRequests:
-    """Requests under way, by name. failed: called after each failure; the caller sends the request
-    again.
+    """Requests under way, by name.
+
+    failed: called after each failure; the caller sends the request again.
     """
 
     def __init__(self, *, failed: Callable[[], None]) -> None:
@@ -392,8 +392,9 @@ class BackgroundRequests:
         self._error: Exception | None = None
 
     async def send(self, name: str, work: Coroutine[Any, Any, None], *, wait: bool = False) -> None:
-        """Start a request under a name that is not under way. wait: wait for all requests under
-        way.
+        """Start a request under a name that is not under way.
+
+        wait: wait for all requests under way.
 
         Raises the error of a request that was waited for.
         """

@@ -163,9 +163,7 @@ class AttemptOnCluster:
         return status
 
     def refusal(self, status: AttemptStatus) -> str:
-        """Return why the attempt's pods could not be created; "" if that is not known, or there are
-        some.
-        """
+        """Return why the attempt's pods could not be created; "" if unknown, or if some exist."""
         obj = self.obj
         if obj is None or self.pods or status.suspended:
             return ""
@@ -225,9 +223,7 @@ class AttemptOnCluster:
     # The logs
 
     def follow_logs(self, status: AttemptStatus, *, at_once: bool) -> None:
-        """Follow the logs of the containers that count now;
-        read the rest of those that have ended.
-        """
+        """Follow the logs of containers that count now; read the rest of those that ended."""
         self.log.follow(self._source(log_source, self.log), at_once=at_once)
         self.collected.follow(self._source(collector_source, self.collected), at_once=at_once)
         if self.collected.is_followed and (

@@ -108,8 +108,9 @@ def status_of(
 
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the container whose log is the attempt's: the primary pod's or the first worker's;
-    None: not started.
+    """Return the container with the attempt's log: the primary pod's or the first worker's.
+
+    None: it has not started.
     """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
@@ -124,8 +125,9 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
 
 
 def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the sidecar whose log has the attempt's measurements; None: there is none, or it has
-    not started.
+    """Return the sidecar whose log has the attempt's measurements.
+
+    None: there is none, or it has not started.
     """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     state = {} if main is None else collector_status(main).get("state") or {}
@@ -224,8 +226,9 @@ def _by_condition(
 def _missing_condition(
     obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime
 ) -> Exit | None:
-    """Return a failure if all pods ended long ago and no condition holds: nothing else would end
-    the attempt.
+    """Return a failure if all pods ended long ago and no condition holds.
+
+    Nothing else would end the attempt.
     """
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < NO_CONDITION_S:
@@ -244,11 +247,10 @@ def _missing_condition(
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
-    """Return the members that failed before their object did, at the time `over`; the operator
-    deletes the rest then.
+    """Return the members that failed before their object did, at the time `over`.
 
-    Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed
-    by itself.
+    The operator deletes the rest then. Times are whole seconds: a pod deleted in the same second is
+    a cause only if no other pod failed by itself.
     """
     asked_at = [(member, _first_asked(member)) for member in failed]
     by_themselves = [member for member, time in asked_at if time is None or time < over]
@@ -481,10 +483,10 @@ def members_of(
 
 
 def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
-    """Whether Kueue may be evicting the attempt: it suspends the Job, and the deletion of its pods
-    may show first.
+    """Whether Kueue may be evicting the attempt.
 
-    A pod that is being deleted then does not count before the Job's state is known.
+    It suspends the Job, and the deletion of its pods may show first. A pod that is being deleted
+    then does not count before the Job's state is known.
     """
     if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
         return False
@@ -499,8 +501,9 @@ def workers_in(obj: AttemptObject | None) -> int:
 
 
 def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
-    """Whether the attempt ends with its pods: a Job without retries that waits for all pods, or a
-    deleted object.
+    """Whether the attempt ends with its pods.
+
+    This holds for a Job without retries that waits for all pods, and for a deleted object.
     """
     if obj is None:
         return True
@@ -554,8 +557,9 @@ _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")
 
 
 def why_queued(queue: str, workload: Workload | None) -> str:
-    """Return why Kueue keeps an object waiting. workload None: not visible, or Kueue has not
-    created it yet.
+    """Return why Kueue keeps an object waiting.
+
+    workload None: not visible, or Kueue has not created it yet.
     """
     if workload is None:
         return f"queued by Kueue (queue {queue})"
@@ -606,8 +610,7 @@ def _pending_check(check: AdmissionCheck) -> str:
 
 
 class StatusCache:
-    """The status of an attempt whose object has not changed: a thousand are read many times a
-    second.
+    """The status of an attempt whose object is unchanged: a thousand are read many times a second.
 
     A changed object is a new dict in the informer, so the same dicts mean the same status, except
     where it depends on the time; therefore no status is kept for long.
@@ -617,8 +620,9 @@ class StatusCache:
         self._known: tuple[float, AttemptObject, Sequence[Pod], AttemptStatus] | None = None
 
     def get(self, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
-        """Return the cached status; None: derive it again. quiet: no event is known that explains a
-        wait.
+        """Return the cached status; None: derive it again.
+
+        quiet: no event is known that explains a wait.
         """
         if self._known is None:
             return None

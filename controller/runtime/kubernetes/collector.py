@@ -37,9 +37,7 @@ RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
 
 def has_collector(obj: Raw) -> bool:
-    """Whether the user has put the sidecar into a pod template, or names it in a change of one on
-    the cluster.
-    """
+    """Whether the user's pod template, or a change of one on the cluster, has the sidecar."""
     preset = preset_of(obj) or JOB
     return any(
         container.get("name") == COLLECTOR_CONTAINER
@@ -86,8 +84,9 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
 
 
 def _show_namespace(spec: Raw) -> None:
-    """Give the containers the file with their namespace, which Katib's SDK reads where a token
-    would be mounted.
+    """Give the containers the file with their namespace.
+
+    Katib's SDK reads it where a token would be mounted.
 
     A container with a volume of its own there, such as a projected token, keeps it.
     """

@@ -176,9 +176,7 @@ class EventWatcher:
         return not any(watched.objects for watched in self._watched.values())
 
     def refusal(self, uid: str) -> str:
-        """Return why a pod could not be created for the object of that uid or for an object it
-        owns; "" if unknown.
-        """
+        """Return why no pod could be created for that uid or an object it owns; "" if unknown."""
         reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
         return self._newest(
             reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about)
@@ -199,9 +197,7 @@ class EventWatcher:
         )
 
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
-        """Return the message of the newest matching event with one of these reasons; "" if there is
-        none.
-        """
+        """Return the message of the newest matching event with one of these reasons, or ""."""
         events = [
             event
             for reason in reasons
@@ -228,8 +224,9 @@ NODES_S = 300.0  # between two lists of the nodes, which are large
 
 
 class NodeList:
-    """The cluster's nodes, listed while a pod waits for one; empty until then, and without the
-    right to list them.
+    """The cluster's nodes, listed while a pod waits for one.
+
+    Empty until then, and without the right to list them.
     """
 
     def __init__(
@@ -427,9 +424,7 @@ class Workloads:
         self._changed()
 
     def _matters(self, before: Workload | None, after: Workload | None) -> bool:
-        """Wake the reader only for our own attempts: the namespace may have many Workloads of
-        others.
-        """
+        """Wake the reader only for our attempts: the namespace may have many others' Workloads."""
         self._by_owner = None
         workload = after or before or {}
         return any(map(self._is_attempt, _owners_of(workload))) and _workload_state(
@@ -441,8 +436,9 @@ class Workloads:
 
 
 class Informer:
-    """The view of the cluster. `open` it before reading; `changed` is called after every change
-    that matters.
+    """The view of the cluster: `open` it before reading.
+
+    `changed` is called after every change that matters.
 
     stem: the common prefix of the names of all objects of the experiment.
     """
@@ -535,9 +531,7 @@ class Informer:
 
     @property
     def quotas(self) -> list[ResourceQuota]:
-        """Return no quotas without the right to see them: a wait based on an old state would never
-        end.
-        """
+        """Return no quotas without the right to see them: a wait on old ones would never end."""
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
     @property
@@ -570,9 +564,7 @@ class Informer:
         self._objects[kind].drop(name)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
-        """Return the pods, including deleted ones as last seen: the deletion often brings how a
-        container ended.
-        """
+        """Return the pods, deleted ones as last seen: this often shows how a container ended."""
         by_attempt: dict[AttemptKey, list[Pod]] = {}
         existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.

@@ -87,8 +87,9 @@ def anchor(spec: ExperimentSpec, uid: Uid) -> Raw:
 
 
 def build_files(launch: Launch) -> Raw | None:
-    """Return the ConfigMap with the files of the launch, which all attempts with the same files
-    share; None without.
+    """Return the ConfigMap with the launch's files; None if it has none.
+
+    All attempts with the same files share it.
     """
     part = part_of(launch)
     if part.files is None:
@@ -210,8 +211,7 @@ def _spread(constraint: Raw, part: ClusterPart) -> Raw:
 
 
 def _marked(about: object, part: ClusterPart) -> Raw:
-    """Return the metadata of an object or its pods, with the file's labels and annotations, and our
-    labels.
+    """Return the metadata of an object or its pods: the file's labels and annotations, our labels.
 
     Those of a template take precedence over the file's others, and our labels over all.
     """
@@ -384,9 +384,7 @@ def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
 
 
 def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
-    """Return the environment: rendezvous, then the file's variables and the trial's identity, then
-    secrets.
-    """
+    """Return the environment: rendezvous, then file variables and trial identity, then secrets."""
     env: dict[str, Raw] = rendezvous(
         launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", "")
     )
@@ -584,8 +582,9 @@ def cannot_be_queued(manifest: AnyObject) -> str:
 
 
 def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> str:
-    """Return why the metrics of an object could not be collected; "" if they can. cluster: the keys
-    beside it.
+    """Return why the metrics of an object could not be collected; "" if they can.
+
+    cluster: the keys beside it.
     """
     obj = copy.deepcopy(dict(manifest))
     if has_collector(obj) or primary_template(obj, _primary_labels(cluster)) is not None:
@@ -611,8 +610,9 @@ def _primary_labels(cluster: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def warnings(manifest: AnyObject, path: str) -> Iterator[Problem]:
-    """Yield warnings about settings that are seldom intended. path: the template's path in its
-    file.
+    """Yield warnings about settings that are seldom intended.
+
+    path: the template's path in its file.
     """
     if foreign := foreign_version(manifest):
         yield Problem(f"{path}.apiVersion", foreign)
@@ -651,9 +651,9 @@ def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
 
 
 def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
-    """Add a node affinity against these nodes. It is preferred, not required: without another node
-    the pod would wait
-    forever.
+    """Add a preferred node affinity against these nodes.
+
+    If it were required, the pod would wait forever for another node.
     """
     # matchFields takes one value per requirement; all requirements of a term must hold.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
@@ -666,15 +666,14 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 
 
 def as_is(text: str) -> str:
-    """Escape $(NAME), which Kubernetes would expand;
-    on a laptop it reaches the program unchanged.
-    """
+    """Escape $(NAME), which Kubernetes expands; on a laptop it reaches the program unchanged."""
     return _EXPANDED.sub("$$", text)
 
 
 def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
-    """Return the container of the template that runs the trial: the file's, the kind's `usual` one,
-    or the first.
+    """Return the container of the template that runs the trial.
+
+    It is the file's, the kind's `usual` one, or the first.
     """
     name = (
         _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
@@ -700,8 +699,9 @@ def _job_specs(obj: Raw) -> Iterator[Raw]:
 
 
 def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -> None:
-    """Mount the trial's folder of the claim in the container that runs the trial, with its parent's
-    checkpoint.
+    """Mount the trial's folder of the claim in the container that runs the trial.
+
+    The parent's checkpoint is mounted with it.
     """
     trial = _primary(spec, part)
     volume, mount = _checkpoint_mount(launch, part, claim)

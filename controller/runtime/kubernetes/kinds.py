@@ -178,9 +178,7 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
 
 
 def _rank_0_of_train_job(obj: Raw) -> PrimaryPod:
-    """Select the job `node`, or the launcher where the file changes it,
-    as for runtimes with MPI.
-    """
+    """Select the job `node`, or the launcher where the file changes it, as for MPI runtimes."""
     name = "launcher" if "launcher" in _overridden(obj) | _patched(obj).keys() else _TRAINS
     return PrimaryPod({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
@@ -200,9 +198,7 @@ def _first_task(obj: Raw) -> PrimaryPod:
 
 
 def primary_template(obj: Raw, labels: Mapping[str, str]) -> Raw | None:
-    """Return the pod template of the primary pod, by the file's labels of it; None: the object does
-    not tell.
-    """
+    """Return the primary pod's template, by the file's labels of it; None if it is unclear."""
     templates = list(pod_templates(obj))
     marked = [each for each in templates if labels and labels.items() <= _labels_in(each).items()]
     if len(marked) == 1:
@@ -226,9 +222,7 @@ def _template_at(obj: Raw, path: str) -> Raw | None:
 
 
 def _replicas(obj: Raw, *roles: str) -> Iterator[Raw]:
-    """Yield the pod templates of the replicas in these roles, in this order, of a kind of the
-    Training Operator.
-    """
+    """Yield the pod templates of these roles, in this order, of a kind of the Training Operator."""
     spec = obj.get("spec")
     groups = (
         [value for key, value in spec.items() if key.endswith("ReplicaSpecs")]
@@ -250,8 +244,9 @@ def _template_in_job_set(obj: Raw) -> Raw | None:
 
 
 def _head_template(obj: Raw) -> Raw | None:
-    """Return the template of a RayJob's head, which runs the entrypoint; None: another pod prints
-    its output.
+    """Return the template of a RayJob's head, which runs the entrypoint.
+
+    None: another pod prints its output.
     """
     beside = at(obj, "spec.submissionMode") == "SidecarMode"
     return _template_at(obj, "spec.rayClusterSpec.headGroupSpec.template") if beside else None
@@ -270,9 +265,7 @@ def pod_templates(node: object) -> Iterator[Raw]:
 
 
 def _parts(node: object) -> Iterable[Any]:
-    """Return what a list or a mapping contains, without changes of templates that are on the
-    cluster.
-    """
+    """Return what a list or mapping contains, without changes of templates on the cluster."""
     if isinstance(node, dict):
         return [value for key, value in node.items() if key not in POD_FIELDS]
     return node if isinstance(node, list) else ()
@@ -345,9 +338,7 @@ _ARGO_PODS = ("container", "script", "containerSet")
 
 
 def pod_steps(obj: AnyObject) -> list[Raw]:
-    """Return the templates of an Argo Workflow that are pods,
-    or the tasks in a Tekton PipelineRun.
-    """
+    """Return an Argo Workflow's templates that are pods, or a Tekton PipelineRun's tasks."""
     if obj.get("kind") == "PipelineRun":
         return [
             spec
@@ -405,9 +396,7 @@ def _unfit_workflow(obj: Raw) -> str:
 
 
 def _with_submitter(obj: Raw) -> list[Raw]:
-    """Return the templates of a RayJob with a submitter: KubeRay's default submitter would not
-    carry our labels.
-    """
+    """Return a RayJob's templates with a submitter: KubeRay's default one would lack our labels."""
     spec = below(obj, "spec")
     if spec.get("submissionMode") in (None, "K8sJobMode"):
         if spec.get("submitterPodTemplate") is None:
@@ -583,8 +572,9 @@ PRESETS = (
 
 
 def preset_of(obj: AnyObject) -> Preset | None:
-    """Return the preset of the object's group and kind: of its version, else the newest, which
-    comes last.
+    """Return the preset of the object's group and kind: of its version, else the newest.
+
+    The newest preset comes last.
     """
     return _preset(str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job")))
 
@@ -620,9 +610,7 @@ def foreign_version(obj: AnyObject) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StatusRules:
-    """The conditions and the primary pod by which an attempt's object is read: see Preset and
-    PrimaryPod.
-    """
+    """The conditions and primary pod by which an object is read: see Preset and PrimaryPod."""
 
     success: tuple[StatusCondition, ...]
     failure: tuple[StatusCondition, ...]
@@ -630,9 +618,7 @@ class StatusRules:
     container: str = ""
 
     def succeeded(self, obj: AnyObject) -> AnyObject | None:
-        """Return the condition of success, with reason, message and times if it has them; None: not
-        succeeded.
-        """
+        """Return the condition of success, with any reason, message and times; None: no success."""
         conditions = [
             matching_condition(obj, wanted_condition) for wanted_condition in self.success
         ]
@@ -654,8 +640,9 @@ _JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
 def status_rules_of(obj: AnyObject | None) -> StatusRules:
-    """Return the rules for an object: its annotation, then its preset; a Job's for None and for
-    unknown kinds.
+    """Return the rules for an object: its annotation, then its preset.
+
+    For None and for unknown kinds, return a Job's.
     """
     if obj is None:
         return _JOB_RULES
@@ -672,8 +659,9 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
 
 
 def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject | None:
-    """Return the status condition that matches, or the mapping with the matching field; None if it
-    does not hold.
+    """Return the matching status condition, or the mapping with the matching field.
+
+    None: it does not hold.
     """
     match expected:
         case ByType(kind, status):
@@ -690,9 +678,9 @@ def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject |
 
 
 def is_suspended(obj: AnyObject) -> bool:
-    """Whether the object is suspended, by its field or its condition: the operator sets the
-    condition later than Kueue
-    sets the field.
+    """Whether the object is suspended, by its field or its condition.
+
+    The operator sets the condition later than Kueue sets the field.
     """
     preset = preset_of(obj) or JOB
     suspend = at(obj, preset.suspend) if preset.suspend else None
@@ -752,10 +740,10 @@ async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
 
 
 async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str | None:
-    """Return which of its preset's `pod_fields` a manifest may have on this cluster; None: none of
-    them.
+    """Return which of the preset's `pod_fields` a manifest may have on this cluster.
 
-    "" if the kind needs none, or if the server does not publish which fields it has.
+    None: none of them. "" if the kind needs none, or if the server does not publish which fields it
+    has.
     """
     preset = preset_of(manifest)
     if preset is None or not preset.pod_fields:
@@ -767,8 +755,9 @@ async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str
 
 
 def not_served(manifest: AnyObject, pod_field: str | None) -> str:
-    """Return why a cluster with this `served_pod_field` cannot run the manifest as a trial; "" if
-    it can.
+    """Return why a cluster with this `served_pod_field` cannot run the manifest as a trial.
+
+    "" if it can.
     """
     preset = preset_of(manifest)
     if preset is None or pod_field == "":

@@ -96,8 +96,9 @@ def cluster_launch(
     environ: Mapping[str, str],
     files: TrialFiles | None = None,
 ) -> ClusterLaunch:
-    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier
-    infrastructure failures.
+    """Return the launch of the newest attempt on a cluster.
+
+    It avoids nodes with earlier infrastructure failures.
 
     `environ` has the image of the collector, unless the file names it. For `files` see
     `ClusterPart`.
@@ -176,9 +177,7 @@ def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
 
 
 def _address_variables(address: str) -> dict[str, str]:
-    """Return the address under the names that Katib's controller has for it, for programs that take
-    it as a flag.
-    """
+    """Return the address as Katib's controller names it, for programs that take it as a flag."""
     host, _, port = address.rpartition(":")
     return {"KATIB_DB_MANAGER_SERVICE_IP": host, "KATIB_DB_MANAGER_SERVICE_PORT": port}
 

@@ -228,8 +228,9 @@ class FencingLease:
         _log.warning("a second controller of this experiment would not be detected: %s", error)
 
     async def check(self, owner: Raw | None = None) -> None:
-        """Return if we may write. owner: the anchor as the server returned it; the lease is deleted
-        with it.
+        """Return if we may write.
+
+        owner: the anchor as the server returned it; the lease is deleted with it.
 
         Raises Superseded, RuntimeLost (another controller holds the lease), and what the client
         raises.
@@ -367,8 +368,9 @@ class FencingLease:
         raise self.lost
 
     def _refuse_successor(self, lease: Raw | None, now: datetime) -> None:
-        """Raise Superseded if another state directory may have run the experiment since this one,
-        or has ended it.
+        """Raise Superseded if another state directory may have taken over.
+
+        It may have run the experiment since this one, or has ended it.
         """
         with _holder_file_errors():
             tenure = self._own_holder.tenure
@@ -455,9 +457,7 @@ def _holder_file_errors() -> Iterator[None]:
 
 
 async def sweep(client: KubernetesClient, namespace: str, now: datetime) -> None:
-    """Delete what the cluster keeps of experiments that ended long ago: the anchor, which owns the
-    lease.
-    """
+    """Delete what the cluster keeps of long-ended experiments: the anchor, which owns the lease."""
     leases, _ = await client.list(LEASES, namespace, labels=f"{MANAGED_BY}=tuner,{ENDED}")
     for lease in leases:
         ended_at, name = parse_time(_record_of_end(lease).get("time")), lease["metadata"]["name"]
@@ -469,9 +469,7 @@ async def sweep(client: KubernetesClient, namespace: str, now: datetime) -> None
 
 
 async def end_on_cluster(client: KubernetesClient, namespace: str, anchor: AnyObject) -> str:
-    """Return how the experiment of this anchor has ended, as a text for people; "" if it may go on,
-    or if unknown.
-    """
+    """Return how this anchor's experiment ended, for people; "" if it may go on, or if unknown."""
     try:
         lease = await client.get(LEASES, namespace, anchor["metadata"]["name"])
     except ApiError as error:

@@ -82,8 +82,7 @@ _REMEMBERED_S = 10  # a node's clock may be set back
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the
-    pod.
+    """A container whose log is copied. The uid identifies the pod: operators reuse names of pods.
 
     started: when the container first started, by its node's clock, if that is known.
     """
@@ -130,8 +129,9 @@ class Position:
                 self.floor = max(self.floor, old + 1)
 
     def again(self) -> tuple[str, int]:
-        """Return the time from which to request the log ("": all of it), and how many of its lines
-        to drop.
+        """Return the time from which to request the log, and how many of its lines to drop.
+
+        "": request all of it.
         """
         if not self.counts:
             return "", 0
@@ -156,9 +156,7 @@ def _second(second: str, zone: str) -> tuple[str, int]:
 
 
 def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG) -> Position:
-    """Return the recorded position of this container, or a new one behind the lines of the
-    attempt's earlier pods.
-    """
+    """Return the recorded position, or a new one behind the lines of the attempt's earlier pods."""
     new = Position(of.pod, of.container, uid=of.uid)
     size = log_file.size(directory / log.file)
     try:
@@ -257,14 +255,13 @@ class _DiskTrouble(Exception):
 
 
 class _KnownLinesGone(Exception):
-    """The stream begins behind all copied lines: they were rotated, or the container was restarted
-    in place.
-    """
+    """The stream begins behind all copied lines, after a rotation or a restart in place."""
 
 
 class LogFollower:
-    """Copies one container's log. Call `begin` on a running loop, and `ended` when the container
-    has ended.
+    """Copies one container's log.
+
+    Call `begin` on a running loop, and `ended` when the container has ended.
 
     grown: called when there is more, and at the end. trouble: why the end of the log is missing or
     late, for people; "" if it is not. barred: the error while reading is forbidden; the follower
@@ -346,9 +343,7 @@ class LogFollower:
             self._following.reschedule(now_s)
 
     def _is_idle(self, now_s: float) -> bool:
-        """Whether the open stream, and those before it, have sent everything that was printed until
-        a moment ago.
-        """
+        """Whether this stream and those before it sent all that was printed until a moment ago."""
         if self._joined_s is None:
             return self.idle_at is not None
         return now_s - self._joined_s >= _IDLE_S
@@ -368,8 +363,9 @@ class LogFollower:
         self._note()
 
     def extend_time_limit(self) -> None:
-        """Restart the time limit for the rest of the log: it arrives, or the cluster does not
-        respond at present.
+        """Restart the time limit for the rest of the log.
+
+        Either it arrives, or the cluster does not respond at present.
         """
         if self._resting is not None and not self._resting.expired():
             self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
@@ -394,9 +390,7 @@ class LogFollower:
         self._grown()
 
     async def _follow(self) -> bool:
-        """Copy until the container has ended; True: nothing more will come, as when the pod is
-        gone.
-        """
+        """Copy until the container ends; True: nothing more will come, as when the pod is gone."""
         try:
             async with asyncio.timeout(None) as self._following:
                 await self._follow_on()
@@ -455,8 +449,9 @@ class LogFollower:
         self._problem = ""
 
     async def _read_until_silent(self, *, last_lines: int = 0) -> bool:
-        """Return whether the log was read to its end, as far as it exists. last_lines: only so many
-        of its lines.
+        """Return whether the log was read to its end, as far as it exists.
+
+        last_lines: only so many of its lines.
 
         A read that ends normally is complete. A read that ends within a line, or before the known
         lines, was cut off by a node in trouble, unless the next one ends at the same place.
@@ -594,9 +589,7 @@ class LogFollower:
         return reading
 
     def _note_arrival(self, since: str, received: int) -> None:
-        """Extend the time limit unless an earlier request for the same lines had brought as many
-        bytes.
-        """
+        """Extend the time limit unless an earlier request for these lines brought as many bytes."""
         before = self._furthest[1] if self._furthest[0] == since else 0
         if received > before:
             self._furthest = since, received
@@ -642,8 +635,7 @@ class LogFollower:
             self._limit_bytes = sys.maxsize
 
     def unread_s(self, first: int) -> float:
-        """Return for how long nobody read the log's beginning, if it may have been rotated then; 0
-        otherwise.
+        """Return how long the log's beginning was unread, if it may have been rotated then; else 0.
 
         first: the second of the log's first line.
         """
@@ -660,8 +652,9 @@ class LogFollower:
         self._size = self._at.offset
 
     def _cut(self) -> None:
-        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept
-        unchanged.
+        """Truncate an incomplete line once its replacement has arrived.
+
+        The log of a deleted pod is kept unchanged.
         """
         if self._file.exists():
             if self._file.stat().st_size > self._size:
@@ -805,9 +798,7 @@ class _StreamReader:
         return (_LineKind.KNOWN if self._known else _LineKind.NEW), line[match.end() :]
 
     def _note_gap(self, stamp: str) -> None:
-        """Note what is missing before the stream's first line,
-        which is newer than all copied ones.
-        """
+        """Note what is missing before the stream's first line, newer than all copied ones."""
         if self._of_the_end:
             cause = f"they did not arrive within {_PATIENCE_S:.0f} s"
         elif self._known and not self._is_explained():
@@ -831,8 +822,7 @@ class _StreamReader:
         self._gap = f"{GAP_LINE}{lines} {verb} missing: {cause}\n".encode()
 
     def _is_explained(self) -> bool:
-        """Return whether the copied lines are gone, but none between them and the stream's first
-        line.
+        """Return whether the copied lines are gone, but none between them and the stream's first.
 
         They were read to the end before a restart, or until nothing was printed and the node
         rotated them: what the present stream begins with was printed later.
@@ -843,9 +833,7 @@ class _StreamReader:
 
 
 def _others_are_short(directory: Path, log: CopiedLog) -> bool:
-    """Whether there are complete logs of other attempts, and all are short. directory: that of an
-    attempt.
-    """
+    """Whether there are complete logs of other attempts, all short. directory: an attempt's."""
     sizes: list[int] = []
     for path in itertools.islice(directory.parent.parent.glob(f"*/*/{log.position}"), _LOOKED_AT):
         with contextlib.suppress(OSError, ValueError):
@@ -863,8 +851,7 @@ SOON_S = 5.0
 
 
 class AttemptLog:
-    """The copy of one attempt's log: the follower of its container, and the next when the log is
-    another pod's.
+    """The copy of one attempt's log: its container's follower, then the next one for another pod.
 
     While nobody waits for lines, a log is first requested once its container has run for SOON_S;
     the log of a shorter one is read once, after the end. A node checks every ten seconds by default
@@ -918,9 +905,7 @@ class AttemptLog:
         return source if first.pod == source.pod else first
 
     def follow_now(self) -> None:
-        """Follow the log from now on if its container has started, because a reader waits for
-        lines.
-        """
+        """Follow the log from now on, if its container has started: a reader waits for lines."""
         if self._follower is None and self._found is not None:
             self.follow(self._found[1], at_once=True)
 

@@ -45,8 +45,9 @@ _PASSING_TAINTS = (
 
 
 def why_on_no_node(pod: Pod, nodes: Sequence[Node]) -> str:
-    """Return why no node could ever run the pod; "" if one could, if a pool may grow, or if no node
-    is known.
+    """Return why no node could ever run the pod.
+
+    "" if one could, if a pool may grow, or if no node is known.
     """
     if not nodes or any(label in _labels(node) for node in nodes for label in _OF_POOLS):
         return ""

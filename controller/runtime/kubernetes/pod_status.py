@@ -40,9 +40,7 @@ _DEFAULT_GRACE_S = 30
 
 
 def parse_time(text: object) -> datetime | None:
-    """Parse a timestamp; None also for the epoch, which the kubelet writes for events that never
-    happened.
-    """
+    """Parse a timestamp; None also for the epoch, the kubelet's value for what never happened."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -71,9 +69,7 @@ def node_of(pod: Pod) -> str:
 
 
 def container_in(pod: Pod, preferred: str = "") -> str:
-    """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl
-    does.
-    """
+    """Return the trial container's name: the wanted one, ours, or the first, as kubectl does."""
     names = [container["name"] for container in pod.get("spec", {}).get("containers") or ()]
     for name in (preferred, TRIAL_CONTAINER):
         if name in names:
@@ -176,9 +172,7 @@ def index_of(pod: Pod) -> int:
 
 
 def newest_first(pod: Pod) -> tuple[bool, str]:
-    """Return a sort key, to be used in descending order: pods that are not being deleted, then the
-    newest.
-    """
+    """Return a sort key for descending order: pods that are not being deleted, then the newest."""
     about = pod.get("metadata", {})
     return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
 
@@ -351,9 +345,10 @@ _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 def end_of(
     pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD
 ) -> Exit | None:
-    """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end.
-    `deleted`: what was
-    deleted, for the reason of an end by deletion.
+    """Return how the pod ended; None while it runs or will run.
+
+    `stopped`: we asked it to end. `deleted`: what was deleted, for the reason of an end by
+    deletion.
     """
     ended = terminated(pod, container)
     asked_at = deletion_asked(pod)
@@ -397,9 +392,7 @@ def _without_container(
     asked_at: datetime | None,
     deleted: str,
 ) -> Exit | None:
-    """Return the end of a pod whose container never ended,
-    or whose node can no longer report it.
-    """
+    """Return the end of a pod whose container never ended or whose node can no longer report it."""
     match phase_of(pod):
         case "Succeeded":
             return Exit(now, code=0)
@@ -430,8 +423,9 @@ def _without_container(
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
-    """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended
-    by itself.
+    """Return the end of a pod that the cluster evicted or disrupted before `time`.
+
+    None: it ended by itself.
     """
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
@@ -495,8 +489,7 @@ def _start_up(pod: Pod, now: datetime) -> Exit | None:
 
 
 def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
-    """Return the end of a pod whose container, or init container, was restarted MOST_RESTARTS times
-    and failed again.
+    """Return the end of a pod whose (init) container failed again after MOST_RESTARTS restarts.
 
     Kubernetes would restart it forever. None: it runs, or may still recover.
     """
@@ -520,8 +513,7 @@ def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
 
 
 def given_up(pod: Pod, container: str) -> Exit | None:
-    """Return the end of a pod that its Job deleted after restarts in place had used up the
-    backoffLimit.
+    """Return the end of a pod that its Job deleted: restarts in place used up the backoffLimit.
 
     A Job then deletes all its pods. None: the pod was deleted for another reason.
     """
@@ -539,8 +531,9 @@ def given_up(pod: Pod, container: str) -> Exit | None:
 
 
 def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
-    """Return the end by the last failure of a restarted container. fact: the beginning of the
-    reason.
+    """Return the end by the last failure of a restarted container.
+
+    fact: the beginning of the reason.
     """
     time = parse_time(last.get("finishedAt")) or now
     code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
@@ -554,9 +547,7 @@ def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
 
 
 def last_line(message: object) -> str:
-    """Return the last line of a termination message,
-    which has the end of a failed container's log.
-    """
+    """Return a termination message's last line: it has the end of a failed container's log."""
     lines = [line for line in str(message or "").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
 
@@ -618,8 +609,9 @@ NO_CAUSE = "Created worker pod: "
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. start_failure: why it can never run without a change; "" while
-    it may run.
+    """text: for the table of trials.
+
+    start_failure: why it can never run without a change; "" while it may run.
     """
 
     text: str = ""
@@ -666,8 +658,9 @@ def why_refused(message: str) -> WaitingReason:
 
 
 def unschedulable_s(pod: Pod, *, now: datetime) -> float:
-    """Return for how many seconds the scheduler has found no node for the pod; 0 if it has not
-    looked, or has.
+    """Return for how many seconds the scheduler has found no node for the pod.
+
+    0: it has not looked, or has found one.
     """
     scheduled = condition(pod, "PodScheduled") or {}
     if node_of(pod) or scheduled.get("reason") != "Unschedulable":
@@ -746,9 +739,7 @@ def _age_s(pod: Pod, now: datetime) -> float:
 
 
 def _initialized_s(pod: Pod, container: str, now: datetime) -> float:
-    """Return the seconds since the pod's init containers ended, before which no other container
-    starts.
-    """
+    """Return the seconds since the init containers ended; no other container starts before that."""
     ended = condition(pod, "Initialized") if is_true(pod, "Initialized") else None
     is_init = any(
         init.get("name") == container for init in pod.get("spec", {}).get("initContainers") or ()

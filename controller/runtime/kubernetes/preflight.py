@@ -164,10 +164,10 @@ async def missing_rights(
 
 
 async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
-    """Return the rights that trials need beyond RIGHTS: for their template's kind, its operator's
-    objects, their queue.
+    """Return the rights that trials need beyond RIGHTS.
 
-    Kinds that the server lacks are left out.
+    These are for their template's kind, its operator's objects, and their queue. Kinds that the
+    server lacks are left out.
     """
     rights = []
     for manifest in objects:
@@ -192,9 +192,7 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
 
 
 async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
-    """Return the rules that are not limited to resource names;
-    [] if the server does not list them.
-    """
+    """Return the rules not limited to resource names; [] if the server does not list them."""
     body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
     try:
         answer = await client.create(_RULES, None, body)
@@ -505,10 +503,9 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
 
 
 async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
-    """Return why Kueue cannot admit the objects without a change of file or cluster; "" if it can,
-    or if unknown.
+    """Return why Kueue cannot admit the objects without a change of file or cluster.
 
-    Raises what the client raises.
+    "" if it can, or if unknown. Raises what the client raises.
     """
     findings = [
         await check_queue(client, namespace, queue)
@@ -694,8 +691,9 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The server's response to one object. why: for people, with the cure;
-    "" if it was accepted.
+    """The server's response to one object.
+
+    why: for people, with the cure; "" if it was accepted.
     """
 
     kind: str

@@ -68,8 +68,7 @@ class Records:
         return record
 
     def forget(self, directory: Path) -> None:
-        """Delete the record of an object that was withdrawn before it ran, so that it can be
-        created again.
+        """Delete the record of an object withdrawn before it ran, so that it can be created again.
 
         Raises RuntimeLost if the file cannot be deleted.
         """
@@ -88,9 +87,7 @@ class Records:
 
 @contextlib.contextmanager
 def _lost_while_unwritable(path: Path) -> Iterator[None]:
-    """Raise RuntimeLost for an OSError: the run continues once the disk has room or is writable
-    again.
-    """
+    """Raise RuntimeLost for an OSError: the run continues once the disk has room or is writable."""
     try:
         yield
     except OSError as error:
@@ -119,8 +116,7 @@ def _write(path: Path, record: Record) -> None:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Replace the content of a small file that changes often. A kill leaves the old content or the
-    new.
+    """Rewrite a small file that changes often; a kill leaves the old content or the new.
 
     One write of less than a page is whole or not at all. The usual way, a second file that is
     renamed over this one, deletes a file each time, and a file system that has just deleted

@@ -79,8 +79,9 @@ async def _kind(client: KubernetesClient, document: Raw) -> Kind:
 
 
 def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
-    """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its
-    trials are lost.
+    """Raise FailedPrecondition if the final stage runs.
+
+    The search has ended, and the values of its trials are lost.
     """
     for obj in objects:
         key = attempt_of(obj)

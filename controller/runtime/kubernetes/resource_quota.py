@@ -115,8 +115,9 @@ def parse_quantity(text: object) -> Decimal:
 
 
 def demand_of(objects: Sequence[AnyObject]) -> Demand:
-    """Return the demand of all objects of one attempt. The pods of a kind without pod templates are
-    unknown.
+    """Return the demand of all objects of one attempt.
+
+    The pods of a kind without pod templates are unknown.
 
     Raises:
         ValueError: the containers of a pod are not mappings, or a resource is not a quantity.
@@ -221,8 +222,9 @@ def _of_pods(spec: PodSpec, copies: int) -> Demand:
 
 
 def _sums(spec: PodSpec) -> dict[str, Decimal]:
-    """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest
-    init step.
+    """Sum a pod's resources as scheduler and quota do.
+
+    The sum is of all containers with sidecars, or of the largest init step.
     """
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
@@ -394,8 +396,9 @@ class Reservations:
         return sums
 
     def _launched_of(self, pod: Pod) -> _Launched | None:
-        """Return the launch of a pod: labels and owner references name the Job or the object that
-        created it.
+        """Return the launch of a pod.
+
+        Labels and owner references name the Job or the object that created it.
         """
         about = pod["metadata"]
         named = [
@@ -443,9 +446,7 @@ def reason_to_wait(
 
 
 def out_of_room(message: str) -> str | None:
-    """Return why the quota has no room, from the message of a refusal; None if the quota was not
-    the cause.
-    """
+    """Return why the quota has no room, from a refusal's message; None if it was not the cause."""
     if _FULL in message:
         return f"QuotaExceeded: {message.partition(_FULL)[2].lstrip(': ')}"
     return f"QuotaUnknown: {message}" if _FRESH in message else None
@@ -462,9 +463,7 @@ def never_fits(
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
-    """Return the demand with the defaults of LimitRanges, for pods with one container, as trials
-    have.
-    """
+    """Return the demand with LimitRange defaults, for pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
         for side, texts in (

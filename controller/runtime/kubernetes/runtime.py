@@ -77,8 +77,7 @@ class ClusterTarget:
 
 
 class Wakeup:
-    """Coalescing wakeup: one future instead of a task per notification, because notifications are
-    frequent.
+    """Coalescing wakeup: one future instead of a task per notification, as these are frequent.
 
     Notifications come in bursts, and each turn of the reader costs more the busier the machine is.
     `wait` therefore rests once the experiments of the process have read for more than their share
@@ -145,8 +144,7 @@ class _Look(NamedTuple):
 
 
 class KubernetesRuntime:
-    """The runtime of one experiment. It sends nothing to the cluster before the first call that
-    needs it.
+    """The runtime of one experiment. It sends nothing to the cluster before a call needs it.
 
     `clock`: the monotonic seconds by which a sidecar's end is awaited.
     """
@@ -448,9 +446,7 @@ class KubernetesRuntime:
         return attempt
 
     def _find(self, informer: Informer, name: str) -> AttemptOnCluster | None:
-        """Return the attempt as the informer shows it now; None: it is neither known nor on the
-        cluster.
-        """
+        """Return the attempt as the informer shows it; None: neither known nor on the cluster."""
         existing = informer.find(name)
         if existing is not None and existing[1]["metadata"]["uid"] in self._foreign_uids:
             existing = None

@@ -60,8 +60,7 @@ def sample_launch(
 async def served_manifests_of(
     client: KubernetesClient, spec: ExperimentSpec, *, files: TrialFiles | None = None
 ) -> list[Raw]:
-    """Return the objects of trial 0 in the form that this cluster's version of the template's kind
-    needs.
+    """Return trial 0's objects in the form that the cluster's version of the template's kind needs.
 
     Raises InvalidArgument if it has none, and what the client raises.
     """
@@ -114,8 +113,7 @@ def manifests_of(
 
 
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
-    """Return the objects of the final stage with the parameters of trial 0; none without a final
-    stage.
+    """Return the final stage's objects with trial 0's parameters; none without a final stage.
 
     Raises the errors of `manifests_of`.
     """
@@ -131,9 +129,7 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
 
 def first_point(spec: ExperimentSpec) -> dict[str, Value]:
-    """Return the first point of `spec.initial`, with missing parameters in the middle of their
-    ranges.
-    """
+    """Return the first point of `spec.initial`, missing parameters in mid-range."""
     return _completed(spec.space, spec.initial[0] if spec.initial else {})
 
 

@@ -129,8 +129,7 @@ class GpuClaim:
         }
 
     def decide(self, other_claims: list[_PeerClaim]) -> bool:
-        """Take the GPUs if they are free and no older claim waits for one of them; otherwise set
-        `reason`.
+        """Take the GPUs if they are free and no older claim waits for one; else set `reason`.
 
         The caller holds the guard. `other_claims` are all claims except those that are decided
         after this one; this claim is added to them.
@@ -187,8 +186,9 @@ class GpuClaim:
             worker[VARIABLE] = ",".join(ids[rank * per_worker : (rank + 1) * per_worker])
 
     def record_leader(self, pid: int, birth: str | None) -> None:
-        """Record the attempt's first process, which holds the claim while it lives, even if it
-        closes all files.
+        """Record the attempt's first process.
+
+        It holds the claim while it lives, even if it closes all files.
         """
         self._content["leader"] = [pid, birth]
         self._write()
@@ -198,9 +198,7 @@ class GpuClaim:
         self._touch(every_s=_REFRESH_S)
 
     def release(self) -> None:
-        """Release the GPUs or the place in the queue, even if a process that escaped from the
-        attempt still lives.
-        """
+        """Release the GPUs or the place in the queue, even if an escaped process still lives."""
         if not self.path:
             return
         try:
@@ -272,8 +270,7 @@ def _shown(other: _PeerClaim) -> str:
 
 
 def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
-    """Return those of this supervisor's waiting claims, given oldest first, that get their GPUs
-    now.
+    """Return this supervisor's waiting claims, given oldest first, that get their GPUs now.
 
     The `reason` of each other claim says why it has to wait.
 
@@ -308,8 +305,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
 
 
 def taken_over(path: str, directory: str) -> GpuClaim | None:
-    """Return the claim of an attempt that an earlier supervisor started; None if it has none any
-    more.
+    """Return the claim of an earlier supervisor's attempt; None if it has none any more.
 
     The attempt's processes hold the lock.
     """
@@ -369,9 +365,7 @@ def wake_waiting(folder: str) -> None:
 
 
 def _guard(folder: str) -> int | None:
-    """Take the lock that guards all decisions, and return it as a file to close; None if another
-    process has it.
-    """
+    """Lock all decisions; return the lock as a file to close, None if another process has it."""
     guard = os.open(os.path.join(folder, _GUARD), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(_GUARD_TRIES):
         try:
@@ -392,8 +386,9 @@ def _claims(folder: str) -> list[str]:
 
 
 def _others(folder: str, *, apart_from: Collection[str]) -> list[_PeerClaim]:
-    """Return the claims of living attempts, oldest first, and remove the files of others. The
-    caller holds the guard.
+    """Return the claims of living attempts, oldest first, and remove the files of others.
+
+    The caller holds the guard.
 
     Raises:
         _ClaimBeingWritten: A claim is being written; try again.

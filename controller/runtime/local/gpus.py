@@ -26,9 +26,7 @@ _ROUNDING = 1e-9  # so that three thirds make one
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. `id` is its name in CUDA_VISIBLE_DEVICES; `key` is the same for an index and a UUID of
-    one device.
-    """
+    """A GPU: `id` is its name in CUDA_VISIBLE_DEVICES; `key` is equal for its index and UUID."""
 
     id: str
     key: str
@@ -54,8 +52,7 @@ class _Listing:
 
 
 def pool(environment: Mapping[str, str], selected: Sequence[str] = ()) -> tuple[Device, ...]:
-    """Return the GPUs that trials may use: those of TUNER_GPUS, or CUDA_VISIBLE_DEVICES, or else
-    all of nvidia-smi.
+    """Return the GPUs for trials: those of TUNER_GPUS, CUDA_VISIBLE_DEVICES, or else nvidia-smi.
 
     `selected` restricts them to these. If no source says which GPUs exist, the wanted ones are
     assumed to.

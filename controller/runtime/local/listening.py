@@ -65,8 +65,7 @@ class ControllerConnection:
 
 
 def listen(folder: str) -> tuple[socket.socket, str]:
-    """Listen for controllers in a folder that only this user can enter, and return the socket and
-    its path.
+    """Listen for controllers in a folder that only this user can enter; return socket and path.
 
     Raises:
         OSError: No folder is suitable.
@@ -75,8 +74,7 @@ def listen(folder: str) -> tuple[socket.socket, str]:
 
 
 def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[T, str]:
-    """Have `make` create a socket of this folder that only this user can reach; return its result
-    and the path.
+    """Have `make` create this folder's socket, for this user only; return its result and the path.
 
     Raises:
         OSError: No place is suitable.
@@ -100,9 +98,7 @@ def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[
 
 
 def private_places() -> list[str]:
-    """Return folders for sockets, which `make_private` makes;
-    the last one always has a short path.
-    """
+    """Return folders for sockets, which `make_private` makes; the last always has a short path."""
     session = os.environ.get("XDG_RUNTIME_DIR")
     return [*([os.path.join(session, "tuner")] if session else []), f"/tmp/tuner-{os.getuid()}"]
 

@@ -29,9 +29,7 @@ def warnings(spec: ExperimentSpec) -> Iterator[Problem]:
 
 
 def _only_in_the_image(trial: TrialTemplate) -> Iterator[Problem]:
-    """Yield a warning if the program of a file that was written for a cluster is not on this
-    machine.
-    """
+    """Yield a warning if the program of a file written for a cluster is not on this machine."""
     for place, word in enumerate(trial.command[:2] if trial.image else ()):
         if "${" in word:
             continue

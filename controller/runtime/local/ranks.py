@@ -48,16 +48,18 @@ def workers(launch: Launch) -> list[dict[str, str]]:
 
 
 def why_infeasible(end: Mapping[str, Any]) -> str:
-    """Return why a worker other than rank 0 called the parameters infeasible; "" if the attempt's
-    log says it.
+    """Return why a worker other than rank 0 called the parameters infeasible.
+
+    "" if the attempt's log says it.
     """
     lost = end.get("lost")
     return str(lost["said"]) if lost is not None and end.get("code") == INFEASIBLE_EXIT_CODE else ""
 
 
 def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
-    """Return why the attempt failed if a worker other than rank 0 is the cause; the attempt's log
-    does not show it.
+    """Return why the attempt failed if the cause is a worker other than rank 0.
+
+    The attempt's log does not show it.
     """
     lost, code = end.get("lost"), end.get("code")
     if lost is None or code in (None, 0, INFEASIBLE_EXIT_CODE):

@@ -260,9 +260,7 @@ async def serve(folder: Path, lock: int) -> None:
 
 
 def _is_expected(folder: Path) -> bool:
-    """Return whether another supervisor may follow: the last one was killed, because its socket is
-    still there.
-    """
+    """Return whether another supervisor may follow: a killed one leaves its socket behind."""
     try:
         return Path(json.loads((folder / SUPERVISOR_LOCK).read_bytes())["socket"]).exists()
     except (OSError, ValueError, KeyError, TypeError):

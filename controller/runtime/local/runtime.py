@@ -37,8 +37,9 @@ _TRIES = 3
 
 
 class LocalRuntime:
-    """Implements `controller.runtime.protocol.Runtime`. Starts no supervisor before the first call
-    that needs one.
+    """Implements `controller.runtime.protocol.Runtime`.
+
+    Starts no supervisor before the first call that needs one.
 
     Args:
         experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a
@@ -284,8 +285,9 @@ class LocalRuntime:
     # Connecting to the supervisor
 
     async def _ask(self, do: str, **request: object) -> Message:
-        """Send a request until it is answered. Every request may be repeated, also to the next
-        supervisor.
+        """Send a request until it is answered.
+
+        Every request may be repeated, also to the next supervisor.
 
         Raises:
             CannotStart: The supervisor refused to start the attempt.
@@ -315,8 +317,7 @@ class LocalRuntime:
             return self._connection
 
     async def _synchronize(self, path: str) -> SupervisorConnection:
-        """Get the state of all attempts, and repeat requests that a killed supervisor may have
-        lost.
+        """Get the state of all attempts; repeat requests that a killed supervisor may have lost.
 
         Raises OSError.
         """

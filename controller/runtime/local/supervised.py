@@ -176,9 +176,7 @@ def unlink(path: str) -> None:
 
 
 def read_json(path: str) -> Message | None:
-    """Return the content of a JSON file; None if it does not exist, empty if it is damaged, as
-    after a power loss.
-    """
+    """Return a JSON file's content; None if it is missing, empty if damaged, as by a power loss."""
     try:
         with open(path, "rb") as file:
             content = json.load(file)

@@ -126,8 +126,9 @@ class Supervisor:
             client.send({"attempts": [attempt]})
 
     def _hang_up(self, *_: object) -> None:
-        """Listen again: clients send SIGHUP if the socket is gone, as after a logout that empties
-        $XDG_RUNTIME_DIR.
+        """Listen again: clients send SIGHUP if the socket is gone.
+
+        A logout that empties $XDG_RUNTIME_DIR deletes it, for example.
         """
         self._hung_up = True
 

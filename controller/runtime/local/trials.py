@@ -78,10 +78,9 @@ class Trials:
         ]
 
     def start(self, request: Message) -> list[Message]:
-        """Start the attempt or let it wait, and return its status: none if it was started, ended
-        and removed before.
+        """Start the attempt or let it wait, and return its status.
 
-        Raises LaunchRefused.
+        None: it was started, ended and removed before. Raises LaunchRefused.
         """
         name = request["name"]
         if name in self._attempts:
@@ -262,9 +261,7 @@ class Trials:
             self._send(message)
 
     def next_look(self) -> float | None:
-        """Return when to call `look_after` at the latest, by the monotonic clock; None means only
-        after a wakeup.
-        """
+        """Return by when (monotonic clock) to call `look_after`; None means only after a wakeup."""
         times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
         if any(
             a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()
@@ -331,9 +328,7 @@ class Trials:
         self._clear(attempt)
 
     def _clear(self, attempt: SupervisedAttempt) -> None:
-        """Kill the processes that the leader left behind, in its group or outside, as the end of a
-        container would.
-        """
+        """Kill processes that the leader left, in its group or not, as a container's end would."""
         assert attempt.end is not None
         alive = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
@@ -345,9 +340,7 @@ class Trials:
             self._settle(attempt, attempt.end)
 
     def _kill_marked(self, attempt: SupervisedAttempt, pids: list[int]) -> bool:
-        """Kill the processes with the attempt's mark, whatever their group or parent; return
-        whether there were any.
-        """
+        """Kill processes with the attempt's mark, of any group or parent; return if any existed."""
         marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.mark)]
         for pid in marked:
             processes.kill(pid)

@@ -49,8 +49,9 @@ class WorkerGroup:
         return logs(self._directory, len(self._environments))
 
     def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
-        """Fork the workers, in the process that becomes the leader. Returns in the workers only,
-        with the environment.
+        """Fork the workers, in the process that becomes the leader.
+
+        Returns in the workers only, with the environment.
 
         Args:
             fault: A file to which a worker that cannot be executed writes; it is closed once all
@@ -138,9 +139,7 @@ def _ended(alive: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def _reap(alive: dict[int, int], options: int) -> list[tuple[int, int]]:
-    """Return (rank, exit code) of at most one worker that has ended;
-    the code is -n for signal n.
-    """
+    """Return (rank, exit code) of at most one worker that has ended; code -n means signal n."""
     pid, status = os.waitpid(-1, options)
     rank = alive.pop(pid, None)
     return [] if rank is None else [(rank, os.waitstatus_to_exitcode(status))]
@@ -188,8 +187,9 @@ def _last_line(path: str) -> str:
 
 
 def _close_all_but(*kept: int | None) -> None:
-    """Close all files but these, including the supervisor's lock and sockets, which must not
-    outlive the supervisor.
+    """Close all files but these.
+
+    This includes the supervisor's lock and sockets, which must not outlive the supervisor.
     """
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) not in kept:

@@ -36,8 +36,9 @@ class DenialLog:
         self._since: dict[str, tuple[float, int]] = {}
 
     def take(self, key: str) -> int | None:
-        """Return how many calls with this key were left out since the last line, or None to also
-        leave out this one.
+        """Return how many calls with this key were left out since the last line.
+
+        Return None to also leave out this one.
         """
         now = self._now()
         if key not in self._since and len(self._since) >= _MANY:
@@ -50,9 +51,7 @@ class DenialLog:
         return left_out
 
     def over(self) -> Iterator[tuple[str, int]]:
-        """Yield and forget keys without a denied call for a minute, with the number of calls left
-        out.
-        """
+        """Yield and forget keys not denied for a minute, with the number of calls left out."""
         now = self._now()
         for key, (at, left_out) in list(self._since.items()):
             if now - at >= EVERY_S:
@@ -88,8 +87,9 @@ class AuditEntry:
         return reply
 
     def refused(self, error: TunerError, denials: DenialLog) -> None:
-        """Write that the call was refused, unless the work had begun and `run` has written the
-        entry.
+        """Write that the call was refused.
+
+        If the work had begun, `run` has written the entry.
         """
         if self.begun:
             return

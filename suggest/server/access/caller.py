@@ -67,8 +67,9 @@ class _HasPeer(Protocol):
 
 
 def caller_of(context: _HasPeer) -> str:
-    """Return the token's name; without tokens, `unix` or the host without its port. No token has
-    the name of a host.
+    """Return the token's name; without tokens, `unix` or the host without its port.
+
+    No token has the name of a host.
 
     Call this only in the call's own task: in a thread the call may be over, and then reading its
     peer crashes gRPC.
@@ -90,8 +91,10 @@ def set_caller(name: str) -> None:
 
 
 def host_of(peer: str) -> str:
-    """Return the host: `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`,
-    `unix` for a socket.
+    """Return the host.
+
+    It is `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`, `unix` for a
+    socket.
     """
     kind, _, remainder = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -40,8 +40,9 @@ class Protection:
     def check(
         self, address: Address, metrics: Address | None = None, *, katib: bool = False
     ) -> None:
-        """Check the protection of a server at `address`, with metrics at `metrics`, and with ports
-        for Katib's clients.
+        """Check the protection of a server at `address`, with metrics at `metrics`.
+
+        The server may also have ports for Katib's clients.
 
         Raises:
             InvalidArgument: the server would be more open than its operator may think.

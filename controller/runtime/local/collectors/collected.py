@@ -17,8 +17,7 @@ COLLECTED_FILE = "metrics.txt"
 
 
 class Collector(ABC):
-    """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be
-    written.
+    """Collects one attempt's measurements. Raises OSError if its file of lines cannot be written.
 
     A source that need not be watched and has no end overrides only `collect` and `grew`.
     """

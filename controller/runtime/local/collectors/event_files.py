@@ -114,9 +114,7 @@ def _element(tensor: Tensor) -> float | None:
 
 
 def _shortest(value: float) -> float:
-    """Return a float32 as the shortest decimal number that stands for it, so that 0.9 is not
-    0.8999999761581421.
-    """
+    """Return a float32 as its shortest decimal number: 0.9 instead of 0.8999999761581421."""
     data = struct.pack("<f", value)
     for digits in range(6, 9):
         shorter = float(f"{value:.{digits}g}")
@@ -149,9 +147,7 @@ class _EventFile:
 
 
 class EventFiles(Collector):
-    """The collector of a directory of event files, which are read again from the start after a
-    restart.
-    """
+    """Collects a directory of event files, which are read again from the start after a restart."""
 
     def __init__(self, folder: Path, names: Sequence[str], lines: CollectedLines) -> None:
         """Collect from the files whose names contain `tfevents`, as TensorBoard does.

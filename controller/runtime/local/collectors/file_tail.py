@@ -28,9 +28,7 @@ _NUMBERED = re.compile(r"[.-]\d[\d.T_-]*")  # also a date
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The file that is being copied, and the offset of the collected lines at which its copy
-    begins.
-    """
+    """The file being copied, and the offset of the collected lines at which its copy begins."""
 
     device: int
     inode: int
@@ -63,9 +61,7 @@ class FileTail(Collector):
                     return
 
     def _collect_from(self, current: _Opened | None, until: int) -> bool:
-        """Copy from the oldest file that is not copied to its end; return whether another one
-        follows.
-        """
+        """Copy from the oldest file not copied to its end; return whether another one follows."""
         origin, status = self._origin, None if current is None else current.status
         is_current = origin is not None and status is not None and origin.is_of(status)
         if not is_current:
@@ -164,9 +160,7 @@ def _opened(path: Path) -> Iterator[_Opened | None]:
 
 
 def _rotated(source: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file beside the source that has its name and a number:
-    `metrics.log.1`.
-    """
+    """Yield the status of each numbered file beside the source, such as `metrics.log.1`."""
     try:
         with os.scandir(source.parent) as entries:
             for entry in entries:

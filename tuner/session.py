@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from controller.app.run import Session
+from controller import app
 from controller.app.signals import Interruptions, SignalControls
 from controller.core.model import ExperimentState, ReasonCode
 from controller.report.description import continuation, cure
@@ -25,7 +25,7 @@ from tuner.notebook import NotebookView, in_notebook
 from tuner.waiting import in_event_loop
 
 if TYPE_CHECKING:
-    from controller.app.run import RunResult
+    from controller.app.run import RunResult, Session
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
     from controller.report.lines import View
@@ -61,7 +61,7 @@ def run_session(
     with workspace.opened(make=True) as experiments:
 
         async def done(controls: Interruptions) -> RunResult:
-            session = Session(
+            session = app.run.Session(
                 workspace,
                 experiments,
                 view=view,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from suggest import wire
 from suggest.client import (
     Choice,
     Client,
@@ -21,6 +20,7 @@ from suggest.client import (
     Search,
     StudyName,
     TrialState,
+    async_client,
     maximize,
     minimize,
 )
@@ -198,8 +198,8 @@ def test_counted_pages_are_not_read_again(search: Search, monkeypatch: pytest.Mo
         read.append(trial := read_trial(message))
         return trial
 
-    read_trial = wire.read_trial
-    monkeypatch.setattr(wire, "read_trial", reading)
+    read_trial = async_client.wire.read_trial
+    monkeypatch.setattr(async_client.wire, "read_trial", reading)
     sizes = []
     for trial in search.trials(255):
         trial.complete(1.0)

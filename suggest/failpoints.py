@@ -1,6 +1,5 @@
 """Named places where a test may kill the process: `TUNER_FAILPOINT=NAME[:HIT]` ends it with SIGKILL
-the HIT-th time
-(default 1) that NAME is reached. `tuner debug failpoints` lists the names.
+the HIT-th time (default 1) that NAME is reached. `tuner debug failpoints` lists the names.
 
 Every write to a store and every call between parts has one before and one after it, so that "killed
 at any moment" is tested at each moment. A failpoint must do nothing else: no logging, no cleanup,

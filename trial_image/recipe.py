@@ -305,13 +305,9 @@ def chosen(options: argparse.Namespace) -> Recipe:
     Raises Infeasible if knobs are in range but contradict each other.
     """
     name = options.recipe
-    values = {knob.name: getattr(options, knob.name) for knob in KNOBS}
-    knobs = {
-        knob.name: value
-        if (value := values[knob.name]) is not None
-        else (knob.fast if name == "fast" else knob.sweep)
-        for knob in KNOBS
-    }
+    knobs = {knob.name: knob.fast if name == "fast" else knob.sweep for knob in KNOBS}
+    given = {knob.name: getattr(options, knob.name) for knob in KNOBS}
+    knobs |= {key: value for key, value in given.items() if value is not None}
     if name == "fast" and not knobs["batch_norm"]:
         raise Infeasible(
             "--batch-norm false is for --recipe sweep: the fast network does not learn without it"

@@ -1,6 +1,5 @@
-"""The objects of one kind, kept up to date: `Reflector`, and `ReflectorView`,
-which is what one experiment
-sees of it.
+"""The objects of one kind, kept up to date: `Reflector`, and `ReflectorView`, which is what one
+experiment sees of it.
 
 A reflector lists in pages, then watches. Events are hints. A watch that ends continues from the
 last version seen; a watch that cannot continue (410), that broke off twice, or that is resync_s old

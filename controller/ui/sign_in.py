@@ -1,6 +1,6 @@
 """The sign-in of the page of a server with tokens. The rights are those of the token, which each
-call to the service
-has with it, so that a token that is revoked or limited meanwhile has effect at once.
+call to the service has with it, so that a token that is revoked or limited meanwhile has effect at
+once.
 
 Sessions survive a restart of the server, and are valid at each server of its database
 (docs/adr/0007). The browser has the id of its session in a cookie; the store has the token,

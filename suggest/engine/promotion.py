@@ -3,9 +3,8 @@
 ASHA, Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2: a rung
 is a fidelity, and a trial with a value at a rung continues when it is among the best 1/eta of the
 trials with one. A request for trials gets a paused trial that may continue, from the highest rung
-first, or else a new trial, so nothing waits for
-a rung to fill. With brackets (Hyperband, Li et al. 2018), a trial's number determines its first
-rung, and trials are compared within their bracket.
+first, or else a new trial, so nothing waits for a rung to fill. With brackets (Hyperband, Li et al.
+2018), a trial's number determines its first rung, and trials are compared within their bracket.
 
 Promotion is a function of the trials: an engine that is rebuilt from the store promotes the same
 ones.

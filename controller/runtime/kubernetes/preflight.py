@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import enum
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -383,11 +383,15 @@ def _quota(quota: ResourceQuota) -> Finding:
     return ok(subject, usage)
 
 
+def _listed(amounts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+
+
 def _limits(limits: LimitRange) -> str:
     parts = []
     for limit in limits.get("spec", {}).get("limits") or ():
         words = [
-            f"{word} {', '.join(f'{name} {amount}' for name, amount in amounts.items())}"
+            f"{word} {_listed(amounts)}"
             for word, amounts in (
                 ("at least", limit.get("min")),
                 ("at most", limit.get("max")),

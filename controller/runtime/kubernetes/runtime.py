@@ -2,10 +2,10 @@
 connection.
 
 `observe` derives the attempts' statuses from the informer cache and writes nothing. `reconcile`
-does everything that is
-due: admissions, removals, timeouts, following logs. The state here can be rebuilt from the cluster,
-which is the source of truth about what runs, and from the attempts' folders. `admission` decides
-when there is room for an attempt and creates its objects; `attempt_status` derives its status.
+does everything that is due: admissions, removals, timeouts, following logs. The state here can be
+rebuilt from the cluster, which is the source of truth about what runs, and from the attempts'
+folders. `attempt` is one row of it. `admission` decides when there is room for an attempt and
+creates its objects; `attempt_status` derives its status.
 """
 
 from __future__ import annotations

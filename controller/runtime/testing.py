@@ -112,6 +112,10 @@ def killed(exit: Exit, number: int, **fields: Any) -> bool:
     return alike(exit, signal=number, **fields) or alike(exit, code=128 + number, **fields)
 
 
+async def started(runtime: Runtime, name: str) -> None:
+    await seen(runtime, name, lambda status: status.start_time is not None)
+
+
 async def printed(runtime: Runtime, name: str, text: bytes) -> None:
     for _ in range(400):
         if text in await runtime.read_log(name, 0):
@@ -221,6 +225,7 @@ class RuntimeContract:
     ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", FOREVER), slots=1))
+        await started(runtime, "a")
         for name in "bc":
             await runtime.start(replace(testbed.launch(name, Script()), slots=1))
         await runtime.stop("b", grace_s=60)
@@ -294,6 +299,7 @@ class RuntimeContract:
     async def test_stop_asks_with_sigterm(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", FOREVER))
+        await started(runtime, "a")
         await runtime.stop("a", grace_s=60)
         assert killed(await ended(runtime, "a"), 15, stopped=True)
         await runtime.close()

@@ -32,6 +32,7 @@ from controller.runtime.testing import (
     look,
     on_a_loop,
     seen,
+    started,
 )
 from tests.contract.local_testbed import LocalTestbed, local_testbed
 
@@ -150,7 +151,7 @@ async def test_a_submission_that_a_crash_repeats_runs_once(testbed: SlurmTestbed
 async def test_a_job_that_an_administrator_cancels_was_not_stopped(testbed: SlurmTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(testbed.launch("a", FOREVER))
-    await seen(runtime, "a", lambda status: status.start_time is not None)
+    await started(runtime, "a")
     process = await asyncio.create_subprocess_exec("scancel", "1")
     await process.wait()
     assert killed(await ended(runtime, "a"), 15)
@@ -163,7 +164,7 @@ async def test_a_job_that_is_gone_without_a_record_is_lost(
     monkeypatch.setattr("tuner_slurm.runtime.SETTLE_S", 0.1)
     runtime = await testbed.open()
     await runtime.start(testbed.launch("a", FOREVER))
-    await seen(runtime, "a", lambda status: status.start_time is not None)
+    await started(runtime, "a")
     for pid in testbed.alive():
         with contextlib.suppress(ProcessLookupError):
             processes.kill(pid)

@@ -33,10 +33,16 @@ def write(path: Path, document: object) -> None:
 
 def main(folder: Path) -> None:
     launch = json.loads((folder / LAUNCH).read_bytes())
+    # A signal to this program is one to the process, also before there is one.
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
     try:
         started = os.open(folder / STARTED, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         # Another job of the same attempt has begun: its submission was repeated after a crash.
+        return
+    except FileNotFoundError:
+        # The attempt was withdrawn before it began.
         return
     job = {
         "time": time.time(),
@@ -45,9 +51,6 @@ def main(folder: Path) -> None:
     }
     os.write(started, json.dumps(job).encode())
     os.close(started)
-    # From here on, a signal to this program is one to the process.
-    received: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
     try:
         process = _begin(launch)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The same pods without Tuner: a minimal client, in its own process, that keeps n Jobs running at a
-time.
+"""The same pods without Tuner: a minimal client, in its own process,
+that keeps n Jobs running at a time.
 
 It watches on one connection and writes on another: when a Job ends, it creates the next one and
 then deletes the old one. It reads its input as JSON from standard input: server, authority (PEM),
@@ -50,8 +50,8 @@ class Server:
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Return whether the containers have ended, which may be visible seconds before the pod's phase
-    changes.
+    """Return whether the containers have ended, which may be visible seconds
+    before the pod's phase changes.
     """
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()

@@ -1,5 +1,5 @@
-"""Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds, and the loss of
-accuracy.
+"""Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds,
+and the loss of accuracy.
 
 Runs reduced forms of the examples on the CPU, without pruning and with the median rule, with one
 seed, and writes the table to docs/benchmarks.md. Run it manually, with the data or a copy:

@@ -1,5 +1,5 @@
-"""Time of a training step, of its augmentation, and of the same augmentation by torchvision's
-transforms.
+"""Time of a training step, of its augmentation, and of the same augmentation
+by torchvision's transforms.
 
     python bench/cifar10_transforms.py
 

@@ -1,5 +1,5 @@
-"""Overhead of a search on a cluster: `tuner run` compared to the same pods as bare Jobs on the same
-cluster.
+"""Overhead of a search on a cluster: `tuner run` compared to the same pods
+as bare Jobs on the same cluster.
 
 Requires what `make test-cluster` requires, and root for the real node. `--quick` is a smoke test
 that keeps no results, `--whole` runs ten thousand trials in twenty namespaces instead of a part of

@@ -1,5 +1,5 @@
-"""Independent observation of a cluster: the audit log, containerd's events, a watch on pods, and
-/proc.
+"""Independent observation of a cluster: the audit log, containerd's events,
+a watch on pods, and /proc.
 
 Times are seconds since the epoch. All parts of the cluster run on this machine and share its clock.
 """

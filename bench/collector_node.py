@@ -46,8 +46,8 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One trial, in seconds since the epoch. shown: when the pod's status first said that it had
-    ended.
+    """One trial, in seconds since the epoch. shown: when the pod's status
+    first said that it had ended.
     """
 
     created: float

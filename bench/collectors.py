@@ -2,9 +2,9 @@
 
     python bench/collectors.py    # needs Go, for the sidecar
 
-Each trial writes the time, as the value of the objective, at random intervals; the store is looked
-at every two milliseconds. The experiment prunes, so that measurements are uploaded when they are
-read.
+Each trial writes the time, as the value of the objective, at random intervals;
+the store is looked at every two milliseconds. The experiment prunes, so that
+measurements are uploaded when they are read.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ spec:
 
 
 def delays_ms(metrics: str, opening: str, writing: str) -> list[float]:
-    """Return, for each line, the milliseconds from just before its writing to its measurement in
-    the store.
+    """Return, for each line, the milliseconds from just before its writing
+    to its measurement in the store.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,5 +1,5 @@
-"""Measures the digits trial at many settings, once: the table behind the last problem of the
-quality benchmark.
+"""Measures the digits trial at many settings, once: the table behind the last
+problem of the quality benchmark.
 
 Settings are drawn as by random search in examples/digits. The trial is `train.py` with 20 epochs,
 and its value is the last accuracy, NaN if it was infeasible. This takes ten minutes on one CPU;

@@ -1,5 +1,5 @@
-"""Epochs and regret of trials that run in steps, on the learning curves of `pruning.py`, four
-trials at a time.
+"""Epochs and regret of trials that run in steps, on the learning curves
+of `pruning.py`, four trials at a time.
 
 Nothing is tuned: `spec.fidelity` from 1 epoch to all, eta 3 and 4, with ASHA's promotion and with
 Hyperband's brackets. A promoted trial continues from its checkpoint, or starts over without one.
@@ -29,8 +29,8 @@ RULES = [(rule, eta) for rule in ("asha", "hyperband") for eta in (3, 4)]
 def search(
     problem: Problem, rule: str, eta: int, seed: int, trials: int
 ) -> tuple[float, float, float]:
-    """Return the epochs with checkpoints and without, as fractions of whole runs, and the regret of
-    the best trial.
+    """Return the epochs with checkpoints and without, as fractions of whole runs,
+    and the regret of the best trial.
     """
     draw = random.Random(seed)
     order = draw.sample(range(len(problem.curves)), trials)

@@ -100,8 +100,8 @@ class Trace:
 
 
 def suggestion(trace: Trace, folder: Path) -> None:
-    """Ask for a trial whose parameters were computed before, as a run does: from the loop's call to
-    its return.
+    """Ask for a trial whose parameters were computed before, as a run does:
+    from the loop's call to its return.
     """
     document = read(FILE, source="flow.yaml")
     uid = Uid("abcde12345")

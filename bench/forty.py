@@ -1,5 +1,5 @@
-"""Forty problems, split by a hash of their names: on one half anybody may tune, the other half is
-only measured.
+"""Forty problems, split by a hash of their names: on one half anybody may tune,
+the other half is only measured.
 
 Eleven are tables of trained networks, ten are tabulated scikit-learn models, ten are functions of
 `problems`, and nine are functions like those of BBOB (Hansen et al., 2009), shifted and rotated.
@@ -73,8 +73,8 @@ def peaks(x: list[float]) -> float:
 def _moved(
     name: str, count: int, function: Callable[[list[float]], float], noise: float = 0.0
 ) -> Problem:
-    """Return a problem with the function's optimum, which is 0 at the origin, moved and its axes
-    rotated.
+    """Return a problem with the function's optimum, which is 0 at the origin,
+    moved and its axes rotated.
     """
 
     def loss(x: list[float]) -> float:
@@ -113,8 +113,8 @@ HALVES = halves(FORTY)
 
 
 def loss_in_the_middle(problem: Problem) -> float:
-    """Return the lowest loss of points with all numbers in the middle, with any choices; NaN
-    without numbers.
+    """Return the lowest loss of points with all numbers in the middle,
+    with any choices; NaN without numbers.
     """
     choices = {
         p.name: p.domain.values for p in problem.space.parameters if isinstance(p.domain, Choice)

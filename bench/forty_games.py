@@ -1,5 +1,5 @@
-"""Plays games of the forty problems in `forty.py` and saves each as a line of a file, for
-`bench/quality.py`.
+"""Plays games of the forty problems in `forty.py` and saves each as a line
+of a file, for `bench/quality.py`.
 
 The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python
 of an environment that has it: `--interpreter ENVIRONMENT/bin/python`.
@@ -33,8 +33,8 @@ CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One line of the file. losses: of the point that looked best at each look, infinite if none
-    was feasible.
+    """One line of the file. losses: of the point that looked best at each look,
+    infinite if none was feasible.
     """
 
     problem: str

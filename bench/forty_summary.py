@@ -1,5 +1,5 @@
-"""The results on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from
-finished searches.
+"""The results on the forty problems: mean ranks, ratios of regrets,
+cases ahead and tests, from finished searches.
 
 A cell is a number of parallel trials and a number of trials; a case is a problem in a cell. The
 regret of a game is the true loss of the point that looked best, less the lowest loss of any point,
@@ -94,8 +94,8 @@ def _lowest(problem: str) -> float:
 
 
 def cells(games: Iterable[Played]) -> Iterator[Cell]:
-    """Yield the cells with Optuna's TPE and random search, of contestants that played nine in ten
-    of its problems.
+    """Yield the cells with Optuna's TPE and random search,
+    of contestants that played nine in ten of its problems.
     """
     chosen = sorted(games, key=lambda game: game.seed)
     for parallel in PARALLEL:
@@ -154,8 +154,8 @@ def standings(found: Sequence[Cell]) -> str:
 
 
 def claims(found: Sequence[Cell]) -> str:
-    """Return a table that compares `default` with each peer, and names the cases in which it is
-    behind.
+    """Return a table that compares `default` with each peer,
+    and names the cases in which it is behind.
     """
     rows = []
     for theirs in (*PEERS, "random"):
@@ -207,8 +207,8 @@ def worse_cases(pairs: Sequence[Cell], theirs: str) -> dict[tuple[int, int], lis
 
 
 def costs(games: Iterable[Played]) -> str:
-    """Return the processor time of a point, the mean over all games with as many trials, by
-    contestant.
+    """Return the processor time of a point, the mean over all games
+    with as many trials, by contestant.
     """
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for game in games:

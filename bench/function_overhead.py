@@ -1,5 +1,5 @@
-"""Overhead per trial of a Python function that does nothing: `tuner.minimize` compared to Optuna's
-`study.optimize`.
+"""Overhead per trial of a Python function that does nothing:
+`tuner.minimize` compared to Optuna's `study.optimize`.
 
 Optuna calls the function in its own process and threads; Tuner starts a process with a log for each
 trial, which survives a kill of the script. All use random points and take turns, because the speed

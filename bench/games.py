@@ -1,8 +1,8 @@
 """A game: one contestant searches for the lowest loss of one problem, with one seed.
 
-A contestant does not know the outcomes of running trials, and the oldest running trial always ends
-next. Contestants are our algorithms by name, and the keys of PEERS. Nothing here reads or writes
-files.
+A contestant does not know the outcomes of running trials, and the oldest running
+trial always ends next. Contestants are our algorithms by name, and the keys of PEERS.
+Nothing here reads or writes files.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Point = tuple[int, Assignment]  # with the number by which the contestant identi
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """interpreter: the Python of an environment that has the peer, for peers that are not in this
-    one.
+    """interpreter: the Python of an environment that has the peer,
+    for peers that are not in this one.
     """
 
     problem: Problem
@@ -55,8 +55,8 @@ class Game:
 
 @dataclass(slots=True)
 class Contestant:
-    """tell: takes a loss of NaN for an infeasible point. elsewhere: returns the processor time of
-    its own process.
+    """tell: takes a loss of NaN for an infeasible point. elsewhere: returns
+    the processor time of its own process.
     """
 
     version: str
@@ -68,8 +68,8 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """losses: of the point that looked best, at each look. cpu_s: processor time of the contestant
-    alone.
+    """losses: of the point that looked best, at each look.
+    cpu_s: processor time of the contestant alone.
     """
 
     losses: list[float]
@@ -153,8 +153,8 @@ def _optunas(game: Game) -> Contestant:
 
 
 def _smac(game: Game) -> Contestant:
-    """Return a process of `smac_peer.py` in SMAC's environment, which reads and writes a line of
-    JSON at a time.
+    """Return a process of `smac_peer.py` in SMAC's environment,
+    which reads and writes a line of JSON at a time.
     """
     program = Path(__file__).with_name("smac_peer.py")
     process = subprocess.Popen(
@@ -212,8 +212,8 @@ def _described(parameter: Parameter) -> dict[str, object]:
 
 
 def play(game: Game, looks: Sequence[int]) -> Result:
-    """Return the true loss of the point that looked best after each of `looks` trials, up to the
-    game's trials.
+    """Return the true loss of the point that looked best after each of `looks`
+    trials, up to the game's trials.
     """
     who = contestant(game)
     running: deque[Point] = deque()

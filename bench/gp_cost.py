@@ -1,5 +1,5 @@
-"""CPU time of a proposal of `gp` as a study grows, compared to Optuna's GPSampler, which needs
-torch.
+"""CPU time of a proposal of `gp` as a study grows,
+compared to Optuna's GPSampler, which needs torch.
 
 Both have the same random history and then propose and learn from 20 more trials, so the mean
 includes the fits that fall among them. Measured in this process, without store and network; the

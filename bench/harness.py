@@ -1,5 +1,5 @@
-"""A cluster for a benchmark, and two ways to run the same trials on it: `tuner run` and the bare
-client.
+"""A cluster for a benchmark, and two ways to run the same trials on it:
+`tuner run` and the bare client.
 
 Each run has its own namespace, so that its lines in the audit log can be told apart.
 """
@@ -40,8 +40,8 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: begin and end of its commands in seconds since the epoch, and the number of trials
-    that succeeded.
+    """One run: begin and end of its commands in seconds since the epoch,
+    and the number of trials that succeeded.
     """
 
     namespace: str
@@ -65,8 +65,8 @@ class Run:
 
     @property
     def at_work_s(self) -> float:
-        """Seconds from the creation of the first Job to the deletion of the last, without start and
-        end of programs.
+        """Seconds from the creation of the first Job to the deletion of the last,
+        without start and end of programs.
         """
         jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, THEIRS)
         return max(jobs) - min(jobs)
@@ -144,8 +144,8 @@ class Harness:
     def _env(self, folder: Path, namespace: str) -> dict[str, str]:
         kubeconfig = self.cluster.kubeconfig(OURS, namespace=namespace, token=self._tokens[OURS])
         given = {"KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
-        # Allow compiled modules, which installed programs have, although a test machine may disable
-        # them.
+        # Allow compiled modules, which installed programs have,
+        # although a test machine may disable them.
         return {
             name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
         } | given
@@ -197,8 +197,8 @@ class Harness:
         return Run(namespace, began, time.time(), self.audit.of(namespace), trials=trials)
 
     def _manifest(self, file: Mapping[str, Any]) -> Object:
-        """Return the manifest of a trial's Job, with labels by which the bare client finds it and
-        its pod.
+        """Return the manifest of a trial's Job, with labels
+        by which the bare client finds it and its pod.
         """
         path = self.folder / "bare.json"
         path.write_text(json.dumps(file))

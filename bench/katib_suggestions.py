@@ -1,5 +1,5 @@
-"""Latency of Katib's GetSuggestions with long histories: tpe over gRPC, compared to Optuna rebuilt
-from the request.
+"""Latency of Katib's GetSuggestions with long histories: tpe over gRPC,
+compared to Optuna rebuilt from the request.
 
 A caller sends its whole history each time. The first request of an experiment brings trials that
 the server does not know; a later one brings one more; after a restart the server has them in its

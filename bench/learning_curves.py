@@ -1,5 +1,5 @@
-"""Measures learning curves of real trainings, once, for bench/pruning.py and bench/fidelity.py to
-replay.
+"""Measures learning curves of real trainings, once, for bench/pruning.py
+and bench/fidelity.py to replay.
 
 * `digits`: scikit-learn's MLPClassifier on the handwritten digits; after each of 30 epochs the
   accuracy and the log loss on 600 held-out digits. Curves rise and level off, and large learning
@@ -60,9 +60,7 @@ class RecordedTraining:
         return self._read("curves")
 
     def retrained(self) -> Curves:
-        """Return the last values of the best settings with each seed: (settings, seeds,
-        metrics).
-        """
+        """Return the last values of the best settings with each seed: (settings, seeds, metrics)."""
         return self._read("retrained").reshape(-1, SEEDS, len(self.metrics))
 
     def _read(self, array: str) -> Curves:
@@ -151,8 +149,8 @@ def _characters(number: int, seed: int) -> Curves:
 
 
 def _examples(module: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first stretches of a module's source, (positions, LENGTH), and the characters that
-    follow.
+    """Return the first stretches of a module's source, (positions, LENGTH),
+    and the characters that follow.
     """
     text = np.frombuffer(
         inspect.getsource(module).encode("ascii", "replace"), dtype=np.uint8

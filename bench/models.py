@@ -1,5 +1,5 @@
-"""Ten scikit-learn models on the data that comes with it, and the table of their cross-validated
-losses.
+"""Ten scikit-learn models on the data that comes with it,
+and the table of their cross-validated losses.
 
 `python bench/models.py` trains each model at every combination of choices and grid values with
 three seeds, which split the data and initialize the model. It takes ten minutes on one CPU and
@@ -28,8 +28,8 @@ SEEDS, FOLDS = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """losses: returns those of one training, for each value on the axis `path` if there is one,
-    else one loss.
+    """losses: returns those of one training, for each value on the axis `path`
+    if there is one, else one loss.
 
     `grid` is how many values of each number are tabulated, evenly spaced on its scale.
     """

@@ -1,5 +1,5 @@
-"""Benchmarks on one real node: wall time, idle time of slots, time to the first pod, and writes per
-trial.
+"""Benchmarks on one real node: wall time, idle time of slots,
+time to the first pod, and writes per trial.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Seen:
 
     @property
     def empty_s(self) -> list[float]:
-        """Return the seconds from the end of each container to the start of its successor, in
-        order.
+        """Return the seconds from the end of each container to the start
+        of its successor, in order.
         """
         return _gaps(sorted(ran.end for ran in self.ran), sorted(ran.start for ran in self.ran))
 

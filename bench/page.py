@@ -3,10 +3,10 @@ metric to the screen.
 
     python bench/page.py [TRIALS...]
 
-Requires what `make ui-packages` installs. The delay of an update is from the trial's time, printed
-as a metric, to the browser's time when the cell has changed; both clocks are on the same machine.
-Memory is that of the server's process and of the page's JavaScript, after all that. Prints the
-figures as JSON.
+Requires what `make ui-packages` installs. The delay of an update is from the trial's time,
+printed as a metric, to the browser's time when the cell has changed; both clocks are on
+the same machine. Memory is that of the server's process and of the page's JavaScript,
+after all that. Prints the figures as JSON.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Population based training beside random search at equal epochs, on the network of
-examples/digits.
+"""Population based training beside random search at equal epochs,
+on the network of examples/digits.
 
-Each search trains for as many epochs: `pbt` with its default settings, as generations of ten trials
-with two epochs each, or as many whole trainings at random points. The learning rate of a training
-is constant, but in the second row, which follows the schedule of `train.py` (a warm-up, then
-linearly to 0) over the whole training. Nothing is tuned. The value of a search is the best
-accuracy, or loss, at the end of any trial. Run it manually: `bench/population.py`; `--keep` writes
-docs/benchmarks.md.
+Each search trains for as many epochs: `pbt` with its default settings, as generations of ten
+trials with two epochs each, or as many whole trainings at random points. The learning rate
+of a training is constant, but in the second row, which follows the schedule of `train.py` (a
+warm-up, then linearly to 0) over the whole training. Nothing is tuned. The value of a search
+is the best accuracy, or loss, at the end of any trial. Run it manually:
+`bench/population.py`; `--keep` writes docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Trainer:
     def trained(
         self, state: State, point: Assignment, epochs: int, *, total: int | None = None
     ) -> State:
-        """Train further. total: the epochs that the schedule covers; None for a constant learning
-        rate.
+        """Train further. total: the epochs that the schedule covers;
+        None for a constant learning rate.
         """
         train_x, _, valid_x, valid_y = self._data
         network, velocity = self._network, state.velocity.copy()

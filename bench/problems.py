@@ -17,8 +17,8 @@ from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of
-    deviation `noise`.
+    """A function to minimize. `loss` is NaN for infeasible points.
+    Trials report it with noise of deviation `noise`.
 
     `lowest` is the lowest loss of all points, NaN if unknown.
     """
@@ -47,8 +47,8 @@ def vector(point: Assignment) -> list[float]:
 
 
 def shifted(name: str, x: list[float], most: float) -> list[float]:
-    """Return x relative to an optimum that differs from the middle in each dimension, by up to
-    `most`.
+    """Return x relative to an optimum that differs from the middle
+    in each dimension, by up to `most`.
     """
     rng = generator(0, 0, f"shift {name}")
     return [v - rng.choice((-1, 1)) * rng.uniform(0.2, 1.0) * most for v in x]
@@ -158,8 +158,8 @@ WHOLE = Space(
 
 
 def network(p: Assignment) -> float:
-    """A function that resembles a network's loss: of layers, each with its width, and of an
-    optimizer's settings.
+    """A function that resembles a network's loss: of layers, each with its width,
+    and of an optimizer's settings.
     """
     layers = int(p["layers"])
     best = {1: (6.0,), 2: (7.0, 5.5), 3: (7.5, 6.5, 4.0)}[layers]
@@ -189,8 +189,8 @@ NETWORK = Space(
 
 
 def barred(p: Assignment) -> float:
-    """Hartmann's function with two constraints: on the sum of all parameters, and on two of them
-    together.
+    """Hartmann's function with two constraints: on the sum of all parameters,
+    and on two of them together.
     """
     x = vector(p)
     if sum(x) > 3.2 or x[0] + x[4] < 0.35:

@@ -1,5 +1,5 @@
-"""Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a
-time.
+"""Savings and regret of each pruning rule, from learning curves replayed
+as if four trials ran at a time.
 
 The curves are those of two real trainings with 200 settings each (bench/learning_curves.py), and
 random power laws that cross, where slow starters end better. Defaults were chosen on one half of
@@ -36,8 +36,8 @@ RULES = ("median", "percentile", "asha", "hyperband", "patient", "curve", "auto"
 class Problem:
     """A set of learning curves: (trials, steps).
 
-    retrained: The last values of the best settings with several seeds, (settings, seeds); empty for
-    no training.
+    retrained: The last values of the best settings with several seeds, (settings,
+    seeds); empty for no training.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Problem:
 
     @property
     def noise(self) -> float | None:
-        """Return the standard deviation of retraining, in the unit of a regret; None for no
-        training.
+        """Return the standard deviation of retraining,
+        in the unit of a regret; None for no training.
         """
         if not self.retrained.size:
             return None
@@ -77,8 +77,8 @@ def problems() -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """epochs: as a fraction of all. regret: of the best final value, as a fraction of the median
-    trial's regret.
+    """epochs: as a fraction of all. regret: of the best final value,
+    as a fraction of the median trial's regret.
     """
 
     epochs: float
@@ -86,8 +86,8 @@ class Run:
 
 
 def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
-    """Replay trials: a random worker reports the next step of its trial, and takes the next trial
-    after the last.
+    """Replay trials: a random worker reports the next step of its trial,
+    and takes the next trial after the last.
     """
     pruner = new_pruner(pruning, Objective("metric", problem.direction))
     draw = random.Random(seed)

@@ -1,8 +1,8 @@
-"""Output of benchmark figures: a table between markers in docs/benchmarks.md, with a description of
-the machine.
+"""Output of benchmark figures: a table between markers in docs/benchmarks.md,
+with a description of the machine.
 
-Standard library only, because a script that measures memory must not import the libraries that it
-measures.
+Standard library only, because a script that measures memory must not import
+the libraries that it measures.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Return a paragraph about the machine and the versions of the measurement, and how busy the
-    machine was.
+    """Return a paragraph about the machine and the versions of the measurement,
+    and how busy the machine was.
     """
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy")
@@ -84,8 +84,8 @@ def keep(section: str, text: str) -> None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a fraction `share` of the values is; of few values, the next
-    higher one.
+    """Return the value below which a fraction `share` of the values is;
+    of few values, the next higher one.
     """
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 

@@ -1,5 +1,5 @@
-"""Scale benchmarks on fake nodes, where a pod costs only its API objects: many experiments, trials
-and logs at once.
+"""Scale benchmarks on fake nodes, where a pod costs only its API objects:
+many experiments, trials and logs at once.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def measured(part: str, quick: bool, whole: bool) -> str:
 
 @contextmanager
 def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]]:
-    """Measure the CPU seconds of etcd, API server, controllers and scheduler until all objects are
-    cleaned up.
+    """Measure the CPU seconds of etcd, API server, controllers and scheduler
+    until all objects are cleaned up.
     """
     before, used = control_plane_s(harness.cluster), [0.0]
     yield used
@@ -191,8 +191,8 @@ def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
 
 
 def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], list[float]]:
-    """Return the delays from the end of each pod to the creation of the next Job, and from each Job
-    to its pod.
+    """Return the delays from the end of each pod to the creation of the next Job,
+    and from each Job to its pod.
     """
     ends, jobs, made = (
         ends_of_pods(watcher.stop()),
@@ -204,8 +204,8 @@ def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], lis
 
 
 def logs(harness: Harness, *, running: int) -> str:
-    """Run an experiment whose pods print a line per second, without pruning and with a rule that
-    needs each line.
+    """Run an experiment whose pods print a line per second,
+    without pruning and with a rule that needs each line.
     """
     # long enough to start all pods and to read their logs
     rows, lasts = [], "30s" if running <= 200 else "60s"
@@ -249,8 +249,8 @@ def logs(harness: Harness, *, running: int) -> str:
 
 
 class Listener:
-    """Observes a run: the resources of its controller, and when the lines of its pods reach the
-    study.
+    """Observes a run: the resources of its controller,
+    and when the lines of its pods reach the study.
     """
 
     def __init__(self, harness: Harness, namespace: str, running: int) -> None:

@@ -55,8 +55,8 @@ Losses = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A problem: a function that returns the losses of a point, all to be minimized, and the
-    reference point.
+    """A problem: a function that returns the losses of a point,
+    all to be minimized, and the reference point.
 
     Points worse than the reference contribute nothing to the hypervolume.
     """
@@ -275,8 +275,8 @@ class Search:
 
 
 def read(path: Path) -> dict[tuple[str, str, int], Search]:
-    """Return the searches of a file; a last line without its end, which a killed run leaves, is not
-    one.
+    """Return the searches of a file; a last line without its end,
+    which a killed run leaves, is not one.
     """
     text = path.read_text() if path.exists() else ""
     rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
@@ -298,8 +298,8 @@ def seeds_of(who: str, seeds: int) -> int:
 def table_rows(
     names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int
 ) -> list[list[str]]:
-    """Return a row for each problem: medians over the seeds, as shares of the most that any search
-    found.
+    """Return a row for each problem: medians over the seeds,
+    as shares of the most that any search found.
     """
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}

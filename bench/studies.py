@@ -1,5 +1,5 @@
-"""Load on one server: a hundred long studies at once, a restart, floods of measurements; on SQLite
-and PostgreSQL.
+"""Load on one server: a hundred long studies at once, a restart,
+floods of measurements; on SQLite and PostgreSQL.
 
 Calls are sent when they are due, whether or not earlier ones have been answered, and the time of a
 call is measured from when it was due. Thus a server that stalls still gets all calls (open-loop
@@ -203,8 +203,8 @@ class Load:
         """Request a trial of each study in turn,
         and complete it before the next turn of the study.
         """
-        # Freeze existing objects, so that garbage collection in the client does not affect the
-        # measurement.
+        # Freeze existing objects, so that garbage collection
+        # in the client does not affect the measurement.
         gc.collect()
         gc.freeze()
         began, under_way = time.monotonic(), set()
@@ -321,8 +321,8 @@ async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
 
 
 async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
-    """Send batches of measurements from a separate process, and request suggestions of another
-    study meanwhile.
+    """Send batches of measurements from a separate process,
+    and request suggestions of another study meanwhile.
     """
     rows = []
     for store, (url, flags) in stores.items():

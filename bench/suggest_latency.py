@@ -1,5 +1,5 @@
-"""Latency of suggestions by TPE as the study grows: SuggestTrials over gRPC compared to Optuna's
-ask().
+"""Latency of suggestions by TPE as the study grows:
+SuggestTrials over gRPC compared to Optuna's ask().
 
 The contestants take turns with blocks of suggestions, so that a busy moment affects all of them.
 `make bench` runs this; `--quick` is a smoke test that does not change the page.
@@ -161,8 +161,8 @@ class Optunas:
 
 
 class OptunasSqlite(Optunas):
-    """An Optuna study on SQLite, which does not wait for the disk while it is filled with 10,000
-    trials.
+    """An Optuna study on SQLite, which does not wait for the disk
+    while it is filled with 10,000 trials.
     """
 
     def __init__(self, path: Path) -> None:
@@ -195,8 +195,8 @@ def contestants(folder: Path) -> tuple[Ours, list[Contestant]]:
 
 
 def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dict[str, list[float]]:
-    """Measure `count` suggestions of each in alternating blocks of ten; stop slow ones early, after
-    ten or more.
+    """Measure `count` suggestions of each in alternating blocks of ten;
+    stop slow ones early, after ten or more.
     """
     for each in all_of_them:
         each.suggest()  # exclude one-time imports

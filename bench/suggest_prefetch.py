@@ -1,5 +1,5 @@
-"""Latency of SuggestTrials with `gp`, whose points worker processes compute, with one trial at a
-time and several.
+"""Latency of SuggestTrials with `gp`, whose points worker processes compute,
+with one trial at a time and several.
 
 Simulated trials run for a second; a free slot requests the next one at once. The server is
 `tuner serve` on a socket with SQLite. `--quick` is a smoke test that does not change the page.

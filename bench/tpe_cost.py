@@ -1,5 +1,5 @@
-"""CPU time of a TPE proposal as a study grows, compared to Optuna's, and of a batch of 64
-proposals.
+"""CPU time of a TPE proposal as a study grows, compared to Optuna's,
+and of a batch of 64 proposals.
 
 Measured in this process, without store and network, which `suggest_latency.py` includes. Part of
 `make bench`. The contestants take turns, and the lowest of many times is shown, because a busy

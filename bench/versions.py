@@ -1,5 +1,5 @@
-"""This checkout beside another one, by turns: what a command, a suggestion and a trial cost in
-each.
+"""This checkout beside another one, by turns: what a command,
+a suggestion and a trial cost in each.
 
     python bench/versions.py OTHER_CHECKOUT [--rounds 3]
 
@@ -160,8 +160,8 @@ def digits_s(version: Version) -> float:
 
 
 def xargs_s(version: Version) -> float:
-    """Return the wall time of the same command lines, as they were recorded by the last search,
-    over xargs.
+    """Return the wall time of the same command lines, as they were recorded
+    by the last search, over xargs.
     """
     listed = subprocess.run(
         [

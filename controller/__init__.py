@@ -1,3 +1,3 @@
-"""The controller: reads experiments, runs their trials, and tells the suggestion service how they
-ended.
+"""The controller: reads experiments, runs their trials,
+and tells the suggestion service how they ended.
 """

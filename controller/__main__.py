@@ -1,5 +1,5 @@
-"""`python -m controller`: the same as `tuner`, for an interpreter that has the package but not the
-script.
+"""`python -m controller`: the same as `tuner`, for an interpreter
+that has the package but not the script.
 """
 
 import sys

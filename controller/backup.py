@@ -1,5 +1,5 @@
-"""Back up the SQLite databases of a state directory while they are in use, and restore them while
-they are not.
+"""Back up the SQLite databases of a state directory while they are in use,
+and restore them while they are not.
 
 All databases are copied as of the same moment, in the state in which a crash would have left them,
 and every copy is verified. A restore keeps the databases that it replaces. If a restore is killed,

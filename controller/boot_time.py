@@ -1,5 +1,5 @@
-"""A clock that no change of the wall clock moves, which all processes of the machine share until it
-restarts.
+"""A clock that no change of the wall clock moves, which all processes
+of the machine share until it restarts.
 
 The supervisor imports this module: standard library only, nothing of the project.
 """

@@ -1,5 +1,5 @@
-"""The controller's store of experiments, their revisions, attempts and events. Uses SQLAlchemy Core
-only.
+"""The controller's store of experiments, their revisions, attempts and events.
+Uses SQLAlchemy Core only.
 
 Trials are kept in the study, not in this store. `save` is one transaction, so that a turn's changes
 are stored together or not at all. Calls are short (no fsync under WAL) and synchronous. An
@@ -314,8 +314,8 @@ def _upsert(table: sa.Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-# Compiled once, because compiling takes longer than running; these statements run several times per
-# trial.
+# Compiled once, because compiling takes longer than running;
+# these statements run several times per trial.
 _DRIVER = sqlite.dialect(paramstyle="named")
 _UPSERT_ATTEMPT = str(_upsert(tables.attempts).compile(dialect=_DRIVER))
 _INSERT_EVENT = str(
@@ -380,8 +380,8 @@ def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
-        # Other processes request a stop and store revisions, so the controller's copies may be
-        # outdated.
+        # Other processes request a stop and store revisions,
+        # so the controller's copies may be outdated.
         del row["stop_requested"], row["revision"]
         if not changes.final:
             del row["final_trial"], row["final_first"]

@@ -1,5 +1,5 @@
-"""The folders of an experiment, and the files that are written into an attempt's folder before it
-starts.
+"""The folders of an experiment, and the files that are written into
+an attempt's folder before it starts.
 
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trouble.json              of its controller:
@@ -72,8 +72,8 @@ class AttemptFolders:
     ) -> None:
         """Create the folders and write the files of an attempt.
 
-        `form` is the format of the file of parameters that the trial is given. The JSON file is
-        always written.
+        `form` is the format of the file of parameters that the trial is given.
+        The JSON file is always written.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         self.checkpoint.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
-"""The journal of an experiment: every change is stored first, then applied in memory, then logged
-and published.
+"""The journal of an experiment: every change is stored first, then applied in memory,
+then logged and published.
 
 Each transition is one log line.
 """
@@ -43,8 +43,8 @@ class Journal:
         self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]
     ) -> None:
         self.experiment = experiment
-        # A failed write of attempts may have been stored all the same, or there is a newer
-        # revision: `reload`.
+        # A failed write of attempts may have been stored all the same,
+        # or there is a newer revision: `reload`.
         self.in_doubt = False
         self._store = store
         self._on_event = on_event

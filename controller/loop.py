@@ -420,8 +420,8 @@ class Loop:
         if self._search.unanswered and not any(
             isinstance(action, wanted.Suggest) for action in actions
         ):
-            # No later request repeats this id: take in the trials that the lost reply handed out
-            # now or never.
+            # No later request repeats this id: take in the trials
+            # that the lost reply handed out now or never.
             trials = await self._search.trials()
             if any(map(self._memory.belongs_to_another_client, trials)):
                 self._journal.in_doubt = True

@@ -2,8 +2,7 @@
 
 Measurements are uploaded at once if the experiment prunes, because the pruner needs them; otherwise
 at intervals, for people who watch. The measurements of an ended attempt are sent with its trial's
-outcome. This module makes no
-decisions: advice and outcomes are noted in the memory.
+outcome. This module makes no decisions: advice and outcomes are noted in the memory.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ class MeasurementUploader:
             try:
                 answer = await self._search.report(number, batch)
             except LimitReached:
-                # A quota is used up. The newest measurements go with the trial's outcome, which is
-                # never refused.
+                # A quota is used up. The newest measurements go with the trial's outcome,
+                # which is never refused.
                 del opened.unreported[:-MAX_REPORT]
                 return heard
             del opened.unreported[: len(batch)]

@@ -1,5 +1,5 @@
-"""The state that the loop holds in memory between turns: a cache that can be rebuilt from the study
-and the store.
+"""The state that the loop holds in memory between turns:
+a cache that can be rebuilt from the study and the store.
 
 Nothing in this module is authoritative, does I/O or makes decisions.
 """
@@ -164,8 +164,8 @@ class Memory:
     def take_suggested(self, trial: Trial) -> None:
         """Open a trial that the study has handed out, unless it is open or has ended.
 
-        One that was paused keeps its attempts. It may not even be closed yet: then it continues as
-        it is.
+        One that was paused keeps its attempts. It may not even be closed yet:
+        then it continues as it is.
         """
         opened = self.opened.get(trial.number)
         if (

@@ -157,8 +157,8 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
 def space_to_have(study: Study, space: Space) -> Space:
     """Return the space that the study should have.
 
-    If another client has extended the study beyond the experiment's file, its space does not
-    change.
+    If another client has extended the study beyond the experiment's file,
+    its space does not change.
     """
     return study.spec.space if any(past.space == space for past in study.past) else space
 

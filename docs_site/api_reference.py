@@ -1,5 +1,5 @@
-"""The page "API reference": the service, messages and enums of the proto file with their comments,
-as Markdown.
+"""The page "API reference": the service, messages and enums of the proto file
+with their comments, as Markdown.
 
 Reads the proto file as text: generated stubs have no comments. Knows the style of this file only
 (one declaration a line, comments above it), and raises on any other.

@@ -1,8 +1,8 @@
-"""The page "Command line reference": `tuner VERB --help` of each verb, as Markdown made from the
-parsers.
+"""The page "Command line reference": `tuner VERB --help` of each verb,
+as Markdown made from the parsers.
 
-Reads private attributes of argparse (groups and their actions), which has no public way to list
-them.
+Reads private attributes of argparse (groups and their actions),
+which has no public way to list them.
 """
 
 from __future__ import annotations

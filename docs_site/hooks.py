@@ -1,10 +1,10 @@
 """MkDocs hooks: pages that are not in `docs/`, links between all of them, and nothing that a
 browser fetches elsewhere.
 
-A page keeps the links that it has in the repository, which work there; here they are resolved
-against its place in the repository and led to the page of the site. A link to a file that has no
-page becomes its name. A link to nothing fails the build, as all warnings do (`make docs` is
-strict).
+A page keeps the links that it has in the repository, which work there; here they
+are resolved against its place in the repository and led to the page of the site.
+A link to a file that has no page becomes its name. A link to nothing fails the
+build, as all warnings do (`make docs` is strict).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Where MkDocs differs from GitHub: escaped bars in a table's code, and lists without an empty
-    line before them.
+    """Where MkDocs differs from GitHub: escaped bars in a table's code,
+    and lists without an empty line before them.
     """
     if found := re.search(r"<p>[^<]*(?:<(?!/p>)[^<]*)*?\n([*-] [^<\n]*)", html):
         raise PluginError(

@@ -1,5 +1,5 @@
-"""The list of all modules in docs/architecture.md, made from the first sentences of their
-docstrings.
+"""The list of all modules in docs/architecture.md,
+made from the first sentences of their docstrings.
 
 `python -m docs_site.modules docs/architecture.md` writes it. It imports no module that it lists.
 """

@@ -1,5 +1,5 @@
-"""The plugin that Hydra finds for `hydra/sweeper: tuner`: its settings, and a class that hands over
-to `tuner`.
+"""The plugin that Hydra finds for `hydra/sweeper: tuner`: its settings,
+and a class that hands over to `tuner`.
 
 Hydra imports every module of this namespace package whenever an application starts, so nothing
 large is imported here. Hydra accepts plugins of this package only.
@@ -39,8 +39,8 @@ ConfigStore.instance().store(group="hydra/sweeper", name="tuner", node=SETTINGS,
 
 
 class TunerSweeper(Sweeper):  # type: ignore[misc]  # Any, see pyproject.toml
-    """Each job of the sweep is a trial, in a process of its own, whose value is what the
-    application returns.
+    """Each job of the sweep is a trial, in a process of its own,
+    whose value is what the application returns.
     """
 
     def __init__(self, params: dict[str, str] | None, **options: Any) -> None:

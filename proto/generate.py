@@ -1,6 +1,5 @@
-"""Generates the modules of SOURCES from their protos. `--check` generates them elsewhere, compares,
-and exits 1 if they
-differ.
+"""Generates the modules of SOURCES from their protos. `--check` generates them elsewhere,
+compares, and exits 1 if they differ.
 
 Needs only Python and pip. The pinned generator has its own environment (.venv-proto), because
 grpcio-tools 1.75.1 requires an older protobuf than the service. The code that 1.75.1 generates

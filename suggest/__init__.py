@@ -1,5 +1,5 @@
-"""Tuner's suggestion service: studies, trials and what to try next. `suggest.Client` talks to a
-running one.
+"""Tuner's suggestion service: studies, trials and what to try next.
+`suggest.Client` talks to a running one.
 
 Importing this package imports nothing else: the client is imported when it is first used.
 """

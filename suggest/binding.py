@@ -1,8 +1,8 @@
-"""Binds a gRPC server to an address that no other process uses, and imports gRPC without its log
-output.
+"""Binds a gRPC server to an address that no other process uses,
+and imports gRPC without its log output.
 
-All peculiarities of gRPC and the operating system about addresses are here; nothing about the
-service.
+All peculiarities of gRPC and the operating system about addresses are here;
+nothing about the service.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def bind(
         raise Unavailable(f"cannot listen at {address}: {e}") from e
     if not address.path:
         return Address(host=address.host, port=port)
-    # Do not use umask, because it affects the whole process: a child started in another thread
-    # would inherit it.
+    # Do not use umask, because it affects the whole process:
+    # a child started in another thread would inherit it.
     Path(address.path).chmod(0o600)
     return address
 

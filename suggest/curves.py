@@ -1,5 +1,5 @@
-"""The reports of a trial: one curve for each attempt and metric, by step. The last report of a step
-counts.
+"""The reports of a trial: one curve for each attempt and metric, by step.
+The last report of a step counts.
 
 Curves are columns of numbers, so that half a million measurements take a few megabytes.
 """

@@ -1,8 +1,8 @@
 """The deadline of the current call: the client's, or the server's default.
 
-It is known during the call, in its task and in its worker thread. Code that may block asks for the
-time left; code that computes for long calls `check()` between steps, as long as it has written
-nothing.
+It is known during the call, in its task and in its worker thread.
+Code that may block asks for the time left; code that computes for
+long calls `check()` between steps, as long as it has written nothing.
 """
 
 from __future__ import annotations

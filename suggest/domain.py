@@ -611,8 +611,8 @@ Domain: TypeAlias = Float | Int | Choice
 def last_step(low: Real, high: Real, step: Real) -> Real:
     """Return the largest `low + k * step` up to `high`, which need not be on a step itself.
 
-    `step` is above 0. Computed in decimals, as the person wrote the numbers: 0.3 is on the steps of
-    0.1 from 0.
+    `step` is above 0. Computed in decimals, as the person wrote the numbers:
+    0.3 is on the steps of 0.1 from 0.
     """
     first, by = Decimal(str(low)), Decimal(str(step))
     steps = (Decimal(str(high)) - first) / by
@@ -632,8 +632,8 @@ def _step_mismatch(step: float, low: float, high: float, down: str, up: str) -> 
 def spelled(domain: Domain, value: Value) -> Value:
     """Return the member that `value` means, or `value` itself if it means none."""
     kind = type(value)
-    # These are spelled in one way only. Long studies have thousands; to find a member takes ten
-    # times as long.
+    # These are spelled in one way only. Long studies have thousands;
+    # to find a member takes ten times as long.
     if (
         kind is str
         or (kind is int and isinstance(domain, Int))

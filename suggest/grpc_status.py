@@ -111,8 +111,8 @@ def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
 
 def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
     """Return the error that a client raises for a failed call to `address`."""
-    # The errors that grpc raises are also calls, with metadata as pairs, which its types do not
-    # show.
+    # The errors that grpc raises are also calls, with metadata as pairs,
+    # which its types do not show.
     call: Any = failure
     code: grpc.StatusCode = call.code()
     message: str = call.details() or code.name.lower()

@@ -60,9 +60,8 @@ class ImportResult:
     """The result for one imported trial.
 
     number: its number in the study; None if it was refused, for the reasons in `problems`.
-    known: it was imported before.
-    problems: with a number, what lies outside of the space or was left out; paths are names of
-    parameters.
+    known: it was imported before. problems: with a number, what lies outside of the space
+    or was left out; paths are names of parameters.
     """
 
     number: int | None

@@ -18,8 +18,8 @@ def dominates(one: Losses, other: Losses) -> bool:
 def front(points: Sequence[Losses]) -> list[int]:
     """Return the indexes of the points that no other one dominates, ascending.
 
-    Of equal points only the first counts. The time grows with the number of points times that of
-    the front.
+    Of equal points only the first counts. The time grows with the number
+    of points times that of the front.
     """
     kept: list[int] = []
     # In lexicographic order no point is dominated by a later one.
@@ -75,8 +75,8 @@ def dominated_share(points: Sequence[Losses]) -> float:
 
     The hypervolume lies between the best and the worst value of each objective among all points.
 
-    It needs no reference point, but cannot be compared between studies, because each has its own
-    box.
+    It needs no reference point, but cannot be compared between studies,
+    because each has its own box.
     """
     if not points:
         return 0.0

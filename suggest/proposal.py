@@ -1,5 +1,5 @@
-"""A request for a point, and the steps in which a sampler answers it. Pure: samplers and workers
-share it.
+"""A request for a point, and the steps in which a sampler answers it.
+Pure: samplers and workers share it.
 
 A sampler whose model computes in a worker process proposes in steps: it yields each computation,
 which does not touch the sampler, and is sent the resulting points. Its owner therefore need not

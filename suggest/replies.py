@@ -25,10 +25,10 @@ KEEP = Keep.KEEP
 class Suggestions:
     """The trials of one request.
 
-    exhausted: there are fewer than requested, because the search space has no further point.
-    waiting: there are fewer than requested, because a running trial has to end first.
-    independent: the next points do not depend on the outcome of any trial, so they may be requested
-    ahead of need.
+    exhausted: there are fewer than requested, because the search space has no further
+    point. waiting: there are fewer than requested, because a running trial has to end
+    first. independent: the next points do not depend on the outcome of any trial, so
+    they may be requested ahead of need.
     """
 
     trials: tuple[Trial, ...]

@@ -1,5 +1,5 @@
-"""Settings of algorithms: declared once as a dataclass, and read from what people send, with all
-problems at once.
+"""Settings of algorithms: declared once as a dataclass, and read
+from what people send, with all problems at once.
 
 A field made by `setting` has a meaning and bounds; its type is that of its default. Names are
 camelCase for people.

@@ -1,5 +1,5 @@
-"""The search space: parameters, their domains and conditions, and which assignments are points of
-it.
+"""The search space: parameters, their domains and conditions,
+and which assignments are points of it.
 
 Pure, standard library only, because `tuner validate` and the controller's core import it. Problems
 have paths relative to the space, such as `lr.min`; the caller adds the place in front.
@@ -166,9 +166,9 @@ class Space:
 
         It is in the order of the space, with an int for an Int and a float for a Float.
 
-        The assignment must have no problems. Values of unknown parameters are left out. Compare
-        stored points in this form: a space before it grew may spell the last step of a Float
-        differently.
+        The assignment must have no problems. Values of unknown parameters are left
+        out. Compare stored points in this form: a space before it grew may spell
+        the last step of a Float differently.
         """
         point: dict[str, Value] = {}
         for parameter in self.parameters:
@@ -240,8 +240,8 @@ class Space:
     ) -> Iterator[Problem]:
         """Yield the problems of a parameter's conditions.
 
-        `members` caches the members of choices, with None for choices that have problems
-        themselves.
+        `members` caches the members of choices, with None for choices
+        that have problems themselves.
         """
         for condition in parameter.when:
             path = f"{parameter.name}.when.{condition.parameter}"

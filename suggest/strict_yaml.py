@@ -1,7 +1,7 @@
 """Operators' YAML files, read strictly: a duplicate key is an error.
 
-Problems are reported by line only: the parser's own messages would quote the file, which may hold a
-secret.
+Problems are reported by line only: the parser's own messages would quote
+the file, which may hold a secret.
 """
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ def better(objectives: Sequence[Objective], values: Sequence[float], than: Seque
 
     Both have one value for each objective.
 
-    This is the only definition of "better": at least as good in each objective, and better in one
-    (Pareto dominance). Of equal trials neither is better, and the first one counts. NaN is never
-    better.
+    This is the only definition of "better": at least as good in each objective,
+    and better in one (Pareto dominance). Of equal trials neither is better, and
+    the first one counts. NaN is never better.
     """
     losses = (
         [o.direction.sign * value for o, value in zip(objectives, each, strict=True)]
@@ -166,9 +166,9 @@ class Criteria:
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best succeeded trials that satisfy the constraints, by number.
 
-        With one objective this is at most one trial. With several objectives it is the Pareto
-        front: each trial that no other one dominates. Of trials with equal values, only the first
-        one counts.
+        With one objective this is at most one trial. With several objectives it
+        is the Pareto front: each trial that no other one dominates. Of trials
+        with equal values, only the first one counts.
         """
         ordered = sorted(
             (t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number

@@ -61,9 +61,9 @@ class Measurement(NamedTuple):
 
     Of reports with the same three, only the first one counts.
 
-    `value` may be NaN or infinite, as the trial reported it, but is then never a best value. A
-    named tuple is created in a third of the time of a dataclass, and measurements come in
-    thousands.
+    `value` may be NaN or infinite, as the trial reported it, but is then never a
+    best value. A named tuple is created in a third of the time of a dataclass,
+    and measurements come in thousands.
     """
 
     attempt: int

@@ -20,8 +20,8 @@ _SETTING = re.compile(r"(?P<name>[\w%.-]+)(?P<equals>\s*=\s*)(?P<value>'(?:\\.|[
 def redacted_url(text: str) -> str:
     """Return the URL without password and secret parameters (`password`, `sslpassword`, …).
 
-    The URL may be malformed. In doubt, too much is hidden, because a password may contain unescaped
-    @, / and ?.
+    The URL may be malformed. In doubt, too much is hidden,
+    because a password may contain unescaped @, / and ?.
     """
     scheme, separator, rest = text.partition("://")
     if separator and not scheme.startswith("sqlite"):  # whose path may contain anything

@@ -1,10 +1,10 @@
 """Conversion between protobuf messages and domain objects.
 
-Only this module, `suggest.server.service` and `suggest.client.async_client` use messages. A reader
-appends every problem, with its path in the request, to a given list and returns a usable
-placeholder; the caller raises once, at the end. The meaning of a spec (min above max, unknown
-algorithms) is not checked. Writers do not validate domain objects, except for values that protobuf
-cannot hold.
+Only this module, `suggest.server.service` and `suggest.client.async_client` use messages.
+A reader appends every problem, with its path in the request, to a given list and returns
+a usable placeholder; the caller raises once, at the end. The meaning of a spec (min above
+max, unknown algorithms) is not checked. Writers do not validate domain objects, except
+for values that protobuf cannot hold.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A worker process: creates models, keeps the trials that they were shown, and answers one request
-after the other.
+"""A worker process: creates models, keeps the trials that they were shown,
+and answers one request after the other.
 
-`suggest.workers` starts it and sends requests. It ends when the socket closes, however its parent
-died; after IDLE_S without a request; and when it uses more than MOST_BYTES of memory although all
-models but one have been evicted. It opens no store and no network connection, and imports nothing
-of the server.
+`suggest.workers` starts it and sends requests. It ends when the socket closes,
+however its parent died; after IDLE_S without a request; and when it uses more
+than MOST_BYTES of memory although all models but one have been evicted. It opens
+no store and no network connection, and imports nothing of the server.
 """
 
 from __future__ import annotations

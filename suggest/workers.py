@@ -1,5 +1,5 @@
-"""The pool of worker processes, in which models that need more than a few milliseconds compute
-their proposals.
+"""The pool of worker processes, in which models that need more
+than a few milliseconds compute their proposals.
 
 A pool has at most `size` workers, and starts each when a model first needs it. A worker computes
 one request at a time. Requests wait in one queue for the first free worker, so a long request
@@ -64,8 +64,8 @@ _LEAVE_S = 2.0
 # How soon a request notices that the server is stopping.
 _LOOK_S = 0.05
 _TRIES = 2
-# The matrices of a model have some hundred rows: more threads took 1.6 times the processor time and
-# were no faster.
+# The matrices of a model have some hundred rows: more threads took 1.6 times
+# the processor time and were no faster.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _BOOT = (
     "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process import main; "
@@ -74,10 +74,10 @@ _BOOT = (
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
-# Models in this process compute one at a time, each for some milliseconds. NumPy releases the GIL
-# in each operation on a large array, so threads that compute at the same time hand it to each
-# other: 500 context switches for a suggestion and its completion instead of 140, and twice the
-# processor time.
+# Models in this process compute one at a time, each for some milliseconds. NumPy releases
+# the GIL in each operation on a large array, so threads that compute at the same time
+# hand it to each other: 500 context switches for a suggestion and its completion instead
+# of 140, and twice the processor time.
 _COMPUTING = threading.Lock()
 _elsewhere = threading.local()  # cpu_s: CPU time of workers for this thread
 

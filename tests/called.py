@@ -1,5 +1,5 @@
-"""Call commands of `tuner` in this process: without a fork, and with what earlier commands have
-cached.
+"""Call commands of `tuner` in this process: without a fork,
+and with what earlier commands have cached.
 
 A command that is called has its own arguments, folder, environment, output and empty standard
 input, and must end by itself. Commands that a test signals, that run beside it, or that die at a
@@ -97,8 +97,8 @@ class Captured(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def _standing_in(folder: Path, env: Mapping[str, str], argv: list[str]) -> Iterator[None]:
-    """Give this process the folder, the environment and the arguments of the command; then restore
-    its own.
+    """Give this process the folder, the environment and the arguments
+    of the command; then restore its own.
     """
     environment, given, before = dict(os.environ), dict(env), (sys.argv, sys.stdin)
     handlers, levels = (

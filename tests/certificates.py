@@ -1,5 +1,5 @@
-"""Certificates for servers in tests, by the openssl command, from the authority that test clusters
-use too.
+"""Certificates for servers in tests, by the openssl command,
+from the authority that test clusters use too.
 """
 
 from __future__ import annotations

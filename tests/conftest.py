@@ -1,9 +1,8 @@
 """Some tests run where they are named, and not among all others. Those of a cluster
-(`make test-cluster`) and of
-operators beside one (`make test-operators`) need programs that take ten minutes each to build, and
-root; those of clients in other languages (`make test-clients`) need Go; those of the page
-(`make test-ui`) a browser; those of bridges to other libraries (`make test-integrations`) the
-libraries.
+(`make test-cluster`) and of operators beside one (`make test-operators`) need programs that take
+ten minutes each to build, and root; those of clients in other languages (`make test-clients`) need
+Go; those of the page (`make test-ui`) a browser; those of bridges to other libraries
+(`make test-integrations`) the libraries.
 """
 
 import gc
@@ -40,9 +39,9 @@ settings.load_profile("busy")
 for library in ("OMP", "OPENBLAS"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
-# Where images and shells forbid bytecode files, each of the thousand programs that the tests start
-# would compile the packages again: a third of its start-up. The same variable is dropped in
-# bench/harness.py.
+# Where images and shells forbid bytecode files, each of the thousand programs
+# that the tests start would compile the packages again: a third of its start-up.
+# The same variable is dropped in bench/harness.py.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -50,8 +49,8 @@ HERE = Path(__file__).parent
 # folders whose tests start processes, or wait
 LONG_FIRST = ("sim", "trial", "e2e", "service", "contract", "kube")
 TRIAL = HERE / "trial"
-# Like the tests of that folder, these import torch, SciPy or scikit-learn: seconds in each worker
-# that runs one.
+# Like the tests of that folder, these import torch, SciPy or scikit-learn:
+# seconds in each worker that runs one.
 WITH_TRIAL = (
     "test_optuna_samplers.py",
     "test_cmaes.py",
@@ -68,16 +67,16 @@ BY_NAME = (
     HERE / "integrations",
 )
 
-# A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that
-# they start, too.
+# A shell that runs the tests in the background makes them ignore Ctrl-C,
+# and every program that they start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def log_levels() -> None:
-    """Restore the log levels of a new process, because a command in an earlier test may have set
-    others.
+    """Restore the log levels of a new process, because a command
+    in an earlier test may have set others.
     """
     logging.getLogger().setLevel(logging.WARNING)
     for name in ("suggest", "controller"):
@@ -85,19 +84,19 @@ def log_levels() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """The number of workers for `-n auto`: many tests wait for processes and back-offs more than
-    they compute.
+    """The number of workers for `-n auto`: many tests wait for processes
+    and back-offs more than they compute.
 
-    Those that do keep a worker at a quarter of a core; with two workers per core, a quarter of the
-    cores was idle.
+    Those that do keep a worker at a quarter of a core; with two workers per core,
+    a quarter of the cores was idle.
     """
     return 3 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` has left some out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deal the files to the workers, those with long tests first, so that only short tests remain
-    for the end.
+    """Deal the files to the workers, those with long tests first,
+    so that only short tests remain for the end.
 
     `--dist worksteal` gives each worker a contiguous part with as many tests as the others have,
     and lets workers that are done take from the ends of others.
@@ -115,8 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected, nor what that makes later: a fifth of the
-    processor time.
+    """Collect no garbage while tests are collected, nor what that makes later:
+    a fifth of the processor time.
 
     Collecting tests makes millions of objects that stay.
     """

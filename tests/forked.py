@@ -1,5 +1,5 @@
-"""Run programs without their start-up: a process that has imported the packages forks once for each
-of them.
+"""Run programs without their start-up: a process that has imported the packages
+forks once for each of them.
 
 Such a program is a separate process with its own arguments, environment, folder, files, signals and
 exit code. Values that only a new interpreter reads (`READ_AT_START`) are those of the tests; for
@@ -91,8 +91,8 @@ def _started(command: Sequence[str], request: dict[str, Any]) -> subprocess.Pope
 
 
 def running_with(setting: str) -> Iterator[int]:
-    """Whose environment has a line that begins so; /proc shows that of the process that forked
-    them.
+    """Whose environment has a line that begins so; /proc shows
+    that of the process that forked them.
     """
     for process in list(Forked.living):
         if process.poll() is None and any(
@@ -411,8 +411,8 @@ exit_codes: list[int] = []  # one, once the program has ended by itself
 
 
 def leave() -> None:
-    """End without the interpreter's teardown, which writes to every shared page: nine tenths of a
-    short program.
+    """End without the interpreter's teardown, which writes to every shared page:
+    nine tenths of a short program.
     """
     if exit_codes:
         for stream in (sys.stdout, sys.stderr):

@@ -1,11 +1,11 @@
 """A private PostgreSQL for tests, from the system's own programs: a temporary folder, a Unix
 socket, nothing durable.
 
-A database is three hundred files. Making them takes a tenth of a second on a disk, and a quarter of
-that in memory.
+A database is three hundred files. Making them takes a tenth of a second on a disk,
+and a quarter of that in memory.
 
-It ends with the tests, also when those are killed: the guard of `tests.cluster.processes` sees to
-it.
+It ends with the tests, also when those are killed:
+the guard of `tests.cluster.processes` sees to it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def programs() -> Path | None:
 
 
 class Postgres:
-    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage
-    would.
+    """Starts with the object. `new_database()` names an empty one; stop()
+    and start() as an outage would.
 
     `settings`: other than SETTINGS.
     """

@@ -1,5 +1,5 @@
-"""Tests that need torch say so with `@needs_torch`: gigabytes that not everyone has, and CI must
-have.
+"""Tests that need torch say so with `@needs_torch`:
+gigabytes that not everyone has, and CI must have.
 
 TUNER_TEST_TORCH_REQUIRED=1 lets them fail without it instead of being skipped.
 """

@@ -36,8 +36,8 @@ class Views:
     def __call__(self, plan: Tensor) -> Tensor:
         """(n, 3, 32, 32), channels last. plan: (6, n) int64, the rows as above."""
         image, down, right, mirrored, top, left = plan.unsqueeze(2)
-        # Reflect positions beyond the edge, which gives the same pixels as a padded copy of all
-        # images.
+        # Reflect positions beyond the edge, which gives the same pixels
+        # as a padded copy of all images.
         rows = _reflected(self.line + down)
         columns = _reflected(torch.where(mirrored > 0, SIDE - 1 - self.line, self.line) + right)
         pixels = ((image * SIDE + rows) * SIDE).unsqueeze(2) + columns.unsqueeze(1)

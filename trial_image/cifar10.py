@@ -1,5 +1,5 @@
-"""Train a small network on CIFAR-10 as one trial, alone or as one of several workers: command line
-and exit codes.
+"""Train a small network on CIFAR-10 as one trial, alone or as one of several workers:
+command line and exit codes.
 
 For Tuner, a trial only has to print one line per epoch and return an exit code: 42 if these
 parameters cannot be used, 75 if another worker was lost, 2 for an invalid command, 1 for other
@@ -114,8 +114,8 @@ def keep_memory() -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    # A container's first process gets SIGTERM only if it has a handler. All output is already
-    # flushed.
+    # A container's first process gets SIGTERM only if it has a handler.
+    # All output is already flushed.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED_EXIT_CODE))
     os.environ.setdefault("OMP_NUM_THREADS", str(processors()))  # before torch reads it
     keep_memory()
@@ -123,8 +123,8 @@ def main() -> int:
         recipe = chosen(options)
         began = time.perf_counter()
         try:
-            # Only now: torch and torchvision take seconds to import, and errors of the command line
-            # need neither.
+            # Only now: torch and torchvision take seconds to import,
+            # and errors of the command line need neither.
             from trial import Trial
         except ModuleNotFoundError as missing:
             raise TrialError(

@@ -1,5 +1,5 @@
-"""CIFAR-10 as torchvision stores it: the folder `cifar-10-batches-py`, whose files have published
-hashes.
+"""CIFAR-10 as torchvision stores it: the folder `cifar-10-batches-py`,
+whose files have published hashes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class UnverifiedCIFAR10(CIFAR10):
 class Dataset:
     """images: (n, 32, 32, 3) uint8, contiguous; labels: (n,) int64.
 
-    The first `train` images are the training set, the others the test set. `name` is printed with
-    every figure.
+    The first `train` images are the training set, the others the test set.
+    `name` is printed with every figure.
     """
 
     images: np.ndarray[Any, np.dtype[np.uint8]]

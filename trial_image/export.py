@@ -1,5 +1,5 @@
-"""Export of the trained network as TorchScript, which runs without this code: images in, scores
-out.
+"""Export of the trained network as TorchScript, which runs
+without this code: images in, scores out.
 """
 
 from __future__ import annotations

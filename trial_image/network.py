@@ -1,8 +1,8 @@
-"""The two networks. Weights are float32 and are cast to the precision of the images where they are
-used.
+"""The two networks. Weights are float32 and are cast to the precision
+of the images where they are used.
 
-Thus the same weights work with float32, float16 and bfloat16, and an update is never too small for
-its weight.
+Thus the same weights work with float32, float16 and bfloat16,
+and an update is never too small for its weight.
 """
 
 from __future__ import annotations

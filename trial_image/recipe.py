@@ -1,10 +1,10 @@
-"""The knobs of a training: names, ranges, defaults, and their meaning to the optimizer. Does not
-import torch.
+"""The knobs of a training: names, ranges, defaults, and their meaning
+to the optimizer. Does not import torch.
 
-Two recipes share all knobs. `fast` is a small network without residuals that is trained in ten
-epochs; its learning rate and decay are decoupled from momentum and batch size, so that each can be
-changed separately. `sweep` is the well-known ResNet-9 with the usual learning rate of SGD, for the
-mean loss.
+Two recipes share all knobs. `fast` is a small network without residuals that is trained
+in ten epochs; its learning rate and decay are decoupled from momentum and batch size, so
+that each can be changed separately. `sweep` is the well-known ResNet-9 with the usual
+learning rate of SGD, for the mean loss.
 """
 
 from __future__ import annotations

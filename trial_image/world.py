@@ -1,10 +1,10 @@
-"""The workers of one training and their collective operations. A world of one worker needs no
-sockets.
+"""The workers of one training and their collective operations.
+A world of one worker needs no sockets.
 
-The workers are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE,
-RANK. All workers draw the same plan and take their part of each batch; gradients are summed over
-all of them. If a worker is lost, `Lost` ends the process, and the next attempt resumes from the
-checkpoint.
+The workers are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT,
+WORLD_SIZE, RANK. All workers draw the same plan and take their part of each batch;
+gradients are summed over all of them. If a worker is lost, `Lost` ends the process,
+and the next attempt resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class World:
             # Otherwise gloo resolves this machine's host name, which may fail in a container.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if device.type == "cuda":
-            # Make waits block and raise on a timeout. Otherwise a thread of torch aborts the
-            # process.
+            # Make waits block and raise on a timeout. Otherwise a thread
+            # of torch aborts the process.
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         try:
             self._store = self._meet(address, timedelta(seconds=patience_s))

@@ -1,5 +1,5 @@
-"""Hyperparameter tuning that survives, from Python: `minimize` a function, `run` a file, `open`
-what is stored.
+"""Hyperparameter tuning that survives, from Python: `minimize` a function,
+`run` a file, `open` what is stored.
 
     import tuner
 

@@ -1,5 +1,5 @@
-"""The objective of `minimize` as one file that any image with the same version of Python can run: a
-zip application.
+"""The objective of `minimize` as one file that any image with the same version
+of Python can run: a zip application.
 
 `python objective.pyz` is a trial, as `python -m tuner.worker` is on this machine. The archive
 brings this package, whose modules for trials import the standard library only, and cloudpickle, so

@@ -1,5 +1,5 @@
-"""Names the problems of an experiment that was built in Python by its arguments, instead of the
-keys of a file.
+"""Names the problems of an experiment that was built in Python by its arguments,
+instead of the keys of a file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A hash of the code of an objective, by which a stored search notices that its function has
-changed.
+"""A hash of the code of an objective, by which a stored search notices
+that its function has changed.
 
 It covers what the function executes: its instructions with their operands, those of nested
 functions, and those of the functions and classes of the same module that it uses by their names.
@@ -30,14 +30,14 @@ def code_hash(objective: object) -> str:
 
     Return "" without code in Python.
 
-    Also "" for an objective of this package, such as that of Hydra: its code changes with each
-    release.
+    Also "" for an objective of this package, such as that of Hydra:
+    its code changes with each release.
     """
     try:
         return _hash(objective)
     except Exception:
-        # Of any object that the code uses; the hash serves a warning only, and must not end a
-        # search.
+        # Of any object that the code uses; the hash serves a warning only,
+        # and must not end a search.
         return ""
 
 
@@ -76,9 +76,9 @@ def _module(function: FunctionType) -> str:
 def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
     """Yield lines about the code of a function, a class or an instance.
 
-    Only code of the module counts. `seen` has the ids of what was described: a class need not be
-    hashable. No attribute of an instance is read, since proxies and lazy objects load or raise
-    then.
+    Only code of the module counts. `seen` has the ids of what was described:
+    a class need not be hashable. No attribute of an instance is read, since
+    proxies and lazy objects load or raise then.
     """
     for function in functions_of(value):
         if _module(function) == module and id(function.__code__) not in seen:

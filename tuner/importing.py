@@ -1,5 +1,5 @@
-"""Import finished trials before a search of Python runs: `tuner.minimize(...,
-import_from="runs.csv")`.
+"""Import finished trials before a search of Python runs:
+`tuner.minimize(..., import_from="runs.csv")`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A run in this process and how it ends, for `tuner.run` and for the methods of a study.
 
-In the main thread, Ctrl-C is handled as on the command line. Elsewhere, and where an event loop
-runs (a notebook), the run has a thread of its own, and KeyboardInterrupt in the waiting thread
-interrupts it.
+In the main thread, Ctrl-C is handled as on the command line. Elsewhere,
+and where an event loop runs (a notebook), the run has a thread of its own,
+and KeyboardInterrupt in the waiting thread interrupts it.
 """
 
 from __future__ import annotations

@@ -233,8 +233,8 @@ def as_number(name: str, value: object) -> float:
 
     Raises TypeError.
 
-    `suggest.client.search_space.measured` does the same; importing it would bring asyncio into
-    every trial.
+    `suggest.client.search_space.measured` does the same;
+    importing it would bring asyncio into every trial.
     """
     if not isinstance(value, str | bytes):
         try:

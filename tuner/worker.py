@@ -1,5 +1,5 @@
-"""The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by
-the controller.
+"""The program of a trial whose objective is a Python function:
+`python -m tuner.worker`, started by the controller.
 
 On this machine the experiment's supervisor imports this module once and forks for each trial, so it
 imports little; the function is read from the experiment's folder. On a cluster it runs from the
@@ -145,8 +145,8 @@ def functions_of(objective: Any) -> Iterator[FunctionType]:
 
     A decorator's and the one that it wraps, and those of partials and methods.
     """
-    # The type, not isinstance(): a proxy or a lazy object may load or raise when its `__class__` is
-    # read.
+    # The type, not isinstance(): a proxy or a lazy object may load or raise
+    # when its `__class__` is read.
     kind = type(objective)
     if issubclass(kind, FunctionType):
         yield objective

@@ -1,12 +1,12 @@
-"""The requests that every shell around tuner can make: one module per request (validate, run,
-extend, stop…).
+"""The requests that every shell around tuner can make:
+one module per request (validate, run, extend, stop…).
 
-Requests take typed values, and return typed values or raise typed errors. This package uses no
-argparse, no terminal and no exit codes, and prints nothing: notices go to a callback or are part of
-the result.
+Requests take typed values, and return typed values or raise typed errors.
+This package uses no argparse, no terminal and no exit codes, and prints
+nothing: notices go to a callback or are part of the result.
 
-Importing this package imports none of its modules: each is imported when it is first used as an
-attribute.
+Importing this package imports none of its modules: each is imported
+when it is first used as an attribute.
 """
 
 from typing import TYPE_CHECKING

@@ -292,8 +292,8 @@ def _trial(
     state = outcome.state
     if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
         return FinishedTrial(parameters, outcome, source_id=source_id)
-    # As measurements, because `tuner export` takes the values of all metrics but the first from
-    # there.
+    # As measurements, because `tuner export` takes the values of all metrics
+    # but the first from there.
     values = ((metric, _value(row, column, state)) for metric, column in columns.further.items())
     measured = [Measurement(1, metric, 0, value) for metric, value in values if value is not None]
     return FinishedTrial(parameters, outcome, measured, source_id=source_id)

@@ -1,5 +1,5 @@
-"""Delete experiments: their running attempts, their studies, the folders of their trials and their
-rows.
+"""Delete experiments: their running attempts, their studies,
+the folders of their trials and their rows.
 
 The rows are deleted last, so that a delete that was killed halfway can be repeated.
 """

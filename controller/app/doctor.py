@@ -1,5 +1,5 @@
-"""Find what prevents trials from running, on this machine or elsewhere, each with its cure. Changes
-nothing.
+"""Find what prevents trials from running, on this machine or elsewhere,
+each with its cure. Changes nothing.
 
 What a runtime needs is checked by its provider.
 """

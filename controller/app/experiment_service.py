@@ -619,9 +619,9 @@ class ExperimentService:
     ) -> _FileInForce | None:
         """Return the revision in force if the file is an earlier revision.
 
-        Then the experiment has changed, not the file. With `extended_since`, all newer revisions
-        must come from `extend NAME`. Returning to a revision before one that `resume` accepted is
-        an edit.
+        Then the experiment has changed, not the file. With `extended_since`, all
+        newer revisions must come from `extend NAME`. Returning to a revision
+        before one that `resume` accepted is an edit.
         """
         if experiment.revision == 1 or not diff(experiment.spec.document, document.spec.document):
             return None

@@ -1,5 +1,5 @@
-"""The interface of a store of experiments, as admission needs it: the experiments, and who controls
-each.
+"""The interface of a store of experiments, as admission needs it:
+the experiments, and who controls each.
 
 A state directory on this machine is one implementation (`local_experiments`). Nothing here assumes
 files or a database.

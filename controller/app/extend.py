@@ -72,8 +72,8 @@ async def extend(
 ) -> Admitted:
     """Record the extension of an experiment that no controller runs.
 
-    `target` is a changed file or the name. Raises NotFound, FailedPrecondition, Changed,
-    InvalidArgument (SpecErrors).
+    `target` is a changed file or the name. Raises NotFound, FailedPrecondition,
+    Changed, InvalidArgument (SpecErrors).
     """
     file = target if isinstance(target, ExperimentFile) else None
     if file is not None and extension.trials:

@@ -1,5 +1,5 @@
-"""Read a study or an experiment again and again: each time only what can have changed since the
-last time.
+"""Read a study or an experiment again and again: each time only what can
+have changed since the last time.
 
 A trial that has ended rarely changes, so a read costs what the unfinished trials cost, whatever the
 history. Changes of ended trials (new labels, deletions) are found by sweeps: all trials are read
@@ -300,8 +300,8 @@ class Follower(ABC, Generic[Record]):
     def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
-        `changed` says whether the store may have changed since the last read; without it, only a
-        sweep continues.
+        `changed` says whether the store may have changed since the last read;
+        without it, only a sweep continues.
         """
 
     def read_again(self, number: int) -> None:
@@ -373,8 +373,8 @@ class ExperimentFollower(Follower[ExperimentRecord]):
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         before = self.record.experiment
-        # The holder is read first, because a controller stores the end before it releases its
-        # lease.
+        # The holder is read first, because a controller stores the end
+        # before it releases its lease.
         holder = self._experiments.holder(before.uid)
         experiment = self._experiments.experiment(before.namespace, before.name)
         if experiment is None or experiment.uid != before.uid:

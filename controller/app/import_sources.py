@@ -1,8 +1,8 @@
 """The sources of imported trials: an experiment, a study in a store, an Optuna database or journal,
 a CSV or JSON file.
 
-Everything is read before anything is written: a source's store is closed before the target's store
-is opened.
+Everything is read before anything is written: a source's store is closed
+before the target's store is opened.
 """
 
 from __future__ import annotations

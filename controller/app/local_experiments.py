@@ -1,5 +1,5 @@
-"""`Experiments` in a state directory: rows in controller.db; texts of revisions and lock files in
-folders.
+"""`Experiments` in a state directory: rows in controller.db;
+texts of revisions and lock files in folders.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class ControllerLock:
         except OSError:
             return None
         try:
-            # A shared lock, so that two processes that check at once do not take each other for the
-            # holder.
+            # A shared lock, so that two processes that check
+            # at once do not take each other for the holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _written(os.pread(descriptor, 4096, 0))

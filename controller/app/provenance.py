@@ -1,5 +1,5 @@
-"""The `provenance.json` of an attempt, for people: the file, the code, the versions, the place and
-the time.
+"""The `provenance.json` of an attempt, for people: the file, the code,
+the versions, the place and the time.
 
 git runs once per session, while everything else starts. If it is missing, its part is left out.
 """

@@ -1,5 +1,5 @@
-"""Read experiments, studies and trials from controller.db and the suggestion service. Changes
-nothing.
+"""Read experiments, studies and trials from controller.db
+and the suggestion service. Changes nothing.
 
 It takes no lease and owns no study, so it works whether or not a controller is running.
 """
@@ -214,8 +214,8 @@ async def all_experiments(
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
 
-    What cannot be read of an experiment is left out and reported to `on_error`. `latest` is as for
-    `gather`.
+    What cannot be read of an experiment is left out and reported to `on_error`.
+    `latest` is as for `gather`.
     """
     try:
         with workspace.opened() as experiments:

@@ -1,8 +1,8 @@
 """Rebuild an experiment whose database is lost from its objects on a cluster.
 
-Each trial whose Job still exists keeps its number and is adopted, as after any restart. Trials that
-ended and were removed before are lost. They are cancelled in the new study, so that no number is
-used twice.
+Each trial whose Job still exists keeps its number and is adopted, as
+after any restart. Trials that ended and were removed before are lost.
+They are cancelled in the new study, so that no number is used twice.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ async def _refill(
     initial = len(experiment.spec.initial)
     for number in range(max(recovered.trials, default=-1) + 1):
         recovered_trial = recovered.trials.get(number)
-        # Initial points get the request ids that the experiment itself uses, so that they are not
-        # added twice.
+        # Initial points get the request ids that the experiment itself uses,
+        # so that they are not added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
         point: Assignment = experiment.spec.initial[number] if number < initial else {}
         if recovered_trial is not None:

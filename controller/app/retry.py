@@ -1,9 +1,9 @@
 """Run failed trials again, as new attempts of the same trials, and then continue the search.
 
-A retry survives a kill between any two steps. One write marks the attempts and sets the experiment
-running. The study's trials are reopened when a controller, in this process or another, next runs
-the experiment. A repeated request is the same retry: a trial that already runs again is not an
-error.
+A retry survives a kill between any two steps. One write marks the attempts and sets
+the experiment running. The study's trials are reopened when a controller, in this
+process or another, next runs the experiment. A repeated request is the same retry:
+a trial that already runs again is not an error.
 """
 
 from __future__ import annotations

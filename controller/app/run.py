@@ -1,5 +1,5 @@
-"""Run an experiment: admit a file or a name, control its trials until they end, and return the
-result.
+"""Run an experiment: admit a file or a name, control its trials
+until they end, and return the result.
 
 The order saves time: the work of other processes (git, the supervisor, the cluster) begins before
 this process imports what it needs. Decisions about trials are made in `core.decide`, and about
@@ -179,8 +179,8 @@ class Session:
             created = await self._create(file, service)
             if created is not None:
                 return created
-            # Another process that started at the same time was faster, so the experiment exists
-            # now.
+            # Another process that started at the same time was faster,
+            # so the experiment exists now.
             admitted = service.run(file.document, file.directory)
             assert admitted is not None
         return await self.go_on(admitted)

@@ -1,11 +1,11 @@
-"""Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its
-trials.
+"""Interruptions of a run: the first stops it cleanly or detaches from it,
+the second kills its trials.
 
-A later one ends the process, because a database or an API server that is frozen can keep it from
-ending by itself.
+A later one ends the process, because a database or an API server
+that is frozen can keep it from ending by itself.
 
-The owner of `Interruptions` reports them; `SignalControls` gets them from the signals of this
-process.
+The owner of `Interruptions` reports them; `SignalControls` gets them
+from the signals of this process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ KILLED_S = 5.0  # after the second interruption, when what was to be killed is d
 class Interruptions:
     """Implements `controller.app.run.Controls`. Interruptions that arrived before are passed on.
 
-    All methods are called on the event loop's thread. `received` is the first signal. `end_process`
-    gets the exit code. It is called by an interruption that comes `killed_s` after the second one,
-    or later.
+    All methods are called on the event loop's thread. `received` is the first signal.
+    `end_process` gets the exit code. It is called by an interruption that comes
+    `killed_s` after the second one, or later.
     """
 
     print_line: Callable[[str], None]

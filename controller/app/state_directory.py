@@ -33,8 +33,8 @@ class StateDirectory:
     def find(cls, flag: str | None) -> StateDirectory:
         """Find the directory.
 
-        The first of these counts: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's
-        default.
+        The first of these counts: the flag, TUNER_STATE_DIR, XDG_STATE_HOME,
+        the platform's default.
         """
         path = flag or os.environ.get("TUNER_STATE_DIR")
         if path:

@@ -1,5 +1,5 @@
-"""Stop an experiment: through its controller if one is running, otherwise by controlling it until
-it has stopped.
+"""Stop an experiment: through its controller if one is running,
+otherwise by controlling it until it has stopped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Connect to the suggestion service: a running one, or one that this process starts on a private
-socket.
+"""Connect to the suggestion service: a running one,
+or one that this process starts on a private socket.
 
 Callers that only read use `Workspace.reading`, which needs no server for a store.
 """

@@ -1,5 +1,5 @@
-"""The workspace that all requests of a person or process share: the state directory and the
-suggestion service.
+"""The workspace that all requests of a person or process share:
+the state directory and the suggestion service.
 
 A service is named by a string that is stored with the experiment: "" (the state directory's store),
 a storage URL or an address. This module is fast to import: the client and the stores are imported
@@ -44,8 +44,8 @@ class ServiceCredentials:
 class Workspace:
     """The state directory and the requested service.
 
-    `service` is "" for the experiment's own service, which for a new experiment is the state
-    directory's store.
+    `service` is "" for the experiment's own service, which for a new experiment
+    is the state directory's store.
     """
 
     state: StateDirectory

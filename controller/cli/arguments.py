@@ -1,5 +1,5 @@
-"""The parser of the command line. It imports no function of a verb, so that `tuner --help` is
-instant.
+"""The parser of the command line. It imports no function of a verb,
+so that `tuner --help` is instant.
 
 A flag may precede or follow its verb: `tuner -v run x.yaml` is the same as `tuner run -v x.yaml`.
 """

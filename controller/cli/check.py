@@ -1,5 +1,5 @@
-"""The verbs that check or show without running: `validate`, `init`, `convert`, `schema`, `doctor`,
-`run --dry-run`.
+"""The verbs that check or show without running: `validate`, `init`, `convert`,
+`schema`, `doctor`, `run --dry-run`.
 """
 
 from __future__ import annotations

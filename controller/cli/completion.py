@@ -1,9 +1,9 @@
-"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts call at each
-TAB.
+"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS`
+that its scripts call at each TAB.
 
-Verbs and flags come from the parser, names from the state directory. A TAB must be fast and must
-not change anything, so this module imports only argparse, json and sqlite3, and opens controller.db
-for reading only.
+Verbs and flags come from the parser, names from the state directory. A TAB must be fast
+and must not change anything, so this module imports only argparse, json and sqlite3,
+and opens controller.db for reading only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The exit codes, which scripts rely on (docs/cli.md), and the mapping of errors and results to
-them.
+"""The exit codes, which scripts rely on (docs/cli.md),
+and the mapping of errors and results to them.
 
 No verb maps errors itself. This module is fast to import: each function imports what it needs.
 """

@@ -1,5 +1,5 @@
-"""Adapt the commands in messages to the way in which this process was called, so that they work as
-printed.
+"""Adapt the commands in messages to the way in which this process was called,
+so that they work as printed.
 
 Only `rendered` adds the program's name and the typed flags to a command. This module is imported
 only for messages.
@@ -17,8 +17,8 @@ from controller.cli.program import program_words
 from controller.phrases import render
 from suggest.url_redaction import redacted_url
 
-# Each flag with its attribute and its environment variable, in the order in which flags are
-# printed.
+# Each flag with its attribute and its environment variable,
+# in the order in which flags are printed.
 _REPEATED = (
     ("--state-dir", "state_dir", "TUNER_STATE_DIR"),
     ("--namespace", "namespace", ""),

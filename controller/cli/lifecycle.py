@@ -1,5 +1,5 @@
-"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: the verbs that change an
-experiment.
+"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`:
+the verbs that change an experiment.
 
 Data goes to stdout, everything else to stderr.
 """

@@ -1,5 +1,5 @@
-"""The output of `get`: a list in one of five formats. With --watch, an entry is printed again when
-it changes.
+"""The output of `get`: a list in one of five formats. With --watch,
+an entry is printed again when it changes.
 
 Printed lines are never redrawn, so that a pipe and a terminal get the same output.
 """

@@ -1,8 +1,8 @@
 """The program `tuner`: parse the arguments, run the verb, return the exit code.
 
-Errors become a message and an exit code only here (through `exits`). The module of a verb is
-imported once the verb is known. All imports that take a while are below `main`, where Ctrl-C is
-caught.
+Errors become a message and an exit code only here (through `exits`).
+The module of a verb is imported once the verb is known. All imports
+that take a while are below `main`, where Ctrl-C is caught.
 """
 
 from __future__ import annotations

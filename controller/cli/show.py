@@ -1,5 +1,5 @@
-"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: the verbs that print and
-change nothing.
+"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`:
+the verbs that print and change nothing.
 """
 
 from __future__ import annotations
@@ -278,8 +278,8 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
         )
         print(arguments.to)
     if arguments.html:
-        # Another process makes the JavaScript meanwhile, the first time: both take seconds of
-        # processor time.
+        # Another process makes the JavaScript meanwhile, the first time:
+        # both take seconds of processor time.
         with ThreadPoolExecutor(1) as executor:
             making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
             importances = query.importances(record)

@@ -1,5 +1,5 @@
-"""The output of this process: data, what a terminal gets that a pipe does not, colors, and what is
-logged.
+"""The output of this process: data, what a terminal gets that a pipe does not,
+colors, and what is logged.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class ControlSequences:
         rb"|\xc2[\x80-\x9f]"
         rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
     )
-    # What the next part may continue: a sequence without its end, or the first byte of a C1 control
-    # character.
+    # What the next part may continue: a sequence without its end,
+    # or the first byte of a C1 control character.
     _UNFINISHED = re.compile(
         rb"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\n\x07\x1b]*\x1b?|[ -/]*)|\xc2)\Z"
     )

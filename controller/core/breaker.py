@@ -1,5 +1,5 @@
-"""The circuit breaker: it pauses an experiment whose trials all fail, before they use up its
-budget.
+"""The circuit breaker: it pauses an experiment whose trials all fail,
+before they use up its budget.
 
 The breaker opens in two cases:
 
@@ -145,9 +145,9 @@ def watches_first(spec: ExperimentSpec) -> bool:
 def max_same_failures(spec: ExperimentSpec) -> int:
     """Return how many failures for the same reason open the breaker.
 
-    A smaller limit of failed trials lowers this number, because failures for the same reason should
-    pause the experiment and not end it. A limit of 1 means that the first failure ends the
-    experiment.
+    A smaller limit of failed trials lowers this number, because failures
+    for the same reason should pause the experiment and not end it. A limit
+    of 1 means that the first failure ends the experiment.
     """
     most_alike = max(FEWEST_ALIKE, spec.parallelism)
     limit = spec.budget.failed_trials
@@ -167,8 +167,8 @@ def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
     """Return the failed attempts, marked as reviewed, that a person has seen when they resume.
 
-    Attempts that are already marked, or that will run again, are left out. `attempts` are all of
-    the experiment.
+    Attempts that are already marked, or that will run again, are left out.
+    `attempts` are all of the experiment.
     """
     newest = {
         attempt.trial: attempt for attempt in sorted(attempts, key=lambda attempt: attempt.number)

@@ -94,8 +94,8 @@ class _Turn:
             if isinstance(closing, Complete):
                 turn._count(trial, closing, snapshot)
         if not snapshot.spec.criteria.is_plain:
-            # Only the next turn knows whether one of them joined the front: the study needs all of
-            # its values first.
+            # Only the next turn knows whether one of them joined the front:
+            # the study needs all of its values first.
             succeeded = turn.counts.get(TrialState.SUCCEEDED, 0)
             turn.improved = turn.improved or succeeded > snapshot.counts.get(
                 TrialState.SUCCEEDED, 0
@@ -149,8 +149,8 @@ class _Verdict:
             paused=len(turn.paused),
         )
         ending = limits(exhausted=snapshot.exhausted and not turn.paused)
-        # Ask the breaker before the experiment may end as failed, because trials that it sets aside
-        # have not failed.
+        # Ask the breaker before the experiment may end as failed,
+        # because trials that it sets aside have not failed.
         trip = _trip(unfinished, turn.streak, snapshot)
         one_more = _one_more(unfinished, turn.counts, turn.streak, snapshot)
         failing = ending is None or ending.state is ExperimentState.FAILED
@@ -213,8 +213,8 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
         yield from _end_paused(turn.paused, snapshot, "" if ending is None else ending.reason)
     else:
         yield from _stops(unfinished, snapshot)
-        # While the final stage runs, only ask whether the search has more points: then the stage is
-        # stopped for them.
+        # While the final stage runs, only ask whether the search has more points:
+        # then the stage is stopped for them.
         if final is None or not final.active or not unfinished:
             yield from _starts(turn, verdict, snapshot)
 
@@ -254,8 +254,8 @@ def _trip(
         return breaker.Trip(streak.alike, "") if streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED and not unfinished:
-        # The search may have ended: a restarted controller does not know yet whether the space is
-        # exhausted.
+        # The search may have ended: a restarted controller does not know yet
+        # whether the space is exhausted.
         return None
     return breaker.trip(
         snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in unfinished)
@@ -356,8 +356,8 @@ def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending |
 def _final_is_outdated(snapshot: Snapshot) -> bool:
     """Return whether the search has trials again after the final stage ran.
 
-    This is recorded before anything is done about these trials, because nothing shows it once they
-    are closed.
+    This is recorded before anything is done about these trials,
+    because nothing shows it once they are closed.
     """
     final = snapshot.final
     return final is not None and bool(final.attempts) and not final.active and bool(snapshot.trials)
@@ -380,8 +380,8 @@ def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
 def follow_ups(snapshot: Snapshot) -> list[Action]:
     """Return what to do after acting, without observing again.
 
-    Attempts that were just started are not started again merely because they were not seen running
-    yet.
+    Attempts that were just started are not started again merely
+    because they were not seen running yet.
     """
     return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
 
@@ -502,8 +502,8 @@ def _stop_everything(
     for trial in unfinished:
         newest = trial.newest
         if newest is None or newest.ended:
-            # The trial waits to run (again). It keeps waiting if interrupted; if cancelled, that is
-            # its outcome.
+            # The trial waits to run (again). It keeps waiting if interrupted;
+            # if cancelled, that is its outcome.
             if cause is StopCause.CANCELLED and trial.running and trial.number is not FINAL:
                 yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
         elif newest.state is not AttemptState.STOPPING:

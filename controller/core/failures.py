@@ -1,5 +1,5 @@
-"""Judge how an attempt ended: its exit and its log give the verdict, the failure class and a reason
-for people.
+"""Judge how an attempt ended: its exit and its log give the verdict,
+the failure class and a reason for people.
 
 Pure functions. The classes are `model.FailureClass`. docs/states.md has the table of ends;
 `retries` in the file of the experiment says which are retried.
@@ -113,8 +113,8 @@ def judge(
         may_pause: A command that could not be executed pauses the experiment; otherwise it is an
             error of the trial.
     """
-    # A requested stop comes before the timeout, which may expire within the grace period of that
-    # stop.
+    # A requested stop comes before the timeout, which may expire within
+    # the grace period of that stop.
     if cause is not None and (end.stopped or end.unknown):
         return Judgment(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:

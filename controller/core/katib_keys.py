@@ -1,5 +1,5 @@
-"""The keys of Katib's file, by those of a native one, for messages about an experiment in Katib's
-format.
+"""The keys of Katib's file, by those of a native one,
+for messages about an experiment in Katib's format.
 
 Messages are made with native keys. A person who wrote Katib's file has to find these in it.
 """

@@ -1,5 +1,5 @@
-"""Regular expressions that people write for lines of a log: two groups, a metric's name and its
-value.
+"""Regular expressions that people write for lines of a log: two groups,
+a metric's name and its value.
 
 RE2 matches in time linear in the line, whatever the expression, and has the syntax of Go and so of
 Katib's filters. It has no look-around and no back-references.
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 # Of one line; each match may look at the rest of the line.
 MAX_MATCHES = 1000
 _EXAMPLE = r"(\w+)=(\S+)"
-# Outside of a class of characters: an escape, quoted text, a class, the beginning or the end of a
-# group.
+# Outside of a class of characters: an escape, quoted text, a class,
+# the beginning or the end of a group.
 _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
     r"|\((?:\?P?<\w+>|(?P<other>\?)|)|\)",

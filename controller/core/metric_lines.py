@@ -75,8 +75,8 @@ _COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile("[│┃]")
 _RESULT_NAME = re.compile(_NAME)
-# What is printed about a part of the data. Of a metric that is printed for several, the first of
-# these is read.
+# What is printed about a part of the data. Of a metric that is printed for several,
+# the first of these is read.
 _PHASES = {
     **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation", "dev"), 2),
     **dict.fromkeys(("test", "testing"), 1),
@@ -95,8 +95,8 @@ _UNIT = re.compile(
     r"|thousand|million|billion|[KMG]?[A-Za-z]{1,9}(?=/s))(?:/s(?:ec)?|ps)?)(?![\w=:(/])"
 )
 _NEXT_PART = re.compile(r"\s?\d++\s?[a-z]")  # the second one of `1 min 30 s`
-# `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the
-# others are not.
+# `Namespace(lr=0.1, epochs=3)`: the settings of an object.
+# The names of results in it are read, the others are not.
 _SETTINGS = re.compile(r"[A-Za-z_][\w.]{0,99}+\((?=\w{1,99}+=)[^()]*+(?:\([^()]*+\)[^()]*+)*")
 # The text of a JSON log line, which may be a line with metrics.
 _TEXT_KEYS = ("msg", "message", "event", "text", "textpayload", "body", "log")
@@ -191,8 +191,8 @@ class LineParser:
             for name in self._wanted
             if not _RESULT_NAME.fullmatch(name)
         }
-        # `train loss 2.0, val loss 2.1` and ` * Acc@1 55.3`: without = and :, only wanted metrics
-        # are read.
+        # `train loss 2.0, val loss 2.1` and ` * Acc@1 55.3`: without = and :,
+        # only wanted metrics are read.
         self._bare = {name: (_without_phase(name)[1], _bare(name)) for name in self._wanted}
         self.bare_words = tuple({word.encode() for word, _ in self._bare.values()})
         self._unreadable = {name: _unreadable(name) for name in self._wanted}
@@ -308,8 +308,8 @@ class LineParser:
     ) -> ParsedLine:
         """Add the line's step.
 
-        With `whole`, the values are all that the line says. With `is_row`, the number before them
-        is the step.
+        With `whole`, the values are all that the line says. With `is_row`,
+        the number before them is the step.
         """
         step, fraction = self._step_key(values)
         metrics = self._metrics(values)
@@ -743,8 +743,8 @@ def _text_of(document: dict[str, Any]) -> str:
 def _json_values(document: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a JSON object.
 
-    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number
-    has that name.
+    A nested number is named by its path, such as `eval.loss`,
+    and also `loss` if no other number has that name.
     """
     values: dict[str, float] = {}
     nested: dict[str, list[float]] = {}

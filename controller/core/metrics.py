@@ -8,8 +8,8 @@ A value is final or provisional. A progress bar shows many values for one step, 
 one matters. A provisional value therefore becomes a reading when its step is over: the next step
 begins or the log ends. A reading replaces an earlier one of the same step.
 
-A number before a line, as in `[3] loss=0.5`, is a step unless it stays the same: then it is a rank
-or a process.
+A number before a line, as in `[3] loss=0.5`, is a step unless it stays the same:
+then it is a rank or a process.
 
 Pure: bytes in, measurements out. The measurements do not depend on how the bytes are divided into
 portions, so that a restarted controller can read a log again from the start.
@@ -47,8 +47,8 @@ MAX_GAP = 500  # characters of the description of gaps
 # This many positions of a progress bar become readings; after that, fewer and fewer do.
 DENSE = 128
 
-# Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to
-# people.
+# Terminal escape sequences: colors, titles, character sets.
+# Also removed where a log is shown to people.
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 _GAP_LINE = GAP_LINE.encode()
@@ -454,8 +454,8 @@ class LogReader:
     def _leading_step(self, lead: int, metrics: Sequence[str]) -> int | None:
         """Return the step that the number before a line is; None if such numbers are not steps.
 
-        Undecided while the number is the same: if a metric comes with it again, it is a rank or a
-        process.
+        Undecided while the number is the same: if a metric comes with it again,
+        it is a rank or a process.
         """
         if self._lead_is_step is None and self._lead not in (None, lead):
             self._lead_is_step = True
@@ -561,8 +561,8 @@ def _visible(line: bytes) -> bytes:
 def _base_of_bar(top: int, position: int) -> int:
     """Return the step at position 0 of a bar that is first seen at this position.
 
-    The bar of a resumed attempt may start at its real position; one that starts at 0 follows the
-    last step, `top`.
+    The bar of a resumed attempt may start at its real position;
+    one that starts at 0 follows the last step, `top`.
     """
     if top == 0:
         return 0

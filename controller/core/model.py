@@ -1,5 +1,5 @@
-"""The values of the controller: the experiment as a person specified it, its attempts, events and
-revisions.
+"""The values of the controller: the experiment as a person specified it,
+its attempts, events and revisions.
 
 Pure values. `controller.spec` reads them from files, `controller.experiment_store` stores them, and
 the core makes its decisions from them.
@@ -290,8 +290,8 @@ class Resources:
     extended: Mapping[str, int] = field(default_factory=dict)
 
 
-# The programs of trials whose objective is a Python function: on this machine a module, on a
-# cluster a file.
+# The programs of trials whose objective is a Python function:
+# on this machine a module, on a cluster a file.
 FUNCTION_WORKER = "tuner.worker"
 FUNCTION_ARCHIVE = "objective.pyz"
 
@@ -432,8 +432,8 @@ class ExperimentSpec:
 
     def template_of(self, trial: TrialOrFinal) -> TrialTemplate:
         """Return the template that attempts of this trial, or of the final stage, execute."""
-        # A new revision may drop the final stage while an attempt of it runs; that attempt is then
-        # stopped.
+        # A new revision may drop the final stage while an attempt of it runs;
+        # that attempt is then stopped.
         return self.final if trial is FINAL and self.final is not None else self.trial
 
 
@@ -468,8 +468,8 @@ def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str
 class Attempt:
     """One execution of a trial or of the final stage.
 
-    Only `controller.core.states.step` changes it. `end_time` is set if and only if the attempt has
-    ended.
+    Only `controller.core.states.step` changes it. `end_time` is set
+    if and only if the attempt has ended.
 
     Two marks may be set on a failed attempt after its end:
 

@@ -251,8 +251,8 @@ class OutdateFinal:
 class OpenBreaker:
     """Open the circuit breaker: pause the experiment and set aside the failures of these trials.
 
-    The trials run again on resume and do not count until then. `reason` is "" if the experiment is
-    paused already.
+    The trials run again on resume and do not count until then.
+    `reason` is "" if the experiment is paused already.
     """
 
     trials: tuple[int, ...]

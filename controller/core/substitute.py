@@ -2,9 +2,9 @@
 
 Pure; knows nothing about files and processes.
 
-`${name:+word}` is the word, or nothing if the parameter is inactive, false, null or empty, as in a
-shell. `$${` is a literal `${`. Other notations ($NAME, $(NAME), {{name}}) belong to the program and
-are left alone.
+`${name:+word}` is the word, or nothing if the parameter is inactive, false,
+null or empty, as in a shell. `$${` is a literal `${`. Other notations ($NAME,
+$(NAME), {{name}}) belong to the program and are left alone.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def placeholders(text: str) -> Iterator[str]:
 
 def unclosed(text: str) -> Iterator[str]:
     """Yield the name after each `${` without a closing `}`; "" if there is no name."""
-    # Closed and literal placeholders become line breaks, so that no rest of them looks like an
-    # opening.
+    # Closed and literal placeholders become line breaks,
+    # so that no rest of them looks like an opening.
     return (match[1] or "" for match in _OPENED.finditer(_PLACEHOLDER.sub("\n", text)))
 
 
@@ -74,8 +74,8 @@ def is_nothing(value: Value) -> bool:
 def fill(text: str, parameters: Assignment) -> str | None:
     """Return `text` with its placeholders substituted; None if it is dropped.
 
-    It is dropped if it mentions an inactive parameter as `${name}`, or if `${name:+word}` leaves
-    nothing of it.
+    It is dropped if it mentions an inactive parameter as `${name}`,
+    or if `${name:+word}` leaves nothing of it.
     """
     if any(OPTIONAL not in body and body not in parameters for body in bodies(text)):
         return None
@@ -95,10 +95,10 @@ def _substituted(body: str, parameters: Assignment) -> str:
 def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> object:
     """Substitute the placeholders of every string within plain data, such as a manifest.
 
-    Keys stay as they are. Elements that mention an inactive parameter are dropped. A string that is
-    only `${name}` becomes the parameter's value with its type, and is dropped if that is null.
-    Where Kubernetes accepts only strings (`text`, and everything below a key of _TEXT), it becomes
-    text.
+    Keys stay as they are. Elements that mention an inactive parameter are dropped.
+    A string that is only `${name}` becomes the parameter's value with its type,
+    and is dropped if that is null. Where Kubernetes accepts only strings (`text`,
+    and everything below a key of _TEXT), it becomes text.
     """
     if isinstance(data, str):
         whole = None if text else _PLACEHOLDER.fullmatch(data)

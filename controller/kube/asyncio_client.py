@@ -1,8 +1,8 @@
-"""`kubernetes_asyncio` with the names that `transport` uses of `kubernetes.aio`, which came from
-it.
+"""`kubernetes_asyncio` with the names that `transport` uses
+of `kubernetes.aio`, which came from it.
 
-Kubeflow's SDK demands kubernetes < 36, which has no `aio`. The older package has no settings for
-its session.
+Kubeflow's SDK demands kubernetes < 36, which has no `aio`.
+The older package has no settings for its session.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What all experiments of a process share of one cluster: a client, the reflectors, and the time
-for reading.
+"""What all experiments of a process share of one cluster: a client,
+the reflectors, and the time for reading.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.reflector import ObjectT, Reflector
 
-# At most a twentieth of the time is spent reading. A burst of notifications may exceed the share
-# briefly: the turns of a few trials, not those of twenty, whose ends come in waves and are cheaper
-# together.
+# At most a twentieth of the time is spent reading. A burst of notifications
+# may exceed the share briefly: the turns of a few trials, not those of twenty,
+# whose ends come in waves and are cheaper together.
 _READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.004, 0.2
 
 

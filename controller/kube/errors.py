@@ -1,5 +1,5 @@
-"""Errors between this program and an API server, in sentences for people, and what each means to a
-run.
+"""Errors between this program and an API server, in sentences for people,
+and what each means to a run.
 
 No I/O and no `kubernetes` package.
 """

@@ -5,8 +5,7 @@ Reads files as kubectl does and runs credential plugins. Sends no requests: some
 the namespace of a context.
 
 A token takes precedence over a plugin, as in client-go. Contradictory ways to log in are rejected,
-and so are unknown
-fields: running trials as another user is worse than not running them.
+and so are unknown fields: running trials as another user is worse than not running them.
 
 A refresh token (auth-provider oidc) is never used. Identity providers replace it with each use, and
 the new one would have to be written into a file that kubectl writes too; whichever program came
@@ -485,8 +484,8 @@ class _Certificates:
 
     def context(self, *, verified: bool) -> ssl.SSLContext:
         """Raises OSError (SSLError too), and ValueError for an authority that is empty."""
-        # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII
-        # only.
+        # As a string: comments between certificates may hold any bytes,
+        # and OpenSSL takes ASCII only.
         trusted = _content(self.authority).decode("ascii", "backslashreplace")
         if self.authority is not None and not trusted:
             # an empty one would mean the system's authorities
@@ -589,8 +588,8 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         raise BadKubeconfig(f"{paths}: {problem}; {cure}")
     try:
         return await _from_kubeconfig(merged, name, attended=attended)
-    # Fields of another type than expected fail in any of these ways; a malformed certificate does
-    # in OpenSSL.
+    # Fields of another type than expected fail in any of these ways;
+    # a malformed certificate does in OpenSSL.
     except (OSError, AttributeError, TypeError, KeyError, ValueError) as error:
         raise BadKubeconfig(
             f"{paths}: context {name!r} cannot be used: {_describe(error)}"
@@ -647,8 +646,8 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
     proxy = proxy_for(server, cluster.get("proxy-url") or "", location, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
-    # Reading the system's authorities takes longer than the requests of a command, and plain HTTP
-    # needs none.
+    # Reading the system's authorities takes longer than the requests of a command,
+    # and plain HTTP needs none.
     encrypted = server.startswith("https") or (
         proxy is not None and proxy.url.lower().startswith("https")
     )

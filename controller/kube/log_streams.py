@@ -1,7 +1,7 @@
 """How many logs this process follows at a time: an open stream costs 300 KiB of memory.
 
-Logs whose lines are awaited, by a pruner or by a canary, are followed first. The others are read by
-turns.
+Logs whose lines are awaited, by a pruner or by a canary, are followed first.
+The others are read by turns.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class LogStreams:
     async def turn(self, is_awaited: Callable[[], bool]) -> AsyncIterator[bool]:
         """Wait for a turn. Yield whether the log may be followed; otherwise it may be read once.
 
-        The block is left early, without an error, when a log whose lines are awaited takes the
-        stream over.
+        The block is left early, without an error, when a log
+        whose lines are awaited takes the stream over.
 
         Args:
             is_awaited: Whether somebody waits for lines of the log now.

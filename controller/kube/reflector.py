@@ -263,8 +263,8 @@ class Reflector(Generic[ObjectT]):
                 error = connection_error
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
                 error, needs_relist = self._report_bug(unforeseen), True
-            # A watch that delivered something or lasted restarts at once; otherwise the server is
-            # in trouble.
+            # A watch that delivered something or lasted restarts at once;
+            # otherwise the server is in trouble.
             settled = (
                 self._event_count != received or time.monotonic() - began > self._timing.settled_s
             )
@@ -444,9 +444,9 @@ class Reflector(Generic[ObjectT]):
 class LazyView(Generic[ObjectT]):
     """A view of something optional: it starts at the first `open` and shows nothing before.
 
-    It retries while the server is in trouble. Without the right to list or watch (which `notices`
-    logs, with what is lost), and where there is nothing to watch (`make` returns None), it stays
-    empty.
+    It retries while the server is in trouble. Without the right to list or watch
+    (which `notices` logs, with what is lost), and where there is nothing to watch
+    (`make` returns None), it stays empty.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""The JSON of `-o json` and `export`: camelCase keys, RFC 3339 times in UTC, absent keys instead of
-null. Pure.
+"""The JSON of `-o json` and `export`: camelCase keys, RFC 3339 times in UTC,
+absent keys instead of null. Pure.
 
 Other programs read this JSON, so keys may be added but never renamed. docs/cli.md describes them.
 """

@@ -1,5 +1,5 @@
-"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a
-network.
+"""Draw figures in files and pages with vl-convert, which runs Vega-Lite
+without a browser and a network.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compute the effect of each parameter on the value, from the succeeded trials. Pure.
 
-Other trials have no comparable value (that of a pruned trial belongs to an earlier step). They are
-counted beside each level instead: a level that lost many trials looks better than it is, and the
-count shows it.
+Other trials have no comparable value (that of a pruned trial belongs to an earlier
+step). They are counted beside each level instead: a level that lost many trials looks
+better than it is, and the count shows it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The final stage as shown to people and programs: its parameters, how it ended, and its output
-files. Pure.
+"""The final stage as shown to people and programs: its parameters, how it ended,
+and its output files. Pure.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Show a run as plain lines on stderr, without a terminal: a line per important event, and progress
-at intervals.
+"""Show a run as plain lines on stderr, without a terminal:
+a line per important event, and progress at intervals.
 
 This module makes no decisions. The same events in the same order give the same lines.
 """
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 PROGRESS_S = 10.0
 # The end of the run says it, and what to do.
 _ENDINGS = frozenset(state.value for state in ExperimentState)
-# The reason why trials wait changes whenever another trial ends, so one line shows it for all of
-# them.
+# The reason why trials wait changes whenever another trial ends,
+# so one line shows it for all of them.
 _QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING.value})
 
 
@@ -140,8 +140,8 @@ def summary(progress: Progress) -> str:
 def time_left_s(progress: Progress) -> float | None:
     """Estimate the remaining seconds from the pace so far, limited by the wall clock budget.
 
-    None while nothing is known, while the loop waits for an error to pass, or without such a
-    budget.
+    None while nothing is known, while the loop waits for an error to pass,
+    or without such a budget.
     """
     if progress.trouble or not progress.known:
         return None

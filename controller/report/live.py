@@ -1,5 +1,5 @@
-"""Show a run on a terminal: a small picture that is redrawn in place, with events scrolling above
-it.
+"""Show a run on a terminal: a small picture that is redrawn in place,
+with events scrolling above it.
 
 The picture is not drawn more often than REFRESH says, because the trials need the CPU. Only this
 module imports Rich.
@@ -69,8 +69,8 @@ class Live:
         if event.kind in _SHOWN_KINDS or event.trial is None:
             message = event.message
             if event.trial is not None:
-                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": show only the kind and
-                # the rest.
+                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…":
+                # show only the kind and the rest.
                 message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
             self._events.append(
                 (event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message))

@@ -1,7 +1,7 @@
 """`tuner report`: an experiment's trials, best first, and the effect of each parameter.
 
-Pure: a record and the parameters' importances in, text or JSON out. The effects are computed in
-`effects`.
+Pure: a record and the parameters' importances in, text or JSON out.
+The effects are computed in `effects`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from suggest.trial import IMPORTED_FROM, PROPOSED_BY, REUSED, Measurement, Trial
 def gpus_of(template: TrialTemplate) -> float:
     """Return the GPUs of one attempt.
 
-    For a template of a whole object, this counts the GPUs that its pods request, unless a parameter
-    determines them.
+    For a template of a whole object, this counts the GPUs that its pods request,
+    unless a parameter determines them.
     """
     manifest = template.cluster.get("template")
     if not isinstance(manifest, dict):

@@ -1,5 +1,5 @@
-"""Build the `Launch` of an attempt from its template, its parameters and its identity, on any
-runtime.
+"""Build the `Launch` of an attempt from its template,
+its parameters and its identity, on any runtime.
 
 Pure functions: the environment is passed in.
 """
@@ -32,8 +32,8 @@ from controller.runtime.trial_variables import place_below
 from suggest.space import Assignment
 from suggest.trial import Trial
 
-# Credentials for the study store and the service. Trials do not need them; one that does has them
-# in its `env`.
+# Credentials for the study store and the service. Trials do not need them;
+# one that does has them in its `env`.
 CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 # parameters in a message, and characters of each, which are foreign text
 MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200
@@ -54,8 +54,8 @@ def host_launch(
 ) -> Launch:
     """Return the newest attempt's launch as a program on a host with the files of this machine.
 
-    The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is
-    the controller's.
+    The attempt inherits `environ`, with `interpreter_directory` first in PATH,
+    so that `python` is the controller's.
 
     Raises:
         CannotStart: a secret of the template is not in `environ`.
@@ -127,8 +127,8 @@ def _moved(text: str, *, folder: str, to: str) -> str:
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
     """Return the trial's parameters, checked against the experiment's newest file, in its spelling.
 
-    The study is not trusted, because others may write to it and these values end up on command
-    lines.
+    The study is not trusted, because others may write
+    to it and these values end up on command lines.
 
     Raises:
         ParametersRefused: an unknown or inactive parameter, or a value outside of its range or
@@ -174,8 +174,8 @@ def identity(
 ) -> dict[str, str]:
     """Return the environment variables that identify the attempt, the same on every runtime.
 
-    `trial` is the trial whose parameters the attempt has. The final stage gets that trial's number
-    and TUNER_STAGE.
+    `trial` is the trial whose parameters the attempt has. The final stage gets
+    that trial's number and TUNER_STAGE.
     """
     name = trial_name(experiment.name, experiment.uid, attempt.trial)
     stage = {"TUNER_STAGE": "final"} if attempt.trial is FINAL else {}

@@ -43,9 +43,9 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
 class LogTimes:
     """Records the size of each growing log every ten seconds. A short log has no such file.
 
-    Whatever was written after a given time lies beyond the last size noted before that time,
-    however late the log is read. A failure to write is ignored: without the file, all of a log
-    counts as new.
+    Whatever was written after a given time lies beyond the last size noted before
+    that time, however late the log is read. A failure to write is ignored:
+    without the file, all of a log counts as new.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -65,8 +65,8 @@ class LogTimes:
             try:
                 size_bytes = os.fstat(file).st_size
                 last = os.pread(file, _LAST_LINE, max(0, size_bytes - _LAST_LINE)).splitlines()
-                # A controller that takes over reads the log from its start; sizes noted before keep
-                # their times.
+                # A controller that takes over reads the log from its start;
+                # sizes noted before keep their times.
                 if not last or int(last[-1].split()[1]) < size:
                     os.write(file, b"%d %d\n" % (now, size))
             finally:

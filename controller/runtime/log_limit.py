@@ -1,5 +1,5 @@
-"""The cap of a log on disk: its beginning and its end are kept, and the blocks between them are
-freed.
+"""The cap of a log on disk: its beginning and its end are kept,
+and the blocks between them are freed.
 
 A program keeps its log open and appends to it, so the log cannot be cut. A hole frees disk space
 and leaves the size of the file as it is: programs go on writing, and offsets of readers stay valid.
@@ -23,8 +23,8 @@ _LINE = 16 * _BLOCK  # a line that is cut is looked for within
 def trim(path: str, limit_bytes: int, dropped_to: int) -> int:
     """Free the middle of the log if it exceeds the cap; return the offset where its end begins now.
 
-    dropped_to: what an earlier call returned, at first 0. The middle grows by an eighth of the cap
-    at a time.
+    dropped_to: what an earlier call returned, at first 0.
+    The middle grows by an eighth of the cap at a time.
 
     Raises OSError, also if the file system cannot free a part of a file.
     """

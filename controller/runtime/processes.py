@@ -133,8 +133,8 @@ def signal_group(group: int, number: int) -> bool:
 def ended_child() -> tuple[int, int | None] | None:
     """Return the pid of an ended child, and its wait status if it had to be reaped to find out.
 
-    If the status is None, the child is not reaped yet: its pid and group are not reused until the
-    caller reaps it.
+    If the status is None, the child is not reaped yet: its pid and group are not reused
+    until the caller reaps it.
     """
     try:
         if hasattr(os, "waitid"):

@@ -51,8 +51,8 @@ class Launch:
 class Conclusion:
     """How an experiment has ended, for those who have its runtime but not its database.
 
-    best: the best trial as JSON: its number `trial`, its `values` by metric, its `parameters`; None
-    if there is none.
+    best: the best trial as JSON: its number `trial`, its `values` by metric,
+    its `parameters`; None if there is none.
     """
 
     state: ExperimentState
@@ -63,8 +63,8 @@ class Conclusion:
 class CannotStart(Exception):
     """The attempt cannot be started as described: no such command or folder, or no permission.
 
-    Nothing was started. `failure_class` is CONFIGURATION unless the machine is to blame
-    (INFRASTRUCTURE).
+    Nothing was started. `failure_class` is CONFIGURATION
+    unless the machine is to blame (INFRASTRUCTURE).
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class Runtime(Protocol):
     async def observe(self) -> Mapping[str, AttemptStatus]:
         """Return all started attempts of this experiment that were not removed, by name.
 
-        A started attempt that is missing from the result has vanished. Only reads. Raises
-        RuntimeLost.
+        A started attempt that is missing from the result has vanished.
+        Only reads. Raises RuntimeLost.
         """
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:

@@ -1,5 +1,5 @@
-"""What a runtime is to the rest of the program: its traits, what its files may say, its launches,
-its connection.
+"""What a runtime is to the rest of the program: its traits, what its files may say,
+its launches, its connection.
 
 A runtime is one provider, registered under a name (`controller.runtime.registry`), and the class
 that implements `controller.runtime.protocol.Runtime`. Whoever needs something of the place where
@@ -72,8 +72,8 @@ class RuntimeProvider(ABC):
     def launch_builder(self, experiment: Experiment, folders: ExperimentFolders) -> LaunchBuilder:
         """Return the builder of one controller's launches. Reads this machine's files for trials.
 
-        Raises FailedPrecondition if such a file is gone. For what the builder raises see
-        `controller.runtime.launch`.
+        Raises FailedPrecondition if such a file is gone. For what the builder raises
+        see `controller.runtime.launch`.
         """
 
     async def discard(  # noqa: B027 - a default that does nothing

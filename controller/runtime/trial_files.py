@@ -1,5 +1,5 @@
-"""The files of this machine that trials on a cluster get: `spec.trial.files`, and the function of
-`tuner.minimize`.
+"""The files of this machine that trials on a cluster get: `spec.trial.files`,
+and the function of `tuner.minimize`.
 
 They are read once, when a controller starts, and sent in one immutable ConfigMap that is named
 after their content. A trial therefore never sees half of a change: trials that exist keep the files

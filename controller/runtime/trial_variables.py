@@ -1,5 +1,5 @@
-"""The names that a trial finds on every runtime: variables and host names for what it reports
-besides its log.
+"""The names that a trial finds on every runtime: variables and host names
+for what it reports besides its log.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Read experiment files into a validated `ExperimentSpec`, and report every problem with its place
-and its cure.
+"""Read experiment files into a validated `ExperimentSpec`,
+and report every problem with its place and its cure.
 
 Reading a file needs neither the service nor a cluster. YAML is imported only when text is read.
 """

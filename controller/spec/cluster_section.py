@@ -1,5 +1,5 @@
-"""What the keys under `spec.trial` that only a cluster reads consist of: volumes, tolerations,
-conditions.
+"""What the keys under `spec.trial` that only a cluster reads consist of:
+volumes, tolerations, conditions.
 """
 
 from __future__ import annotations

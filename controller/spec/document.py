@@ -1,5 +1,5 @@
-"""An experiment as plain JSON data in one canonical form: what is stored, hashed, compared and
-shown.
+"""An experiment as plain JSON data in one canonical form: what is stored,
+hashed, compared and shown.
 
 A document is made from a checked file. It becomes an `ExperimentSpec` without YAML and without
 another check. Its values are those that the person gave, including secrets in `env`, because a

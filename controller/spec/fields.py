@@ -1,5 +1,5 @@
-"""The kinds of values in an experiment's file: how each is checked, described to people and written
-in a schema.
+"""The kinds of values in an experiment's file: how each is checked,
+described to people and written in a schema.
 
 A reader is a table of keys (`sections.Section`). The check of a file, its JSON Schema and its
 reference all use the same table, so they cannot disagree. `take` turns raw data into the canonical

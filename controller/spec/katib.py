@@ -1,5 +1,5 @@
-"""The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`, to the data of a
-native one.
+"""The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`,
+to the data of a native one.
 
 This reader refuses whatever Katib refuses, and whatever Katib accepts but never finishes. It also
 refuses, with a message, everything that has no native form yet, so that an accepted file means the
@@ -358,8 +358,8 @@ class KatibReader(KatibSectionReader):
                     f"spec.{key}",
                     f"should be less than or equal to spec.maxTrialCount, {max_trials}",
                 )
-        # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails
-        # it.
+        # In Katib, 0 fails an experiment at the first failed trial,
+        # and a missing count never fails it.
         failures = "none" if failed is None else max(failed, 1)
         budget = {"trials": max_trials, "failedTrials": failures}
         return {"parallelism": parallel or min(_DEFAULT_PARALLEL, max_trials), "budget": budget}

@@ -1,5 +1,5 @@
-"""Reading a mapping of Katib's file: keys that must be there, keys of a type, keys that are not
-read.
+"""Reading a mapping of Katib's file: keys that must be there,
+keys of a type, keys that are not read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Katib's algorithms, their settings under the names of all of Katib's engines, and what they are
-in a native file.
+"""Katib's algorithms, their settings under the names of all of Katib's engines,
+and what they are in a native file.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
-# What Kubernetes expands in commands and environment variables, and `${`, which this project's
-# files escape.
+# What Kubernetes expands in commands and environment variables, and `${`,
+# which this project's files escape.
 _EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
 _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
-# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order,
-# and `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is
-# optional.
+# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`,
+# in either order, and `status.[@this].#(phase=="Succeeded")#`, which makes a list
+# of one mapping. The last # is optional.
 _TYPE, _STATUS = (rf"""#\({key}==["']?(?P<{key}>\w+)["']?\)""" for key in ("type", "status"))
 _CONDITIONS = (
     re.compile(rf"status\.conditions\.{_TYPE}#\|{_STATUS}#?"),
@@ -53,8 +53,8 @@ _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "Train
 # The volume of a Custom collector, as in Katib.
 _SHARED = "metrics-volume"
 _CHECKPOINT = "$(TUNER_CHECKPOINT_DIR)"  # Kubernetes expands it in command and args
-# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods. Katib reads a Job
-# strictly, too.
+# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods.
+# Katib reads a Job strictly, too.
 _JOB = (
     "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy "
     "manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector "
@@ -395,8 +395,8 @@ class KatibTemplateReader(KatibSectionReader):
     def _with_collector(self, job: Json, beside: CustomCollector, primary: object) -> Json:
         """Return the Job with the collector's container, as Katib's webhook adds it.
 
-        It may look at the trial's processes, and see its files. The pod ends when both containers
-        have ended.
+        It may look at the trial's processes, and see its files.
+        The pod ends when both containers have ended.
         """
         job = copy.deepcopy(job)
         match job:
@@ -673,8 +673,8 @@ def _expanded(text: str, env: Mapping[str, str]) -> str:
 def _with_checkpoint(words: list[str], folder: str) -> list[str]:
     """Return a command line in which the trial's checkpoint folder takes the place of `folder`.
 
-    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of
-    it.
+    A shell fills it in; all text of the words stays in arguments,
+    so that the shell reads none of it.
     """
     if not any(folder in word for word in words):
         return words

@@ -1,5 +1,5 @@
-"""Parse durations and amounts such as `1h30m` and `512Mi`, and write them in one canonical
-spelling.
+"""Parse durations and amounts such as `1h30m` and `512Mi`,
+and write them in one canonical spelling.
 
 Pure functions. `parse_*` raise ValueError with a message that ends with the cure.
 """

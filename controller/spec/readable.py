@@ -1,5 +1,5 @@
-"""The parts of a file with problems that can still be checked, so that all its problems are
-reported at once.
+"""The parts of a file with problems that can still be checked,
+so that all its problems are reported at once.
 
 A value that depends on an unreadable one is left out and never reported. Pure functions.
 """

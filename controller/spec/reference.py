@@ -1,5 +1,5 @@
-"""Generate the reference of the native file: the table of all keys and defaults in
-docs/experiment.md.
+"""Generate the reference of the native file: the table of all keys
+and defaults in docs/experiment.md.
 
     python -m controller.spec.reference docs/experiment.md
 

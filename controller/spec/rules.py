@@ -1,7 +1,7 @@
 """The rules between the keys of a file, each of which is valid alone. Pure.
 
-The rules of the search space are in `suggest.space`. The service knows the algorithms and their
-settings.
+The rules of the search space are in `suggest.space`.
+The service knows the algorithms and their settings.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from controller.spec.spelling import meant_by
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
-# The variables that `controller.runtime.launch.identity` sets for every attempt, whatever the file
-# says.
+# The variables that `controller.runtime.launch.identity` sets
+# for every attempt, whatever the file says.
 GIVEN = frozenset(
     {
         "TUNER_EXPERIMENT",
@@ -58,8 +58,8 @@ _SET_BY_TUNER = {
 # Likely environment variables.
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
-# Words in the names of metrics of which larger values are better, and of those of which smaller
-# ones are.
+# Words in the names of metrics of which larger values are better,
+# and of those of which smaller ones are.
 _USUAL = {
     "maximize": re.compile(
         "accuracy|acc|auc|auroc|auprc|precision|recall|iou|miou|bleu|psnr|ssim|ndcg|throughput"
@@ -246,8 +246,8 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
     """
     for number, point in enumerate(points):
         at = f"spec.initial[{number}]"
-        # If a value of the point could not be read, nothing is known about which parameters are
-        # active.
+        # If a value of the point could not be read, nothing is known about
+        # which parameters are active.
         judge = unconditional(space) if problems.within(at) else space
         judged = {
             name: value

@@ -1,5 +1,5 @@
-"""The mappings of a file: sections with a table of `Key`s, and mappings whose names the person
-chooses.
+"""The mappings of a file: sections with a table of `Key`s,
+and mappings whose names the person chooses.
 
 An unknown key is always a problem, whose message says which key was probably meant.
 """

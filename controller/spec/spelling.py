@@ -87,9 +87,9 @@ def meant_by(
 ) -> str | None:
     """Return the option that `word` was meant to be; None if there is no likely one.
 
-    An option is likely if it is spelled similarly, if other tools call it `word`, or if `word` is
-    its abbreviation. `fits` says whether an option can have the given value, for words with several
-    meanings elsewhere.
+    An option is likely if it is spelled similarly, if other tools call it `word`, or if
+    `word` is its abbreviation. `fits` says whether an option can have the given value,
+    for words with several meanings elsewhere.
     """
     candidates = list(options)
     by_plain = {_plain(option): option for option in candidates}

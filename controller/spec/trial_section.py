@@ -230,8 +230,8 @@ RETRIES = Section(
     },
 )
 
-# The keys that only a cluster reads: `TrialTemplate.cluster` holds them, and the Kubernetes runtime
-# interprets them.
+# The keys that only a cluster reads: `TrialTemplate.cluster` holds them,
+# and the Kubernetes runtime interprets them.
 CLUSTER_KEYS = (
     Key(
         "imagePullPolicy",

@@ -1,5 +1,5 @@
-"""Write an experiment's document as a file that people can read, and that reads back as the same
-document.
+"""Write an experiment's document as a file that people can read,
+and that reads back as the same document.
 
 It is used for revisions that tuner makes itself, for which no person wrote a file. It has no
 comments, unlike starter.yaml, which `tuner init` writes: that file runs unchanged on any machine,

@@ -2,11 +2,11 @@
 
 Knows nothing about experiments.
 
-Only the parser of PyYAML is used (libyaml's if the wheel has it), because it imports and parses
-several times faster than a pure Python reader, which matters in every `tuner run`. This module
-interprets scalars by YAML 1.2's core schema: `no` is a string, `1e-4` a number, `1_000` a string.
-The text is not trusted: the limits below bound the recursion, the expansion of aliases and the
-time.
+Only the parser of PyYAML is used (libyaml's if the wheel has it), because it
+imports and parses several times faster than a pure Python reader, which matters
+in every `tuner run`. This module interprets scalars by YAML 1.2's core schema:
+`no` is a string, `1e-4` a number, `1_000` a string. The text is not trusted:
+the limits below bound the recursion, the expansion of aliases and the time.
 """
 
 from __future__ import annotations

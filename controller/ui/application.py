@@ -1,8 +1,8 @@
 """The routes of the page: JSON for reading, server-sent events for changes, POST for actions.
 
-Errors of `app` become an HTTP status and a message, as they become an exit code on the command
-line. What experiments have beyond studies is in `experiment_routes`; everything else works for
-both.
+Errors of `app` become an HTTP status and a message, as they become an exit code
+on the command line. What experiments have beyond studies is in
+`experiment_routes`; everything else works for both.
 """
 
 from __future__ import annotations

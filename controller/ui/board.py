@@ -1,5 +1,5 @@
-"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them,
-and the queue.
+"""The experiments of a state directory as the page of `tuner ui` shows them:
+the list, one of them, and the queue.
 
 What is read each time, and when, is decided in `controller.app.following` and
 `controller.ui.shared_reader`.

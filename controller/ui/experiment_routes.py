@@ -1,5 +1,5 @@
-"""The routes that only experiments have: their files, logs and artifacts, the queue, and what needs
-a controller.
+"""The routes that only experiments have: their files, logs and artifacts,
+the queue, and what needs a controller.
 """
 
 from __future__ import annotations

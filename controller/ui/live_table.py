@@ -1,9 +1,9 @@
-"""The trials of one experiment or study as rows of the page, with the version in which each row
-changed last.
+"""The trials of one experiment or study as rows of the page,
+with the version in which each row changed last.
 
-A page that knows a version is sent what changed since. Versions count within one `LiveTable`, whose
-random id is part of every position, so that a page that comes back after a restart of the server is
-sent everything.
+A page that knows a version is sent what changed since. Versions count within
+one `LiveTable`, whose random id is part of every position, so that a page
+that comes back after a restart of the server is sent everything.
 
 Each row is encoded once, and each event once for all pages that know the same version: encoding for
 each page would keep the event loop, which is also that of the server, from everybody else.
@@ -60,8 +60,8 @@ class LiveTable:
         self._summary: Json = {}
         self._summary_changed = 0
         self._rows: dict[int, Row] = {}
-        # By trial number: the version of its last change or its removal. The last changes are at
-        # the end.
+        # By trial number: the version of its last change or its removal.
+        # The last changes are at the end.
         self._changed: dict[int, int] = {}
         # by the version that pages know, of the current version
         self._events: dict[int, Sequence[Event]] = {}
@@ -108,9 +108,9 @@ class LiveTable:
 
         `trials` limits the rows to these trials.
 
-        `reset` begins with new columns, `update` has changed rows. Only the last event has the new
-        position as its id, so that a page whose connection is lost in between does not take itself
-        to be up to date.
+        `reset` begins with new columns, `update` has changed rows. Only the last
+        event has the new position as its id, so that a page whose connection is lost
+        in between does not take itself to be up to date.
         """
         version = self._known(position)
         if trials is not None:

@@ -1,9 +1,9 @@
-"""`tuner ui --optuna`: optuna-dashboard over the experiments of a state directory, behind the
-page's guard.
+"""`tuner ui --optuna`: optuna-dashboard over the experiments
+of a state directory, behind the page's guard.
 
-It is a WSGI application, whose requests are answered in threads. Only reading is possible: the
-guard refuses everything else, because the dashboard never sends the token that changes need, and so
-does the storage.
+It is a WSGI application, whose requests are answered in threads. Only reading is
+possible: the guard refuses everything else, because the dashboard never sends the token
+that changes need, and so does the storage.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ async def running(
 ) -> AsyncIterator[None]:
     """Answer requests of the listener, and close it at the end.
 
-    `closing` is set first, so that streams end. `tls` returns the context of a new connection; None
-    for no TLS.
+    `closing` is set first, so that streams end. `tls` returns the context
+    of a new connection; None for no TLS.
     """
     config = uvicorn.Config(
         app,

@@ -1,6 +1,6 @@
-"""The sign-in of the page of a server with tokens. The rights are those of the token, which each
-call to the service has with it, so that a token that is revoked or limited meanwhile has effect at
-once.
+"""The sign-in of the page of a server with tokens. The rights are those
+of the token, which each call to the service has with it, so that a token
+that is revoked or limited meanwhile has effect at once.
 
 Sessions survive a restart of the server, and are valid at each server of its database
 (docs/adr/0007). The browser has the id of its session in a cookie; the store has the token,
@@ -121,8 +121,8 @@ class Sessions:
 
         Returns None if there is no such session, or it has ended.
 
-        Raises Unavailable, StoreBroken: this process does not know it, and the store does not
-        answer.
+        Raises Unavailable, StoreBroken: this process does not know it,
+        and the store does not answer.
         """
         if len(identity) != ID_LENGTH:
             return None
@@ -188,9 +188,9 @@ class Sessions:
     def _keep(self, key: str, session: _SignedIn) -> None:
         """Remember a session, and forget those that were not read for a long time, or are too many.
 
-        Twice as many are remembered as stored. Some have ended meanwhile, and are forgotten when
-        they are read again: they must not take the places of others, whose pages would have to
-        connect again.
+        Twice as many are remembered as stored. Some have ended meanwhile, and are
+        forgotten when they are read again: they must not take the places of others,
+        whose pages would have to connect again.
         """
         self._known.pop(key, None)
         self._known[key] = session
@@ -347,8 +347,8 @@ class TokenAuthenticator:
         return path == SIGN_IN or (path.startswith("/static/") and request.method in SAFE)
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        # Not 401 if it is not known who this is: a page that is open would be replaced by the
-        # sign-in.
+        # Not 401 if it is not known who this is: a page
+        # that is open would be replaced by the sign-in.
         status = 401 if trouble is None else 503
         if request.url.path == "/" and request.method in SAFE:
             page = resources.files("controller.ui") / "static" / "sign-in.html"

@@ -1,5 +1,5 @@
-"""The studies of a server, as the page of `tuner serve --ui` shows them to one client of the
-service.
+"""The studies of a server, as the page of `tuner serve --ui` shows them
+to one client of the service.
 """
 
 from __future__ import annotations

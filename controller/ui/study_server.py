@@ -99,8 +99,8 @@ async def serve_page(
         return clock_mark() if sqlite is None else file_mark(sqlite)
 
     def board(token: str, limits: VisitorLimits) -> StudyBoard:
-        # Nothing of the environment: the page has the rights of its visitors, not those of the
-        # server's operator.
+        # Nothing of the environment: the page has the rights of its visitors,
+        # not those of the server's operator.
         client = AsyncClient(
             INSIDE, token=token, tls_ca="", tls_cert="", tls_key="", inside=server.inside()
         )

@@ -1,5 +1,5 @@
-"""What the pages of one visitor may use at once, so that others are served meanwhile: streams, and
-figures.
+"""What the pages of one visitor may use at once, so that others are served
+meanwhile: streams, and figures.
 
 A visitor is a token, or whoever has the link. Belongs to the server's event loop.
 """
@@ -24,8 +24,8 @@ class VisitorLimits:
         self._name = name
         self._streams = 0
         self._figures = 0
-        # Drawing holds the GIL: of each visitor, one thread draws at a time, and one computes slow
-        # figures.
+        # Drawing holds the GIL: of each visitor, one thread draws at a time,
+        # and one computes slow figures.
         self._turn = asyncio.Semaphore(1)
         self._slow_turn = asyncio.Semaphore(1)
 

@@ -1,5 +1,5 @@
-"""Data-parallel training: each process takes a share of every batch, and the gradients are summed
-over TCP.
+"""Data-parallel training: each process takes a share of every batch,
+and the gradients are summed over TCP.
 
 The topology is a star: rank 0 listens and the others connect to it. In each step rank 0 adds the
 gradients in the order of the ranks and sends the sum back. All ranks draw the same random numbers
@@ -37,16 +37,16 @@ NOBODY = -1
 
 
 class World:
-    """The ranks of one training; `peers` are the connections of rank 0 to all others, and of the
-    others to rank 0.
+    """The ranks of one training; `peers` are the connections of rank 0 to all others,
+    and of the others to rank 0.
     """
 
     def __init__(self, rank: int, size: int, peers: dict[int, socket.socket]) -> None:
         self.rank, self.size, self.peers = rank, size, peers
 
     def add_up(self, vector: np.ndarray) -> None:
-        """Replace `vector` in every rank by its sum over the ranks, in place; ends the process if a
-        rank is lost.
+        """Replace `vector` in every rank by its sum over the ranks, in place;
+        ends the process if a rank is lost.
         """
         if self.rank > 0:
             self._send(vector)
@@ -166,8 +166,8 @@ def listener(address: str, port: int, deadline: float) -> socket.socket:
 
 
 def connection(address: str, port: int, deadline: float) -> socket.socket:
-    """Connect to rank 0. Retry while its name is unknown or nothing listens, which is normal at the
-    start.
+    """Connect to rank 0. Retry while its name is unknown or nothing listens,
+    which is normal at the start.
     """
     while True:
         try:
@@ -195,8 +195,8 @@ def receive(peer: socket.socket, buffer: memoryview, deadline: float) -> None:
 
 
 def tell(peers: Iterable[socket.socket], lost: int) -> None:
-    """Send which rank was lost, and wait until all have read it: closing at once could discard the
-    message.
+    """Send which rank was lost, and wait until all have read it:
+    closing at once could discard the message.
     """
     for peer in peers:
         with contextlib.suppress(OSError):

@@ -1,12 +1,12 @@
-"""Train a small neural network on 1,797 handwritten digits with NumPy alone: one trial of
-experiment.yaml.
+"""Train a small neural network on 1,797 handwritten digits with NumPy alone:
+one trial of experiment.yaml.
 
-For Tuner, a trial only has to print one line per epoch, `epoch=3 accuracy=0.96500 loss=0.11213`; it
-imports no library for this. Exit code 42 means that the parameters cannot be used, with the reason
-in the last line.
+For Tuner, a trial only has to print one line per epoch,
+`epoch=3 accuracy=0.96500 loss=0.11213`; it imports no library for this. Exit code 42 means
+that the parameters cannot be used, with the reason in the last line.
 
-If WORLD_SIZE is above 1, as set by torchrun and `distributed`, several processes train one network;
-see parallel.py.
+If WORLD_SIZE is above 1, as set by torchrun and `distributed`,
+several processes train one network; see parallel.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Before NumPy's import: threads do not help a network this small, and slow down trials that run
-# side by side.
+# Before NumPy's import: threads do not help a network this small,
+# and slow down trials that run side by side.
 for _library in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
@@ -40,8 +40,8 @@ Array = np.ndarray
 
 
 def digits_file() -> Path:
-    """Return the file beside this program, as in the container image, else the one in
-    scikit-learn's wheel.
+    """Return the file beside this program, as in the container image,
+    else the one in scikit-learn's wheel.
 
     Importing scikit-learn to load the digits would take five times as long as training.
     """
@@ -107,11 +107,11 @@ def log_softmax(scores: Array) -> Array:
 
 
 class Network:
-    """A network with two hidden layers. All weights are in one vector, so that an optimizer step is
-    three operations.
+    """A network with two hidden layers. All weights are in one vector,
+    so that an optimizer step is three operations.
 
-    The last layer starts with small weights, so that all classes are equally likely at first with
-    any activation.
+    The last layer starts with small weights, so that all classes are equally likely
+    at first with any activation.
     """
 
     def __init__(self, width: int, activation: str, rng: np.random.Generator) -> None:
@@ -141,8 +141,8 @@ class Network:
         return self.activate(self.activate(x @ w1 + b1) @ w2 + b2) @ w3 + b3
 
     def backpropagate(self, x: Array, target: Array, masks: Array | None, *, batch: int) -> None:
-        """Fill `gradient` with these rows' part of the gradient of the mean cross-entropy over the
-        batch.
+        """Fill `gradient` with these rows' part of the gradient
+        of the mean cross-entropy over the batch.
 
         target: one-hot. masks: dropout masks of both hidden layers, scaled to mean 1. batch: rows
         of the whole batch.
@@ -240,8 +240,8 @@ def parse() -> argparse.Namespace:
 
 
 def meet() -> World | None:
-    """Join the other processes that train this network; return None, without using sockets, if
-    there are none.
+    """Join the other processes that train this network; return None,
+    without using sockets, if there are none.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return None
@@ -251,8 +251,8 @@ def meet() -> World | None:
 
 
 if __name__ == "__main__":
-    # A container's first process gets SIGTERM only if it has a handler; without one it would run
-    # until SIGKILL.
+    # A container's first process gets SIGTERM only if it has a handler;
+    # without one it would run until SIGKILL.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     np.seterr(all="ignore")  # an overflow is detected once, by a loss that is not finite
     train(parse(), meet())

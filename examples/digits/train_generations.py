@@ -1,5 +1,5 @@
-"""Train the network of train.py for a few more epochs, from the checkpoint of an earlier training
-if there is one.
+"""Train the network of train.py for a few more epochs, from the checkpoint
+of an earlier training if there is one.
 
 One trial of generations.yaml: with population based training, TUNER_CHECKPOINT_DIR begins as a copy
 of the parent's. The learning rate has no schedule of its own, because the search makes one.
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
     velocity = np.zeros_like(network.vector)
     one_hot = np.eye(train.CLASSES, dtype=np.float32)[train_y]
     done = load(file, network, velocity)
-    # Up to a whole number of intervals: another attempt finishes the interval in which the last one
-    # was killed.
+    # Up to a whole number of intervals: another attempt finishes the interval
+    # in which the last one was killed.
     for epoch in range(done + 1, done - done % options.epochs + options.epochs + 1):
         rng = np.random.default_rng((options.seed, epoch))
         for batch in np.array_split(rng.permutation(train.TRAIN_SIZE), train.TRAIN_SIZE // BATCH):

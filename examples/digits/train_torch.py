@@ -1,5 +1,5 @@
-"""Train a small convolutional network on the handwritten digits, with torch: one trial of
-torch.yaml.
+"""Train a small convolutional network on the handwritten digits, with torch:
+one trial of torch.yaml.
 
 The program is minimal because the trial is short: most of its three seconds are `import torch`.
 Constructing any optimizer of `torch.optim` would import a compiler, which takes another second, so

@@ -1,5 +1,5 @@
-"""A Hydra application: `python hydra_app.py` runs it once, `python hydra_app.py --multirun`
-searches.
+"""A Hydra application: `python hydra_app.py` runs it once,
+`python hydra_app.py --multirun` searches.
 """
 
 import hydra

@@ -1,5 +1,5 @@
-"""A LightGBM script: `tuner run lightgbm.yaml` tunes it, `python lightgbm_script.py` runs it with
-its defaults.
+"""A LightGBM script: `tuner run lightgbm.yaml` tunes it,
+`python lightgbm_script.py` runs it with its defaults.
 """
 
 import lightgbm

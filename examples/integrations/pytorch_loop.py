@@ -1,5 +1,5 @@
-"""Tune a PyTorch training loop: report each epoch, and continue from a checkpoint after an
-interruption.
+"""Tune a PyTorch training loop: report each epoch, and continue
+from a checkpoint after an interruption.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Tune a Hugging Face Trainer: TransformersReport reports each evaluation. The model is tiny and
-starts at random.
+"""Tune a Hugging Face Trainer: TransformersReport reports each evaluation.
+The model is tiny and starts at random.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Clients of the service: blocking (`Client`) and for event loops (`AsyncClient`).
 
-`Client.study()` returns a study with a loop over trials. gRPC is imported when the first client
-connects.
+`Client.study()` returns a study with a loop over trials.
+gRPC is imported when the first client connects.
 """
 
 from suggest.client.async_client import AsyncClient, Channel

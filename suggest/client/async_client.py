@@ -1,5 +1,5 @@
-"""The client for programs with an event loop. Its methods take and return domain objects, never
-protobuf.
+"""The client for programs with an event loop. Its methods take
+and return domain objects, never protobuf.
 
 Each method has a deadline, until which the call is retried while the service cannot be reached: all
 methods are idempotent. Importing this module does not import gRPC; the first call does.
@@ -202,8 +202,8 @@ class AsyncClient:
     ) -> Trial:
         """Add a trial. With an outcome it is imported as finished.
 
-        Without an outcome it is enqueued and handed out by the next suggest(); then `parameters`
-        may be partial.
+        Without an outcome it is enqueued and handed out by the next suggest();
+        then `parameters` may be partial.
         """
         request = pb.AddTrialRequest(
             parent=str(name),
@@ -389,8 +389,8 @@ class AsyncClient:
     ) -> list[tuple[int, Measurement]]:
         """Return pairs (trial number, measurement) of one trial or all, in order of the reports.
 
-        With `latest`, return only the last step of each metric in each trial's newest attempt, by
-        trial and metric.
+        With `latest`, return only the last step of each metric
+        in each trial's newest attempt, by trial and metric.
         """
         parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
         request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, latest=latest)
@@ -439,8 +439,8 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # The types of requests and replies are Any, because the method of the stub is looked up by
-    # name.
+    # The types of requests and replies are Any, because the method
+    # of the stub is looked up by name.
 
     async def _delete(self, method: str, request: Any) -> None:
         """Call a method that deletes.

@@ -1,8 +1,8 @@
 """A client's token, its own certificate, and the certificate authorities it trusts.
 
-A token is sent with each call; unencrypted only to this machine, and never to a socket, which does
-not need one. The token never appears in messages, logs or a repr. gRPC is imported when a channel
-is created.
+A token is sent with each call; unencrypted only to this machine, and never
+to a socket, which does not need one. The token never appears in messages,
+logs or a repr. gRPC is imported when a channel is created.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Retries: when and at which address a client repeats a failed call, and which error it raises in
-the end.
+"""Retries: when and at which address a client repeats a failed call,
+and which error it raises in the end.
 
 A call has one limit, the client's `timeout_s`: the call is retried until then unless the error is
 final. There must be no second limit, such as a number of attempts. This module neither sends nor
@@ -41,8 +41,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # The default pauses between connection attempts are longer than the pauses between retries.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Despite its name, this is the timeout of one attempt to connect; a busy machine needs seconds
-    # for a handshake.
+    # Despite its name, this is the timeout of one attempt to connect;
+    # a busy machine needs seconds for a handshake.
     ("grpc.min_reconnect_backoff_ms", 10_000),
 )
 
@@ -117,8 +117,8 @@ class Attempts:
             case _:
                 pause = None
         if pause is None or time.monotonic() + pause >= self._deadline:
-            # An expired deadline is the less helpful error, for example if a locked store keeps
-            # answering late.
+            # An expired deadline is the less helpful error, for example
+            # if a locked store keeps answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             last = self._service_error if late and self._service_error is not None else failure
             raise grpc_status.error_of(last, address=tried, timeout_s=self._timeout_s) from last

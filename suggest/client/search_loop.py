@@ -1,5 +1,5 @@
-"""A study as a loop, `for trial in study.trials(50)`, run by any number of processes; built on the
-blocking client.
+"""A study as a loop, `for trial in study.trials(50)`, run by any number of processes;
+built on the blocking client.
 
 This module uses only public methods of the client, and keeps no state that the service does not
 have. `LeaseRenewal` renews the lease of the open trial in a thread; errors there must never end a
@@ -102,8 +102,8 @@ class Search:
                 looks = 0
                 trial = OpenTrial(self, suggestions.trials[0])
                 highest = max(highest or 0, trial.number)
-                # Decide by number, so that processes with concurrent requests agree on which trial
-                # is one too many.
+                # Decide by number, so that processes with concurrent requests agree
+                # on which trial is one too many.
                 if trial.number >= total and self._counting(before=trial.number) >= total:
                     trial.cancel("the study has enough trials")
                     continue
@@ -111,8 +111,8 @@ class Search:
                     try:
                         yield trial
                     except BaseException:
-                        # When Python exits, nothing can be sent any more; the lease expires, as
-                        # after a kill.
+                        # When Python exits, nothing can be sent any more;
+                        # the lease expires, as after a kill.
                         if not sys.is_finalizing():
                             trial.cancel("the loop was exited")
                         raise
@@ -196,8 +196,8 @@ class OpenTrial:
         }
         self._next_step = step + 1
         self._missing -= {metric for metric, value in values.items() if math.isfinite(value)}
-        # A trial that another process has run before starts again, so its measurements belong to a
-        # new attempt.
+        # A trial that another process has run before starts again,
+        # so its measurements belong to a new attempt.
         attempt = max(1, self.tries)
         measurements = [
             Measurement(attempt, metric, step, value) for metric, value in values.items()

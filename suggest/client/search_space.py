@@ -20,8 +20,8 @@ from suggest.domain import Domain, Scale, Value
 from suggest.errors import InvalidArgument
 from suggest.space import Condition, Parameter
 
-# Names of parameters, each with the value that makes another parameter active, or a list of such
-# values.
+# Names of parameters, each with the value that makes another parameter active,
+# or a list of such values.
 When: TypeAlias = Mapping[str, object]
 # A plain sequence is a choice. A Parameter must have its key as name, or an empty name.
 Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
@@ -209,8 +209,8 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
         case domain.Float() | domain.Int() | domain.Choice():
             return Parameter(name, parameter)
         case (low, high) if isinstance(parameter, tuple) and _looks_like_a_range(low, high):
-            # Other libraries take this for a range, and a search of two values does not look like a
-            # mistake.
+            # Other libraries take this for a range, and a search
+            # of two values does not look like a mistake.
             warnings.warn(
                 f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those "
                 f"between, too, use "

@@ -1,13 +1,13 @@
-"""One study in memory: proposes points, knows the state of each trial, and advises which trials to
-stop.
+"""One study in memory: proposes points, knows the state of each trial,
+and advises which trials to stop.
 
 The engine is a function of the study, its trials and their measurements: an engine rebuilt from the
 store gives the same answers as the lost one. There is one exception: the engine repeats its advice
 about a curve until the curve grows, even if reports of other trials would change it. A rebuilt
 engine advises from what is known by then.
 
-The engine has no store, no clock and no lock. Its owner writes to the store first and then tells
-the engine.
+The engine has no store, no clock and no lock. Its owner writes to the store first
+and then tells the engine.
 """
 
 from __future__ import annotations

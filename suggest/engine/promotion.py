@@ -6,8 +6,8 @@ trials with one. A request for trials gets a paused trial that may continue, fro
 first, or else a new trial, so nothing waits for a rung to fill. With brackets (Hyperband, Li et al.
 2018), a trial's number determines its first rung, and trials are compared within their bracket.
 
-Promotion is a function of the trials: an engine that is rebuilt from the store promotes the same
-ones.
+Promotion is a function of the trials: an engine that is rebuilt
+from the store promotes the same ones.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Promotion:
         self._levels = fidelity.levels
         count = len(self._levels) if brackets else 1
         self._shares = bracket_shares(count, fidelity.eta)
-        # By the level at which a trial began. A revision of the pruning rule may bring brackets, or
-        # end them.
+        # By the level at which a trial began. A revision of the pruning rule
+        # may bring brackets, or end them.
         self._rungs = [[_Rung([], []) for _ in self._levels] for _ in self._levels]
         # By trial: at each rung from its first one.
         self._losses: dict[int, list[float]] = {}

@@ -1,5 +1,5 @@
-"""The trials of one study in memory: unfinished trials, the states of all trials, and the requests
-that got them.
+"""The trials of one study in memory: unfinished trials, the states of all trials,
+and the requests that got them.
 
 A finished trial takes a kilobyte and is rarely read again, since the sampler has learned from it.
 The index drops it if `FinishedTrials` can read it again. This module has no rules about trials.
@@ -46,8 +46,8 @@ class TrialIndex:
         self._kept: dict[int, Trial] = {}
         self._states = bytearray()
         self._count = 0
-        # Two parallel columns: the hashes of request ids, ascending, and for each a trial of that
-        # request.
+        # Two parallel columns: the hashes of request ids, ascending,
+        # and for each a trial of that request.
         self._hashes = array("q")
         self._numbers = array("q")
 

@@ -1,5 +1,5 @@
-"""Katib's EarlyStopping service: the median stopping rule, as a value that sidecars compare with
-reports.
+"""Katib's EarlyStopping service: the median stopping rule,
+as a value that sidecars compare with reports.
 
 Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median
 of the running averages of the finished trials up to that step. Katib computes the mean of the

@@ -1,5 +1,5 @@
-"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study, and texts to
-values and back.
+"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study,
+and texts to values and back.
 
 Pure. Errors that Katib reports have Katib's texts. Experiments that Katib accepts but never
 finishes are refused too. An algorithm accepts the settings of all of Katib's services for it.
@@ -487,8 +487,8 @@ def _not_negative(name: str, count: int, word: str) -> int:
     return count
 
 
-# Settings that Katib's engines read and ours have no counterpart for are checked, as in Katib's
-# files.
+# Settings that Katib's engines read and ours have no counterpart
+# for are checked, as in Katib's files.
 
 
 def _gamma(text: str) -> dict[str, Value]:

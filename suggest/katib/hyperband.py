@@ -1,5 +1,5 @@
-"""Katib's hyperband: which configurations are trained with more of the resource, and with how much
-new ones begin.
+"""Katib's hyperband: which configurations are trained with more of the resource,
+and with how much new ones begin.
 
 In Katib, each training is a trial, so a promoted configuration is another trial, with a larger
 resource. Here the trials of a configuration are put together, and `Promotion` decides as it does

@@ -1,5 +1,5 @@
-"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for
-the experiment.
+"""Katib's Suggestion service: answers any history of an experiment,
+from a study that it keeps for the experiment.
 
 Thread-safe and blocking. A study is found by what is searched (`KatibExperiment.key`) and by the
 names of the trials: experiments of the same name that search the same have studies of their own.

@@ -1,10 +1,10 @@
 """Histories of Katib's callers: compares them with a study, and updates the study to match them.
 
-A caller sends its whole history each time. `StudyIndex` knows which bytes the study has learned
-from, so that only new trials are read, and which suggestion each of the caller's trials is. Trials
-are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose
-texts it brings, or it is a trial that was never suggested here. Writes go to the store first, as
-everywhere.
+A caller sends its whole history each time. `StudyIndex` knows which bytes the study has
+learned from, so that only new trials are read, and which suggestion each of the caller's
+trials is. Trials are told apart by Katib's names; the first time that a name appears, it
+takes the suggestion whose texts it brings, or it is a trial that was never suggested here.
+Writes go to the store first, as everywhere.
 """
 
 from __future__ import annotations
@@ -231,8 +231,8 @@ class StudyIndex:
     experiment: KatibExperiment
     # the name that a trial was suggested with; "" if its caller names it
     name_of: Callable[[int], str]
-    # Suggestions that no trial has taken: trial numbers by the points that callers send back, and
-    # by trial number.
+    # Suggestions that no trial has taken: trial numbers by the points
+    # that callers send back, and by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
     offers: dict[int, Suggestion] = field(default_factory=dict)
     # by position, also those that a trial has taken

@@ -1,5 +1,5 @@
-"""Reads the trials of a caller's history from their bytes into columns: a history has thousands of
-trials.
+"""Reads the trials of a caller's history from their bytes into columns:
+a history has thousands of trials.
 """
 
 from __future__ import annotations

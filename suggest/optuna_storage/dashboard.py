@@ -1,5 +1,5 @@
-"""optuna-dashboard for Tuner's studies: a read-only storage of several studies, and the WSGI
-application.
+"""optuna-dashboard for Tuner's studies: a read-only storage of several studies,
+and the WSGI application.
 
 Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a
 `StudySource`, which is asked in the threads that answer requests.

@@ -1,15 +1,15 @@
-"""How much each parameter matters for getting good values: PED-ANOVA through Optuna, with an
-uncertainty.
+"""How much each parameter matters for getting good values:
+PED-ANOVA through Optuna, with an uncertainty.
 
-Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials
-differs from its distribution among all trials. The two also differ by chance, more so with fewer
-trials. Therefore the difference is computed on resamples of the trials, and on the same resamples
-with the values shuffled: the mean excess is the importance, and its spread over the resamples the
-uncertainty.
+Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best
+trials differs from its distribution among all trials. The two also differ by chance,
+more so with fewer trials. Therefore the difference is computed on resamples of the
+trials, and on the same resamples with the values shuffled: the mean excess is the
+importance, and its spread over the resamples the uncertainty.
 
-Only the order of the trials matters. A pruned trial was worse than others at its step, so it comes
-after all that succeeded: after those that were pruned at a later step, and by its value among those
-of the same step.
+Only the order of the trials matters. A pruned trial was worse than others at its step,
+so it comes after all that succeeded: after those that were pruned at a later step, and
+by its value among those of the same step.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
 
     Those with a single value are left out.
 
-    A conditional parameter is judged by the trials that have it, and weighted by their share of all
-    trials.
+    A conditional parameter is judged by the trials that have it,
+    and weighted by their share of all trials.
     """
     ranked = [t for t in trials if t.value is not None and math.isfinite(t.value)]
     ranks = _ranks(ranked, direction)

@@ -1,5 +1,5 @@
-"""Reads studies from an Optuna database or journal file, through Optuna's own storages, for an
-import.
+"""Reads studies from an Optuna database or journal file,
+through Optuna's own storages, for an import.
 
 Writes nothing and unpickles nothing: distributions and attributes are JSON. Imports Optuna.
 """
@@ -157,8 +157,8 @@ def _metric_names(study: FrozenStudy) -> list[str]:
 def _indices(study: FrozenStudy, objectives: Sequence[str], value: str) -> list[int]:
     """Return which objectives of the study the experiment's are, or the one to read.
 
-    Raises InvalidArgument if this is not clear: objectives are identified by name, or by order if
-    they have none.
+    Raises InvalidArgument if this is not clear: objectives are identified by name,
+    or by order if they have none.
     """
     names, count = _metric_names(study), len(study.directions)
     in_order = not names and count == len(objectives)

@@ -1,5 +1,5 @@
-"""The auto rule: chooses between the median rule and ASHA by the trials seen so far, and needs no
-settings.
+"""The auto rule: chooses between the median rule and ASHA by the trials seen
+so far, and needs no settings.
 
 No trial is stopped before one has succeeded, because the length of trials is unknown until then.
 After that, no trial is judged before a fifteenth of the steps of the longest succeeded trial. While

@@ -2,9 +2,9 @@
 
 Imports NumPy.
 
-Peers whose loss at the step is closer to the trial's have a larger weight. The standard deviation
-is that of the leave-one-out errors of the peers, so it is large at a step that says little about
-the end.
+Peers whose loss at the step is closer to the trial's have a larger weight.
+The standard deviation is that of the leave-one-out errors of the peers, so
+it is large at a step that says little about the end.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Opti
 trial's number chooses its bracket, in proportion to the brackets' budgets, and trials are compared
 within their bracket. `asha` explains the role of order.
 
-Without `maxSteps`, the longest succeeded trial determines it, and no trial is stopped before one
-has succeeded. If a longer trial succeeds later and adds brackets, all trials are assigned to
-brackets again.
+Without `maxSteps`, the longest succeeded trial determines it, and no trial is
+stopped before one has succeeded. If a longer trial succeeds later and adds brackets,
+all trials are assigned to brackets again.
 """
 
 from __future__ import annotations

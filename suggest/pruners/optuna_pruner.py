@@ -132,8 +132,8 @@ class OptunaPruner:
     def _show(self, trial: TrialCurve, *, after: int) -> None:
         """Ask Optuna about each step as if it were the trial's last one.
 
-        These are all new steps if the pruner sets attributes on trials, otherwise only the steps
-        after `after`.
+        These are all new steps if the pruner sets attributes on trials,
+        otherwise only the steps after `after`.
         """
         number, curve = trial.number, trial.curve
         # A new trial, or a new attempt.

@@ -1,5 +1,5 @@
-"""The percentile and median rules: stop a trial whose best value so far is not among the best share
-of its peers.
+"""The percentile and median rules: stop a trial whose best value
+so far is not among the best share of its peers.
 
 The comparison is at the same step. The median rule is the percentile rule at 50 percent, like
 Optuna's MedianPruner (Golovin et al. 2017, Google Vizier, section 3.5.2). Like Optuna's

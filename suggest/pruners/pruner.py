@@ -1,5 +1,5 @@
-"""The contract of a pruning rule, how it is declared (`ENTRIES` of its module), and when a judgment
-is due.
+"""The contract of a pruning rule, how it is declared (`ENTRIES` of its module),
+and when a judgment is due.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Pruner(Protocol):
 
         Called after each of its reports, and again when it has ended.
 
-        Only unfinished trials are put again. A new attempt has a new curve. Failed, infeasible and
-        cancelled trials are put too, if they have reported anything, and no longer count from then
-        on.
+        Only unfinished trials are put again. A new attempt has a new curve. Failed,
+        infeasible and cancelled trials are put too, if they have reported anything,
+        and no longer count from then on.
         """
         ...
 

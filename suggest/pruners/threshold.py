@@ -2,8 +2,8 @@
 
 It does not depend on other trials.
 
-Like Optuna's ThresholdPruner, but if a report has several steps, each value is judged, not only the
-last one.
+Like Optuna's ThresholdPruner, but if a report has several steps,
+each value is judged, not only the last one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rule of Wilcoxon's signed-rank test: stop a trial that is worse than the best one, fold by
-fold.
+"""The rule of Wilcoxon's signed-rank test: stop a trial that is worse
+than the best one, fold by fold.
 
 For steps that repeat one measurement, such as the folds of a cross-validation or random seeds.
 Their order has no meaning, and the same step of two trials is the same fold. The best trial is the

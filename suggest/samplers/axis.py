@@ -1,5 +1,5 @@
-"""The values of one parameter that a grid tries: those of a countable domain, or the `points` of a
-continuous float.
+"""The values of one parameter that a grid tries: those of a countable domain,
+or the `points` of a continuous float.
 
 Only the grid reads `points`. For other algorithms such a float is continuous, so a trial may lie
 between the points.
@@ -53,8 +53,8 @@ class EvenPoints:
     def are_distinct(self) -> bool:
         """Return whether neighboring points differ by more than rounding errors.
 
-        Points that are only a few doubles apart may be distinct too, but `at` and `index_of` do not
-        ensure it.
+        Points that are only a few doubles apart may be distinct too,
+        but `at` and `index_of` do not ensure it.
         """
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         if self._gap_on_scale <= 4 * max(math.ulp(low), math.ulp(high)):

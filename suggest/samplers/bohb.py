@@ -1,10 +1,10 @@
 """`bohb`: points from TPE's model mixed with random points, for studies with a fidelity.
 
-Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale". A third of
-the points is random, which bounds how much worse than Hyperband the search can be. The others come
-from the model of `tpe`, fitted to the values of the largest fidelity that has enough of them
-(`by_fidelity`). The kernels are those of `tpe`; the paper widens them. The brackets are those of
-`hyperband`.
+Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale". A
+third of the points is random, which bounds how much worse than Hyperband the search can be.
+The others come from the model of `tpe`, fitted to the values of the largest fidelity that
+has enough of them (`by_fidelity`). The kernels are those of `tpe`; the paper widens them.
+The brackets are those of `hyperband`.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ByFidelity(SteppedSampler):
             largest = self._level == len(self._levels) - 1
             return shown if largest else replace(shown, further=(), constraint_values=())
         if trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.PAUSED):
-            # It has no value at this fidelity, and the sampler would take that of a smaller one for
-            # it.
+            # It has no value at this fidelity, and the sampler would take
+            # that of a smaller one for it.
             return Trial(trial.number, TrialState.CANCELLED, trial.parameters)
         return replace(trial, value=None, step=None, fidelity=None, rungs=())

@@ -289,8 +289,8 @@ class _MixedOptimizer:
 class _Number:
     """A parameter as a number from 0 to 1, on its scale.
 
-    `step` is the distance between neighboring values, or 0 if there are so many that they count as
-    continuous.
+    `step` is the distance between neighboring values, or 0 if there are so many
+    that they count as continuous.
     """
 
     def __init__(self, name: str, domain: Float | Int) -> None:

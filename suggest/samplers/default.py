@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 TO_CHOOSE, HEDGE, CMAES_HEDGE = "to choose", "hedge", "hedge with cmaes"
 CHOICES = (TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE)
 RANDOM, SPREAD = FIRST_POINTS = ("random", "spread")
-# Trials in parallel from which on a study begins with spread points, and with models that know few
-# trials.
+# Trials in parallel from which on a study begins with spread points,
+# and with models that know few trials.
 WIDE = 8
 # Finished trials from which on the models of such a study propose.
 EARLY = 5

@@ -1,5 +1,5 @@
-"""`nsga2`, `nsga3` and `regularized-evolution`: evolutionary algorithms for one objective or
-several.
+"""`nsga2`, `nsga3` and `regularized-evolution`: evolutionary algorithms
+for one objective or several.
 
 This part does not import NumPy: it has the settings and decides which trials the model is shown.
 Only trials that succeeded with finite values enter a population. The model, `evolution_model`, runs

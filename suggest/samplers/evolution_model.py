@@ -7,9 +7,9 @@ population, drawn with the random numbers of (study seed, n). Before the first g
 complete, it is a random point. If a child equals a parent or a running trial, it is drawn again,
 and finally mutated further.
 
-A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in
-the space, is missing in the row (NaN). A child then takes the other parent's value, or a random
-one.
+A point is a row of places, see `gp_space`. A parameter that is inactive,
+or whose value is not in the space, is missing in the row (NaN). A child
+then takes the other parent's value, or a random one.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class GeneticModel(_GeneticAlgorithm):
     def _crossed(self, one: Floats, other: Floats, rng: np.random.Generator) -> Floats:
         """Return one of the two children.
 
-        Simulated binary crossover (Deb and Agrawal 1995) for numbers, uniform crossover for
-        choices.
+        Simulated binary crossover (Deb and Agrawal 1995) for numbers,
+        uniform crossover for choices.
         """
         size = self._places.size
         share = rng.random(size)

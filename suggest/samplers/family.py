@@ -1,6 +1,4 @@
-"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in
-common.
-"""
+"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in common."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""How promising points are for the Gaussian process: the logarithm of an expected improvement, and
-its gradient.
+"""How promising points are for the Gaussian process: the logarithm
+of an expected improvement, and its gradient.
 
 The chance that a trial gets a value and satisfies the constraints multiplies the improvement
 (Gelbart et al. 2014, Bayesian optimization with unknown constraints). Running trials count as
 finished with the values that the model expects. This module does not search for the best point and
-does not know
-trials: rows of places in, numbers out.
+does not know trials: rows of places in, numbers out.
 """
 
 from __future__ import annotations

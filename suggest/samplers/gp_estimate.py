@@ -2,10 +2,10 @@
 
 Arrays in, numbers out.
 
-The regret is bounded as by Makarova et al. 2022, "Automatic termination for hyperparameter
-optimization", equation 5: the least upper bound of a trial, less the least lower bound of any
-point. Points are looked for among candidates, so the bound may miss a narrow optimum that no trial
-has come near.
+The regret is bounded as by Makarova et al. 2022, "Automatic termination for
+hyperparameter optimization", equation 5: the least upper bound of a trial,
+less the least lower bound of any point. Points are looked for among
+candidates, so the bound may miss a narrow optimum that no trial has come near.
 """
 
 from __future__ import annotations

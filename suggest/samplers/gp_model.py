@@ -143,8 +143,8 @@ class GpModel:
             kept[:] = True
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            # At the border of what the constraints allow, only points that break them would promise
-            # so much.
+            # At the border of what the constraints allow, only points
+            # that break them would promise so much.
             gain = 0.0 if bounds else LEAST_GAIN
             improvement = ExpectedImprovement(
                 self._warped(history, taught, hopeless), known, kept, gain=gain
@@ -160,8 +160,8 @@ class GpModel:
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""
         first = history.deciding(taught)
-        # What the parameters follow from must not depend on later trials: a fit is kept while its
-        # own are the same.
+        # What the parameters follow from must not depend on later trials:
+        # a fit is kept while its own are the same.
         found = self._fit(
             "objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True
         )

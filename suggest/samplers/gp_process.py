@@ -1,5 +1,5 @@
-"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis: its fit and its
-posterior.
+"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis:
+its fit and its posterior.
 
 Rasmussen and Williams 2006, equations 2.30, 5.8 and 5.9 and chapter 4.2.1. The priors' lengths grow
 with the root of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs

@@ -1,5 +1,5 @@
-"""The points of a space as rows of places, for the Gaussian process: features, candidates and
-moves.
+"""The points of a space as rows of places, for the Gaussian process:
+features, candidates and moves.
 
 A place is a share of a number's span on its scale, 0 to 1, or the index of a choice; NaN where the
 parameter is inactive. Features embed rows in a Euclidean space, so that any distance of them makes
@@ -22,8 +22,8 @@ from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
 
-# The angle that a span covers, in radians; its radius keeps the distance of neighbors that of their
-# places.
+# The angle that a span covers, in radians; its radius keeps the distance
+# of neighbors that of their places.
 ARC = 2.5
 # Values of a number, above which it is moved like a continuous one and rounded.
 FEW = 40

@@ -1,10 +1,10 @@
 """Grid search: every distinct point of a finite space once, by index.
 
-`Grid` numbers the points without enumerating them, so 2^30 points cost nothing. `GridSampler`
-proposes the smallest number that no trial holds. A cancelled trial holds no point; a failed one
-does. Numbers are not stored: they are derived from the points of the trials, so restarts, imported
-and enqueued trials need no special care. A trial between the grid's points of a float is extra, and
-holds none.
+`Grid` numbers the points without enumerating them, so 2^30 points cost nothing.
+`GridSampler` proposes the smallest number that no trial holds. A cancelled trial holds
+no point; a failed one does. Numbers are not stored: they are derived from the points
+of the trials, so restarts, imported and enqueued trials need no special care. A trial
+between the grid's points of a float is extra, and holds none.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-# What a parameter is to those that depend on it: the index of a value that some condition mentions,
-# or one of these.
+# What a parameter is to those that depend on it: the index of a value
+# that some condition mentions, or one of these.
 OTHER = -1
 INACTIVE = -2
 

@@ -1,8 +1,8 @@
 """A sampler whose model is shown the whole study, or a window of it, and runs in a worker process.
 
-The packages that a model needs are checked when a study is created (`registry`), and again before
-the first proposal, because the study may have moved to another server. This module does not import
-NumPy.
+The packages that a model needs are checked when a study is created (`registry`),
+and again before the first proposal, because the study may have moved to another
+server. This module does not import NumPy.
 """
 
 from __future__ import annotations

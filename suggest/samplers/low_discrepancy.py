@@ -1,5 +1,5 @@
-"""`sobol` and `halton`: points that fill a space more evenly than independent ones, scrambled by
-the study's seed.
+"""`sobol` and `halton`: points that fill a space more evenly than independent ones,
+scrambled by the study's seed.
 
 Trial n gets the n-th point of a sequence that depends only on the study's seed, so parallel trials
 and restarts need no extra care. Each parameter is one dimension. The values of inactive parameters
@@ -8,9 +8,8 @@ BITS bits, as a fraction of 2^BITS.
 
 Sobol': Joe and Kuo 2008 (direction numbers in joe_kuo.txt, the beginning of their file
 new-joe-kuo-6.21201). Points come in Gray code order (Antonov and Saleev 1979), scrambled by a
-random lower triangular matrix and a digital shift (Matousek 1998).
-Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutation of the digits at
-each place.
+random lower triangular matrix and a digital shift (Matousek 1998). Halton: Owen 2017 ("A randomized
+Halton algorithm in R"), with a random permutation of the digits at each place.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Minimize a smooth function in a box from several starting points: projected L-BFGS, vectorized
-over the starts.
+"""Minimize a smooth function in a box from several starting points: projected L-BFGS,
+vectorized over the starts.
 
 Each start has its own history and line search, and NumPy's overhead per call is paid once for all
 of them. Deterministic. The direction is algorithm 7.4 of Nocedal and Wright 2006; the step is found

@@ -1,5 +1,5 @@
-"""The normal distribution on arrays: log probabilities of intervals, and quantiles of the truncated
-distribution.
+"""The normal distribution on arrays: log probabilities of intervals,
+and quantiles of the truncated distribution.
 
 NumPy has no error function, and importing SciPy would cost the first suggestion a fifth of a second
 and 30 MB. All functions use one polynomial, in the center and in the tails.
@@ -37,18 +37,18 @@ _COEFFICIENTS = np.array(
     ]
 ).reshape(4, 6)
 
-# Elements per block. A block stays in the L1 cache, and its arrays are below the 128 KiB from which
-# the C library requests memory from the system for each allocation. This is three times as fast for
-# large arrays.
+# Elements per block. A block stays in the L1 cache, and its arrays are below the 128
+# KiB from which the C library requests memory from the system for each allocation.
+# This is three times as fast for large arrays.
 _AT_A_TIME = 2048
 
 
 def scaled_erfc(t: Floats, rows: int = 1) -> Floats:
     """Return exp(t²) erfc(t) for finite t >= 0.
 
-    The product of matrices may give an element another last bit if their shapes are others. `rows`:
-    into how many parts of equal size `t` is divided, each of which gets the bits that it would get
-    alone.
+    The product of matrices may give an element another last bit if their shapes
+    are others. `rows`: into how many parts of equal size `t` is divided, each of
+    which gets the bits that it would get alone.
     """
     flat = t.reshape(rows, -1)
     if flat.shape[1] > _AT_A_TIME:
@@ -141,8 +141,8 @@ def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats, rows: in
 
 def _lower_quantile(p: Floats, rows: int) -> Floats:
     """Return the standard normal's quantile z <= 0 for p <= 0.5."""
-    # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley steps triples the number
-    # of digits.
+    # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley
+    # steps triples the number of digits.
     t = np.sqrt(-2.0 * np.log(p))
     top = 2.515517 + t * (0.802853 + t * 0.010328)
     bottom = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))

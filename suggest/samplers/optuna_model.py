@@ -1,5 +1,5 @@
-"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, called through their public
-methods.
+"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged,
+called through their public methods.
 
 Each proposal creates a sampler with a seed from (study seed, trial number), and shows it the study
 through a read-only storage. The state that Optuna's samplers keep in attributes of trials and of
@@ -92,8 +92,8 @@ NO_VALUES: Assignment = MappingProxyType({})
 _HUGE = 1e150  # the squares of larger numbers overflow soon
 _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 
-# Returns the sampler's value for a parameter, given the earlier values; None if it does not propose
-# this parameter.
+# Returns the sampler's value for a parameter, given the earlier values;
+# None if it does not propose this parameter.
 Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
 
@@ -303,8 +303,8 @@ class OptunaBruteForceModel(OptunaModel[NoSettings]):
 
         point = self._walk(wanted, ask)
         held = {_key(t.params) for t in others}
-        # It proposes a known point only if there is no other. A request with fixed values gets one
-        # anyway.
+        # It proposes a known point only if there is no other.
+        # A request with fixed values gets one anyway.
         return None if not wanted.fixed and _key(self._running(0, point).params) in held else point
 
     def _is_whole(self, trial: FrozenTrial) -> bool:

@@ -1,5 +1,5 @@
-"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial, and a prior over
-the whole space.
+"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial,
+and a prior over the whole space.
 
 Pure functions of arrays, without trials or a random source. A kernel is a product of truncated
 normal distributions, integrated over the bin for an integer, and of categorical distributions.
@@ -95,8 +95,8 @@ def narrowest(trials: int, sharpness: float) -> float:
 def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Floats]:
     """Return the kernels' centers and widths, the prior last. numbers: (numeric, trials).
 
-    A kernel is as wide as the larger gap to its neighbors, within limits. An outermost kernel has
-    only one gap.
+    A kernel is as wide as the larger gap to its neighbors, within limits.
+    An outermost kernel has only one gap.
     """
     rows, count = numbers.shape
     mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
@@ -105,8 +105,8 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
         return mu, sigma
     raw = frame.scaled(numbers)
     mu[:, :count] = (raw - frame.low) / frame.span
-    # NumPy's order of equal values, as in Optuna, because it decides which of them gets the wide
-    # kernel.
+    # NumPy's order of equal values, as in Optuna, because it decides
+    # which of them gets the wide kernel.
     order = raw.argsort(axis=1) + np.arange(0, rows * (count + 1), count + 1)[:, None]
     places = np.empty((rows, count + 2))
     places[:, 0], places[:, -1] = 0.0, 1.0
@@ -163,11 +163,11 @@ class Masses:
 def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints) -> Floats:
     """Return the log density of each mixture at the points: (mixtures, points).
 
-    It is a density on the scale of each continuous dimension, and a probability in the other
-    dimensions.
+    It is a density on the scale of each continuous dimension,
+    and a probability in the other dimensions.
     """
-    # One array for all mixtures: for arrays of this size, the number of NumPy calls determines the
-    # time.
+    # One array for all mixtures: for arrays of this size,
+    # the number of NumPy calls determines the time.
     kernels = joined(mixtures)
     masses = masses_of(kernels, at.bins)
     size = len(at.features)
@@ -244,8 +244,8 @@ def add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> N
 
     The prior is the last.
 
-    A kernel has weight 1 for its trial's choice, of `codes`, plus 1/kernels for every choice,
-    normalized.
+    A kernel has weight 1 for its trial's choice, of `codes`,
+    plus 1/kernels for every choice, normalized.
     """
     kernels = codes.size + 1
     other = -math.log(kernels + count)

@@ -118,9 +118,9 @@ def inherited(
 
     It is the same, unless there is a probability.
 
-    With one, each value is drawn again with this probability, and perturbed otherwise. Values that
-    the parent does not have, because its condition did not hold or the space has grown since, are
-    drawn.
+    With one, each value is drawn again with this probability, and perturbed
+    otherwise. Values that the parent does not have, because its condition did
+    not hold or the space has grown since, are drawn.
     """
 
     def value_of(parameter: Parameter) -> Value:

@@ -78,9 +78,9 @@ def fraction_of(domain: Float | Int, value: float) -> float:
 def _ends(domain: Float | Int) -> tuple[float, float]:
     """Return the ends of the range.
 
-    They are half a step beyond the first and last value, so that these are as likely as others.
-    On a log scale the lower end stays above 0: it is then as far from the first value, by ratio, as
-    the next edge is.
+    They are half a step beyond the first and last value, so that these
+    are as likely as others. On a log scale the lower end stays above 0:
+    it is then as far from the first value, by ratio, as the next edge is.
     """
     step = domain.step
     if step is None:

@@ -1,8 +1,8 @@
-"""The algorithms by name: where each is declared, its problems with a study, and how its sampler is
-created.
+"""The algorithms by name: where each is declared, its problems with a study,
+and how its sampler is created.
 
-Importing this module loads no algorithm. Neither Optuna nor NumPy is loaded before a sampler's
-first proposal.
+Importing this module loads no algorithm. Neither Optuna nor NumPy is loaded
+before a sampler's first proposal.
 """
 
 from __future__ import annotations

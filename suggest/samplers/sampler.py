@@ -1,12 +1,12 @@
-"""The contract of a sampler: it is shown every trial of a study, and proposes points for the next
-ones.
+"""The contract of a sampler: it is shown every trial of a study,
+and proposes points for the next ones.
 
 A sampler's state is a function of the trials that it was shown, in any order, because an engine
 rebuilt from the store has to propose what the lost one would have. All randomness for trial n is
 derived from (study seed, n).
 
-A sampler whose model computes in a worker process proposes in steps, which `suggest.proposal`
-defines.
+A sampler whose model computes in a worker process proposes in steps,
+which `suggest.proposal` defines.
 """
 
 from __future__ import annotations

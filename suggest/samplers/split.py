@@ -83,8 +83,8 @@ def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
 def most_spread(losses: Floats, count: int) -> list[int]:
     """Return the indexes of `count` points, chosen greedily by the hypervolume that they add.
 
-    With more than MOST_MEASURED objectives, they are those with the smallest sum of normalized
-    losses.
+    With more than MOST_MEASURED objectives, they are those
+    with the smallest sum of normalized losses.
 
     losses: (objectives, points).
     """
@@ -99,8 +99,8 @@ def most_spread(losses: Floats, count: int) -> list[int]:
     gains = dict.fromkeys(range(len(points)), np.inf)
     for _ in range(min(count, len(points))):
         best, most = -1, -1.0
-        # A point's gain only decreases as other points are chosen, so its earlier gain is an upper
-        # bound.
+        # A point's gain only decreases as other points are chosen,
+        # so its earlier gain is an upper bound.
         for place in sorted(gains, key=lambda place: -gains[place]):
             if gains[place] <= most:
                 break

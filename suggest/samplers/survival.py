@@ -1,10 +1,10 @@
 """Which members of a population survive a generation: the rules of NSGA-II and NSGA-III.
 
-Pure functions. losses: (members, objectives), smaller is better. violations: (members,), by how
-much each member breaks the constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002,
-section VI): a member that satisfies the constraints is better than one that does not. If both break
-them, the one with the smaller violation is better. If both keep them, they are compared by Pareto
-dominance.
+Pure functions. losses: (members, objectives), smaller is better. violations: (members,),
+by how much each member breaks the constraints, 0 if it keeps them. Constraint-domination
+(Deb et al. 2002, section VI): a member that satisfies the constraints is better than one
+that does not. If both break them, the one with the smaller violation is better. If both
+keep them, they are compared by Pareto dominance.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def _niched(
 def reference_points(objectives: int, most: int) -> Floats:
     """Return evenly spaced weights whose sum is 1 (Das and Dennis 1998), (points, objectives).
 
-    The set is the largest one with at most `most` points, but has at least one point for each
-    objective.
+    The set is the largest one with at most `most` points,
+    but has at least one point for each objective.
     """
     divisions = 1
     while objectives > 1 and math.comb(divisions + objectives, objectives - 1) <= most:

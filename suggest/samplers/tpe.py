@@ -1,5 +1,5 @@
-"""TPE: random search first, then a model of where good points are dense, over a bounded window of
-the study.
+"""TPE: random search first, then a model of where good points are dense,
+over a bounded window of the study.
 
 The parameters are drawn along the tree of conditions, from the root: parameters with the same
 conditions form a group, which is drawn together (jointly if `multivariate`) once its conditions are

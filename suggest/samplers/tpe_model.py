@@ -1,5 +1,5 @@
-"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials, and sampled group by
-group.
+"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials,
+and sampled group by group.
 
 Imports NumPy, but neither Optuna nor SciPy. For a batch of requests, the model is fitted once, and
 all candidates are drawn and evaluated together. Each point of the batch is then added to the
@@ -36,8 +36,8 @@ from suggest.trial import Trial
 
 # Requests of a batch that are drawn with one fit.
 TOGETHER = 64
-# Parameters that are modeled one by one, and computed together: their arrays fit into the CPU's
-# caches.
+# Parameters that are modeled one by one, and computed together:
+# their arrays fit into the CPU's caches.
 APART = 8
 T = TypeVar("T")
 
@@ -65,8 +65,8 @@ class TpeModel:
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        # Densities far from all trials underflow to zero. This is intended, but NumPy would warn
-        # about it.
+        # Densities far from all trials underflow to zero. This is intended,
+        # but NumPy would warn about it.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learned, running)
             points: list[Assignment] = []

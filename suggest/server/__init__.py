@@ -1,5 +1,5 @@
-"""The gRPC server around `suggest.studies`: handling of calls, access control, metrics, limits and
-administration.
+"""The gRPC server around `suggest.studies`: handling of calls, access control,
+metrics, limits and administration.
 
 Importing this package imports nothing else: modules are loaded when a name is first used.
 """

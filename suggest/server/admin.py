@@ -1,5 +1,5 @@
-"""Administration of a store without a running server: open it, read its schema version, check a
-server's settings.
+"""Administration of a store without a running server: open it,
+read its schema version, check a server's settings.
 
 Opening a store checks its location and upgrades its schema. Libraries for SQL and Optuna are
 imported when first used.

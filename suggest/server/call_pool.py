@@ -1,5 +1,5 @@
-"""Runs calls in worker threads: those that write the same study one at a time, and no caller in all
-threads.
+"""Runs calls in worker threads: those that write the same study one at a time,
+and no caller in all threads.
 
 A call waits without occupying a thread. Otherwise the calls of one slow study would soon occupy all
 threads while they wait for its lock. Python runs one thread at a time, so calls that compute for

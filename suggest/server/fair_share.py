@@ -1,5 +1,5 @@
-"""What callers have to share or to take turns at: threads, bytes, studies. A waiting call takes no
-thread.
+"""What callers have to share or to take turns at: threads, bytes, studies.
+A waiting call takes no thread.
 
 Everything here belongs to one event loop.
 """

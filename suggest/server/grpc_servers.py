@@ -1,7 +1,7 @@
 """The gRPC servers of a process over one store: their ports, and a graceful stop.
 
-It imports gRPC, SQLAlchemy and the samplers, so `suggest.server.process` imports it when a server
-starts.
+It imports gRPC, SQLAlchemy and the samplers, so `suggest.server.process`
+imports it when a server starts.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class GrpcServers:
             )
         giving_up.cancel()
         self._give_up()
-        # Replies still have to be sent. Do not wait for all calls, because one that watches health
-        # never ends.
+        # Replies still have to be sent. Do not wait for all calls,
+        # because one that watches health never ends.
         await asyncio.gather(
             *(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners)
         )

@@ -1,5 +1,5 @@
-"""Limits on what is in flight: calls and streams of a caller, and the bytes of requests of all
-callers.
+"""Limits on what is in flight: calls and streams of a caller,
+and the bytes of requests of all callers.
 
 A request counts from before it arrives until it is answered: first as the largest that its port
 receives, then by what it decodes to. Belongs to the server's event loop.

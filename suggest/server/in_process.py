@@ -1,9 +1,9 @@
-"""Calls from the event loop in which the server runs: the same handlers, deadlines and errors,
-without a socket.
+"""Calls from the event loop in which the server runs: the same handlers,
+deadlines and errors, without a socket.
 
-Messages are handed over, and never serialized. An embedded service is called twice per trial. Over
-gRPC, two of three milliseconds would be spent on moving bytes through four threads of the same
-process.
+Messages are handed over, and never serialized. An embedded service is called twice
+per trial. Over gRPC, two of three milliseconds would be spent on moving bytes
+through four threads of the same process.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class InProcessChannel:
         # the signature of a stub's method
         async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109
             context: Any = _Context(time.monotonic() + timeout, metadata)
-            # Each call has its own task, because the caller and the deadline are context variables
-            # of the task.
+            # Each call has its own task, because the caller and the deadline
+            # are context variables of the task.
             answering: asyncio.Task[Reply] = asyncio.create_task(answer(request, context, UNIX))
             try:
                 async with asyncio.timeout(timeout):

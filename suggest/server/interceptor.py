@@ -1,5 +1,5 @@
-"""Wraps every call to the server: methods run in worker threads, and every error becomes a status
-by abort().
+"""Wraps every call to the server: methods run in worker threads,
+and every error becomes a status by abort().
 
 This module knows nothing about studies, except that calls that write the same study run one at a
 time. It rejects unauthorized calls before reading the request. An unknown exception is a bug: the
@@ -60,8 +60,8 @@ UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# Takes a request, which a client in this process hands over as a message, and the name of its
-# caller.
+# Takes a request, which a client in this process hands over as a message,
+# and the name of its caller.
 Answer: TypeAlias = "Callable[[bytes | Message, Context, str], Coroutine[Any, Any, Reply]]"
 T = TypeVar("T")
 
@@ -83,8 +83,8 @@ class Shared:
         self.streams = CallerLimit(
             MAX_STREAMS, "{caller} has {most} streams open; close some first"
         )
-        # Callers without a name may come from any number of hosts, so they have a total of their
-        # own.
+        # Callers without a name may come from any number of hosts,
+        # so they have a total of their own.
         self.named_requests = RequestBytes(pool.heavy)
         self.unnamed_requests = RequestBytes(pool.heavy)
         self.parsing = FairShare(2)  # a caller has one request in the thread that parses large ones

@@ -1,5 +1,5 @@
-"""Rate limits of clients and quotas of namespaces, read from the operator's file, with sensible
-defaults.
+"""Rate limits of clients and quotas of namespaces, read
+from the operator's file, with sensible defaults.
 
 Pure functions that parse and validate bytes. `suggest.server.rate_limits` and
 `suggest.server.quota` enforce the limits.

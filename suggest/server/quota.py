@@ -50,8 +50,8 @@ class _Namespace:
 class QuotaTracker:
     """Counts usage and refuses writes over a quota. Thread-safe.
 
-    `limits` returns the current limits. All methods take the name of a namespace. close() ends the
-    counting.
+    `limits` returns the current limits. All methods take the name of a namespace.
+    close() ends the counting.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class QuotaTracker:
             return True
         if counting is None or not counting.done():
             return False
-        # It may have counted what was deleted while it ran. Another call may have started the next
-        # count already.
+        # It may have counted what was deleted while it ran. Another call
+        # may have started the next count already.
         share = 0 if namespace.deleted else _SHARE
         self._wait(self._recount(name, namespace, not_since_s=AGAIN_S, share=share), _PATIENCE_S)
         return self._add(name, namespace, need)

@@ -1,7 +1,7 @@
 """Rate limits: a token bucket per client, one token per call, filled at the client's rate.
 
-Belongs to the server's event loop. The only clock is `now`. When there are many buckets, full ones
-are dropped.
+Belongs to the server's event loop. The only clock is `now`.
+When there are many buckets, full ones are dropped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Limits on the size of requests, checked first, because even validating an oversized request takes
-long.
+"""Limits on the size of requests, checked first, because even validating
+an oversized request takes long.
 
 Only lengths are checked, those of lists before those of their items. Limits on the items of one RPC
 are in `suggest.server.rpcs`, those that depend on a namespace in `suggest.server.limits_file`.

@@ -54,8 +54,8 @@ class Metrics:
         """`pair`: the certificate for an address beyond this machine, served by HTTPS."""
         listening = metrics_address(address)
         self._server = _listening(listening, self._answer, None if listening.private else pair)
-        # Avoid an unused `_created` series for each metric. (This function has no types in the
-        # library.)
+        # Avoid an unused `_created` series for each metric.
+        # (This function has no types in the library.)
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)

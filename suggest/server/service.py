@@ -1,8 +1,8 @@
 """The gRPC servicer: each method reads its request, calls `suggest.studies`, and builds the reply.
 
-Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps exceptions
-to statuses. Requests are validated only in this module; rules that depend on the study are in
-`suggest.studies`.
+Methods are blocking: `suggest.server.interceptor` runs them in worker threads
+and maps exceptions to statuses. Requests are validated only in this module;
+rules that depend on the study are in `suggest.studies`.
 """
 
 # ruff: noqa: N802 - the methods are named as in the proto

@@ -1,7 +1,7 @@
 """`tuner serve --check`: check each requirement of a server separately, without starting it.
 
-Changes nothing: creates no file, upgrades no schema, removes no stale socket. A real start repeats
-all checks.
+Changes nothing: creates no file, upgrades no schema, removes no stale socket.
+A real start repeats all checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The database protocol of a store: transactions, a place to name in messages, bulk writes.
 
-Definitions only. Implementations: `sqlite`, `postgres`. They raise the types of `suggest.errors`,
-with a cure.
+Definitions only. Implementations: `sqlite`, `postgres`.
+They raise the types of `suggest.errors`, with a cure.
 """
 
 from __future__ import annotations

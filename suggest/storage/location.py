@@ -1,7 +1,7 @@
 """The location of a store: parse the storage URL, and refuse places that could lose data.
 
-File locks and SQLite's WAL need a local file system; on a network file system they silently do not
-work.
+File locks and SQLite's WAL need a local file system;
+on a network file system they silently do not work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The observation log of Katib's trials in SQL: stores reports as they came, and reads them by
-time.
+"""The observation log of Katib's trials in SQL: stores reports
+as they came, and reads them by time.
 
-A repeated report is stored again, as in Katib, because two equal lines with the same time stamp may
-be two reports.
+A repeated report is stored again, as in Katib, because two equal lines
+with the same time stamp may be two reports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Ownership of studies: the contract of its implementations, and the WHERE clause that checks a
-lease.
+"""Ownership of studies: the contract of its implementations,
+and the WHERE clause that checks a lease.
 
 A lease is a fencing token: the epoch orders the owners, and the nonce distinguishes two owners with
 the same epoch, which can exist after the database was restored or failed over to a lagging standby.

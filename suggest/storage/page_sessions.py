@@ -1,8 +1,8 @@
 """The sessions of the page of a server in SQL: they outlive the server, and each server of a
 database has them.
 
-No token is stored: what is sealed cannot be read without the id of the session, which only the
-browser has.
+No token is stored: what is sealed cannot be read without the id of the session,
+which only the browser has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class PageSessions:
 
     They belong to no study.
 
-    What is sealed in a session is opaque to the store, and so is its owner. Times are in seconds
-    since the epoch.
+    What is sealed in a session is opaque to the store, and so is its owner.
+    Times are in seconds since the epoch.
 
     The caller closes the database.
     """

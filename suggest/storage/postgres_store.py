@@ -149,8 +149,8 @@ class OwnedByHeartbeat:
             if holder is not None and holder.server != self._server:
                 verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
                 if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
-                    # By the database's clock the holder is silent, or from the future. The clock
-                    # may be wrong.
+                    # By the database's clock the holder is silent, or from the future.
+                    # The clock may be wrong.
                     raise Unavailable(
                         f"{name} belongs to a server that may have died; unless it is seen again "
                         f"within "
@@ -299,8 +299,8 @@ _STATEMENTS = PostgresStatements()
 class PostgresStore(StudyStore):
     """A store in PostgreSQL.
 
-    `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE, optionally with libpq's options after a
-    question mark.
+    `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE,
+    optionally with libpq's options after a question mark.
     """
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:

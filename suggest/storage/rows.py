@@ -253,8 +253,8 @@ OUTCOME = tuple(_OUTCOME)  # the columns that change when a trial finishes
 def trial_of(row: AnyRow) -> Trial:
     """Read a trial from a row with all columns of `trials`, in their order.
 
-    The columns are read by position: a study has thousands of trials, and access by name would
-    double the time.
+    The columns are read by position: a study has thousands of trials,
+    and access by name would double the time.
 
     Raises DamagedRow.
     """

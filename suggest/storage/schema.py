@@ -3,8 +3,8 @@
 A new database gets its tables from the metadata and is stamped with the newest version, without
 Alembic, whose import would double the start-up time. Only an older database needs Alembic.
 
-To add a version: change the tables, copy the newest file in the folder of the migrations, and raise
-`Schema.newest`.
+To add a version: change the tables, copy the newest file in the folder
+of the migrations, and raise `Schema.newest`.
 """
 
 from __future__ import annotations

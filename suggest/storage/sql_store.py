@@ -248,8 +248,8 @@ class StudyStore:
                 raise NotFound(f"{name} does not exist")
             rows = connection.execute(_TRIALS, named(name))
             found = [trial_of(row) for row in rows]
-            # Select by trial numbers, a few hundred at a time. With a join, the database would read
-            # all measurements.
+            # Select by trial numbers, a few hundred at a time. With a join,
+            # the database would read all measurements.
             numbers = [trial.number for trial in found if trial.state in OPEN]
             reports: list[AnyRow] = []
             for some in _parts(numbers):

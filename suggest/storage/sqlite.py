@@ -79,8 +79,8 @@ class WalCheckpoints:
             try:
                 self._checkpoint()
             except (sqlite3.Error, TunerError) as e:
-                # The data stays in the log until the next checkpoint, and the next write reports
-                # the same error.
+                # The data stays in the log until the next checkpoint,
+                # and the next write reports the same error.
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 
@@ -88,8 +88,8 @@ class WalCheckpoints:
         with closing(self._connect()) as connection:
             for _ in range(_PASSIVE_PASSES):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            # SQLite restarts the log only after a checkpoint of all of it, which needs a moment
-            # without writes.
+            # SQLite restarts the log only after a checkpoint of all of it,
+            # which needs a moment without writes.
             with self._turn:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._mark()
@@ -185,8 +185,8 @@ class SqliteDatabase:
                 try:
                     yield self._single
                 finally:
-                    # Ends only SQLAlchemy's transaction: SQLite has already committed or undone the
-                    # statement.
+                    # Ends only SQLAlchemy's transaction: SQLite has already committed
+                    # or undone the statement.
                     if self._single.in_transaction():
                         self._single.rollback()
             self._checkpoints.written(large=not single)

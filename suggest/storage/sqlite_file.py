@@ -1,5 +1,5 @@
-"""The files of a SQLite database: created readable by their owner only, and watched while the
-database is open.
+"""The files of a SQLite database: created readable by their owner only,
+and watched while the database is open.
 
 SQLite finds a database and its two side files (-wal, -shm) by name and relies on nobody moving or
 removing them. If somebody does, SQLite keeps writing to a file without a name, or mixes the log of
@@ -7,8 +7,8 @@ one database into another. Therefore every transaction checks that the three nam
 files that were opened, and a hidden file beside the database records which file the log was written
 for: after a crash, SQLite would replay it into any file of that name.
 
-A database never shrinks, because nothing here runs VACUUM: a smaller file is another one that was
-copied over it.
+A database never shrinks, because nothing here runs VACUUM:
+a smaller file is another one that was copied over it.
 
 The service and the controller use this module. Standard library only, and no SQL. Never open a
 database that may be in use as a plain file: closing that file would drop the locks that SQLite

@@ -56,8 +56,8 @@ LARGEST = 2**63 - 1
 # study, trial, attempt, metric, step) and skips all entries in between.
 LATEST = text(Path(__file__).with_name("latest_measurements.sql").read_text(encoding="utf-8"))
 
-# The columns that change when a trial is handed out. A paused trial loses its value until it ends
-# again.
+# The columns that change when a trial is handed out.
+# A paused trial loses its value until it ends again.
 _HANDED_OUT = (
     "state",
     "parameters",

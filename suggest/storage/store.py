@@ -21,9 +21,9 @@ class Lease:
 
     Every write repeats the whole lease, so an outdated one changes nothing.
 
-    The nonce is random, because a database that was restored to an earlier state gives the same
-    epochs again. `instance` identifies the database server that gave the lease; "" if there is no
-    server.
+    The nonce is random, because a database that was restored to an earlier
+    state gives the same epochs again. `instance` identifies the database server
+    that gave the lease; "" if there is no server.
     """
 
     name: StudyName

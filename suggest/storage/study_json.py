@@ -1,7 +1,7 @@
 """A study's spec as JSON, in the form in which it is stored.
 
-This form is independent of protobuf and of the YAML file, so both may change without affecting
-stored data.
+This form is independent of protobuf and of the YAML file,
+so both may change without affecting stored data.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The tables of the study store, as this version of the code needs them. Definitions only; no
-query.
+"""The tables of the study store, as this version of the code needs them.
+Definitions only; no query.
 
 The namespace is in every key. A change here needs a new version of the schema (see
 `suggest.storage.schema`). Times are microseconds since 1970 UTC, which are exact and the same in
@@ -30,8 +30,8 @@ from suggest.storage.schema import Schema, version_table
 
 metadata = MetaData()
 
-# Compare bytes, as SQLite does: the database's own collation may order "a-b" differently than
-# paging expects.
+# Compare bytes, as SQLite does: the database's own collation may order "a-b"
+# differently than paging expects.
 _NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
 
 studies = Table(
@@ -78,8 +78,8 @@ trials = Table(
     Column("tries", Integer, nullable=False),  # how often SuggestTrials handed out the trial
     # duration of the trial's lease after each renewal; NULL without a lease
     Column("lease_us", BigInteger),
-    # Lists with the values of the objectives after the first, and of the constraints; NULL if there
-    # are none.
+    # Lists with the values of the objectives after the first,
+    # and of the constraints; NULL if there are none.
     Column("further", JSON(none_as_null=True)),
     Column("constraint_values", JSON(none_as_null=True)),
     # up to which the trial runs, or ran last; NULL in studies without fidelity
@@ -98,8 +98,8 @@ trials = Table(
 measurements = Table(
     "measurements",
     metadata,
-    # The order of the reports, which defines the "last" one. On SQLite only INTEGER can be an alias
-    # of the rowid.
+    # The order of the reports, which defines the "last" one.
+    # On SQLite only INTEGER can be an alias of the rowid.
     Column(
         "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
     ),
@@ -137,8 +137,8 @@ owners = Table(
     ForeignKeyConstraint(["server"], ["servers.id"], ondelete="CASCADE"),
 )
 
-# The reports of trials of Katib's clients. There is no namespace, because Katib's requests name
-# none.
+# The reports of trials of Katib's clients. There is no namespace,
+# because Katib's requests name none.
 katib_observations = Table(
     "katib_observations",
     metadata,
@@ -154,9 +154,9 @@ katib_observations = Table(
     Index("katib_observations_of_trial", "trial_name", "metric", "time_us", "id"),
 )
 
-# Who is signed in to the page of `tuner serve --ui`. The key is the hash of the session's id, with
-# which the token is sealed, so that the table alone reveals neither. The owner is a hash of the
-# token.
+# Who is signed in to the page of `tuner serve --ui`. The key is the hash of the
+# session's id, with which the token is sealed, so that the table alone reveals neither.
+# The owner is a hash of the token.
 page_sessions = Table(
     "page_sessions",
     metadata,

@@ -1,7 +1,7 @@
 """The suggestion service without gRPC: sessions, trial leases and dispatch around the engine.
 
-`suggest.server` answers calls with this package. Programs that only read a store use
-`suggest.studies.reading`.
+`suggest.server` answers calls with this package. Programs
+that only read a store use `suggest.studies.reading`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
-"""Dispatch: turn proposals into trials. Most trials are handed out to run; one with a known value
-ends at once.
+"""Dispatch: turn proposals into trials. Most trials are handed out to run;
+one with a known value ends at once.
 
 Trials are stored in the order of their numbers, so that a crash between two writes leaves no gap.
 This module makes no choice about which points to try.

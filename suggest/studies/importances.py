@@ -19,9 +19,9 @@ else:
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """Return the importance of each parameter, the most important first.
 
-    They have no values if there are too few trials. Succeeded and pruned trials count. The same
-    trials give the same result. Takes at most two seconds. Optuna is imported only if there are
-    enough trials.
+    They have no values if there are too few trials. Succeeded and pruned trials
+    count. The same trials give the same result. Takes at most two seconds.
+    Optuna is imported only if there are enough trials.
     """
     judged = [
         t

@@ -1,5 +1,5 @@
-"""Rename the metrics of a study: its trials, values and measurements stay, and only what they are
-called changes.
+"""Rename the metrics of a study: its trials, values and measurements stay,
+and only what they are called changes.
 """
 
 from __future__ import annotations

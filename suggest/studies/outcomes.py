@@ -131,8 +131,8 @@ def same_way(trial: Trial, outcome: Outcome) -> bool:
 def added_again(existing: Trial, added: Trial) -> bool:
     """Return whether `existing` may be what became of a trial that was added as `added`.
 
-    A queued trial may have been handed out since, with values for further parameters, and may have
-    ended.
+    A queued trial may have been handed out since, with values
+    for further parameters, and may have ended.
     """
     if not added.labels.items() <= existing.labels.items():
         return False

@@ -1,5 +1,5 @@
-"""Idempotency keys of trials that SuggestTrials did not create: one key for each trial added to a
-study.
+"""Idempotency keys of trials that SuggestTrials did not create:
+one key for each trial added to a study.
 
 The keys begin with a prefix that no client's key has, and their parts are unambiguous.
 """

@@ -1,5 +1,5 @@
-"""Study sessions: the studies that this process writes, each with a lease and an engine, opened by
-the first write.
+"""Study sessions: the studies that this process writes, each with a lease
+and an engine, opened by the first write.
 
 A study has one writer at a time; studies do not wait for each other. While a worker process
 computes a point for a study, other calls may write the study: only the `proposing` lock is held
@@ -245,8 +245,8 @@ class Writer:
     def given(self, *, own: bool) -> None:
         """Record that trials were handed out.
 
-        `own`: their points come from the study's sampler, which would propose the same points
-        again.
+        `own`: their points come from the study's sampler,
+        which would propose the same points again.
         """
         if own:
             self.next_point.drop()

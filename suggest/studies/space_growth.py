@@ -1,5 +1,5 @@
-"""Rules for extending a search space that has trials: every point of the old space must be a point
-of the new one.
+"""Rules for extending a search space that has trials: every point
+of the old space must be a point of the new one.
 
 Then all results stay valid: no trial lacks a value or has one too many. Paths are relative to the
 space (`lr.min`), and every problem says what to do instead.
@@ -189,8 +189,8 @@ def _lost(old: Axis, new: Axis) -> Value | None:
     for place, index in zip(places, indexes, strict=True):
         if index is None:
             return old.at(place)
-    # The spacing is even, so if the first two values and the last one match, all values between
-    # them match.
+    # The spacing is even, so if the first two values and the last one match,
+    # all values between them match.
     if len(places) == 3 and (indexes[2] or 0) - (indexes[0] or 0) != (count - 1) * (
         (indexes[1] or 0) - (indexes[0] or 0)
     ):

@@ -1,10 +1,10 @@
-"""The suggestion service as an object: all operations on studies and trials. No gRPC, no protobuf,
-no SQL.
+"""The suggestion service as an object: all operations on studies and trials.
+No gRPC, no protobuf, no SQL.
 
-Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be
-repeated. They raise the types of `suggest.errors`; paths of problems are fields of the request. The
-caller, `suggest.server.service`, has validated the request; this module checks only what depends on
-the study.
+Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All
+methods can be repeated. They raise the types of `suggest.errors`; paths of problems are
+fields of the request. The caller, `suggest.server.service`, has validated the request;
+this module checks only what depends on the study.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def check(spec: StudySpec, *, runs_here: bool = True) -> None:
 class StudyService(StudyReader):
     """All operations on the studies of one store.
 
-    `address` is where other processes reach this one; `NotOwner` carries it. For `idle_s` see
-    `StudySessions`.
+    `address` is where other processes reach this one; `NotOwner` carries it.
+    For `idle_s` see `StudySessions`.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ class StudyService(StudyReader):
             except LimitReached:
                 if not batch.trials:
                     raise
-                # Trials of earlier portions run already, so the client must know them. Its next
-                # call is refused.
+                # Trials of earlier portions run already, so the client must know them.
+                # Its next call is refused.
                 trials = self.sessions.with_expiry(name, batch.trials)
                 return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
 
@@ -262,8 +262,8 @@ class StudyService(StudyReader):
         batch.independent = not registry.learns(spec.algorithm) and spec.fidelity is None
         repeated = engine.trials_of_request(dispatch.request_id)
         if repeated and not batch.trials:
-            # A repeated call never reports the search as exhausted: a client that wants more asks
-            # again.
+            # A repeated call never reports the search as exhausted:
+            # a client that wants more asks again.
             trials = self.sessions.with_expiry(name, dispatch.again(repeated))
             return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
         batch.trials = list(repeated)
@@ -508,8 +508,8 @@ class StudyService(StudyReader):
         with self.sessions.writing(name) as writer:
             engine = writer.engine
             current = engine.trial(number)
-            # Clients must not change the labels that record the origin of the trial and of its
-            # point.
+            # Clients must not change the labels that record the origin
+            # of the trial and of its point.
             reserved = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
             _refuse_own_labels(labels.keys() - reserved.keys())
             trial = replace(current, labels={**labels, **reserved})

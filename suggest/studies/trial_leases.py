@@ -1,5 +1,5 @@
-"""Leases of running trials: how long each trial may go without a renewal. In memory only: a renewal
-costs no write.
+"""Leases of running trials: how long each trial may go without a renewal.
+In memory only: a renewal costs no write.
 
 The owner of a study measures leases with its own clock. When a study is loaded, all leases begin
 with their full duration, because no client could renew them while no server owned the study.
@@ -31,8 +31,8 @@ class _TrialLease:
 class TrialLeases:
     """The trial leases of one study.
 
-    The caller holds the study's lock, except for `left_s`. All `now_s` must come from the same
-    `AwakeClock`.
+    The caller holds the study's lock, except for `left_s`.
+    All `now_s` must come from the same `AwakeClock`.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,8 @@
-"""The fixtures of tests of clients in other languages. `make test-clients` runs them; `make test`
-does not.
+"""The fixtures of tests of clients in other languages.
+`make test-clients` runs them; `make test` does not.
 
 Without Go they are skipped with one line; with TUNER_TEST_CLIENTS_REQUIRED=1 they fail. Go's own
-cache keeps what is
-built: the first run takes a minute or two, the next ones a second.
+cache keeps what is built: the first run takes a minute or two, the next ones a second.
 """
 
 from __future__ import annotations

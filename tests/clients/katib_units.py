@@ -4,9 +4,9 @@
     git clone https://github.com/kubeflow/katib
     python -m tests.clients.katib_units katib [arguments of pytest]
 
-The tests create a service class and call it through `grpc_testing`. Here these classes send each
-call to a server. Left out are the tests of Katib's internal classes, and those of a search for a
-network's layers.
+The tests create a service class and call it through `grpc_testing`. Here these classes
+send each call to a server. Left out are the tests of Katib's internal classes, and those
+of a search for a network's layers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A real `tuner serve` on a port of this machine, with TLS and tokens, that can be killed and
-restarted.
+"""A real `tuner serve` on a port of this machine, with TLS and tokens,
+that can be killed and restarted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FROM = Path(__file__).resolve().parents[2]
 class Served:
     """A running server in `folder`. It keeps its `address` after a restart.
 
-    `command`: the words of a `tuner serve`; by default its own command, for which `token` and `ca`
-    are files.
+    `command`: the words of a `tuner serve`; by default its own command,
+    for which `token` and `ca` are files.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = ()) -> None:

@@ -19,8 +19,8 @@ END = "-- end of a command --"
 
 
 def steps(blocks: list[str]) -> list[tuple[str, str]]:
-    """Return (command, output) pairs: `$` begins a command, `>` continues it, all other lines are
-    output.
+    """Return (command, output) pairs: `$` begins a command, `>` continues it,
+    all other lines are output.
     """
     found: list[tuple[list[str], list[str]]] = []
     for line in "".join(blocks).splitlines():

@@ -1,5 +1,5 @@
-"""examples/clients/go: a program built by Go's tools tunes a function, even if it or the server is
-killed.
+"""examples/clients/go: a program built by Go's tools tunes a function,
+even if it or the server is killed.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def loss(parameters: dict[str, float | str], step: int) -> float:
 
 
 def check_study(client: Client, trials: int) -> None:
-    """Check that each trial exists once and has ended, with each step once and the value that the
-    program computed.
+    """Check that each trial exists once and has ended, with each step once
+    and the value that the program computed.
     """
     found = client.list_trials(NAME)
     assert [t.number for t in found] == list(range(trials))

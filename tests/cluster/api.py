@@ -80,8 +80,8 @@ class Api:
         return self.text(f"{CORE}/namespaces/{namespace}/pods/{pod}/log", **query)
 
     def watch(self, path: str, *, seconds: int = 30, **query: str) -> Iterator[Object]:
-        """Yield events until the server ends the watch, which it does after `seconds` at the
-        latest.
+        """Yield events until the server ends the watch,
+        which it does after `seconds` at the latest.
         """
         asked = {"watch": "true", "timeoutSeconds": str(seconds), **query}
         with self._open("GET", path, asked, within_s=seconds + 10) as response:
@@ -97,8 +97,8 @@ class Api:
     def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 120) -> Any:
         """Get an object until `holds` is true of it, and return what it returned.
 
-        After an outage of the API server the controllers list again only after a pause of up to a
-        minute.
+        After an outage of the API server the controllers list again only after
+        a pause of up to a minute.
         """
 
         def now() -> Any:

@@ -4,9 +4,9 @@
     use level_c     a control plane and a real node, as root; likewise
     namespace   a new one in the cluster that the test uses (level_b or level_c), removed afterwards
 
-Where a level cannot run, its tests are skipped with one line that names what is missing; with
-TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to use as level_c
-(see existing.py).
+Where a level cannot run, its tests are skipped with one line that names
+what is missing; with TUNER_TEST_CLUSTER_REQUIRED=1 they fail.
+`TUNER_TEST_KUBECONFIG` names a cluster to use as level_c (see existing.py).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def lacks(what: str) -> None:
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Two processes for each level: they run in parallel, each with one cluster, and their tests in
-    sequence.
+    """Two processes for each level: they run in parallel, each with one cluster,
+    and their tests in sequence.
 
     The groups of `--dist loadgroup` have no effect with the node ids of pytest 9.2: each process
     started both clusters.

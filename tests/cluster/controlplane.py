@@ -28,14 +28,14 @@ from tests.cluster.waiting import eventually
 LOOPBACK = "127.0.0.1"
 ADMIN, USERS = "admin", ("user1", "user2")
 READY_WITHIN_S = 90  # three to four seconds on an idle machine
-# The client limits of the controller manager are the bottleneck of a busy cluster: 20 a second by
-# default.
+# The client limits of the controller manager are the bottleneck
+# of a busy cluster: 20 a second by default.
 UNHURRIED = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 class ControlPlane:
-    """A running control plane. `close` ends it, and so does the end of this process, even by
-    SIGKILL.
+    """A running control plane. `close` ends it, and so does the end
+    of this process, even by SIGKILL.
 
     `reached_by`: addresses at which pods reach the API server; if there are any, it listens on all
     interfaces.
@@ -142,8 +142,8 @@ class ControlPlane:
         self._await_ready()
 
     def compact(self) -> None:
-        """Compact etcd and restart the API server, which drops its caches: watches from earlier
-        versions get 410.
+        """Compact etcd and restart the API server, which drops its caches:
+        watches from earlier versions get 410.
         """
         for index in range(3):  # so that there is history to compact
             made = {"metadata": {"name": f"history-{random.getrandbits(40):x}-{index}"}}

@@ -1,9 +1,9 @@
-"""An existing cluster (kind, minikube) in place of the real node: TUNER_TEST_KUBECONFIG names its
-kubeconfig.
+"""An existing cluster (kind, minikube) in place of the real node:
+TUNER_TEST_KUBECONFIG names its kubeconfig.
 
-It must have the image localhost/tuner-test/base:1 (`kind load image-archive` loads what
-`make cluster-images` built) and offer `nvidia.com/gpu`. Tests that would stop its components are
-skipped.
+It must have the image localhost/tuner-test/base:1 (`kind load image-archive`
+loads what `make cluster-images` built) and offer `nvidia.com/gpu`. Tests
+that would stop its components are skipped.
 """
 
 from __future__ import annotations

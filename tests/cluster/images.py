@@ -167,8 +167,8 @@ def collector() -> None:
 
 
 def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> None:
-    """Build an image unless the cache has it from the same sources: files and folders of the
-    checkout.
+    """Build an image unless the cache has it from the same sources:
+    files and folders of the checkout.
 
     A second process waits for the first.
     """

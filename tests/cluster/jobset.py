@@ -37,8 +37,8 @@ def define(api: Api, what: Object) -> None:
         api.post(DEFINITIONS, what)
     api.until(f"{DEFINITIONS}/{name}", _established)
     spec = what["spec"]
-    # Established is set shortly before discovery shows the kind, and that before objects can be
-    # stored.
+    # Established is set shortly before discovery shows the kind,
+    # and that before objects can be stored.
     group, plural = f"/apis/{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["plural"]
     api.until(group, lambda found: plural in {each["name"] for each in found["resources"]})
     eventually(lambda: _serves(api, f"{group}/{plural}"))
@@ -57,8 +57,8 @@ def _established(found: Object) -> bool:
 
 
 class Operator:
-    """Until closed, create the pods of each object of one kind in a namespace and set its condition
-    when they end.
+    """Until closed, create the pods of each object of one kind in a namespace
+    and set its condition when they end.
 
     path: of the kind in the namespace. templates: the pod templates of an object. ways: conditions
     of success, failure.

@@ -1,8 +1,8 @@
-"""Fake nodes and pods: kwok changes their states, and a log server (go/logs) serves what they would
-print.
+"""Fake nodes and pods: kwok changes their states, and a log server (go/logs)
+serves what they would print.
 
-Environment variables of a pod's first container determine its life, so that an experiment file can
-set them:
+Environment variables of a pod's first container determine its life,
+so that an experiment file can set them:
 
     KWOK_RUN         how long it runs, as Go writes durations: 2s, 150ms (default 1s)
     KWOK_RUN_1       the same, for the pod of completion index 1 of an Indexed Job; so are
@@ -18,8 +18,8 @@ set them:
     KWOK_LOG_EVERY   the lines are repeated at this interval while it runs; {n} in them counts the
     rounds from 1
 
-A followed log ends with its pod, as on a real node. The addresses of pods do not answer, and there
-is no exec.
+A followed log ends with its pod, as on a real node. The addresses
+of pods do not answer, and there is no exec.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ def job(
     labels: Mapping[str, str] | None = None,
     **environment: str,
 ) -> Object:
-    """Return a Job with one pod and no retry; `environment` determines the life of a fake pod (see
-    kwok.py).
+    """Return a Job with one pod and no retry; `environment` determines the life
+    of a fake pod (see kwok.py).
     """
     container: dict[str, Any] = {
         "name": "trial",

@@ -1,5 +1,5 @@
-"""Certificates and keys of a test cluster, made by the openssl command; no other cluster accepts
-them.
+"""Certificates and keys of a test cluster, made by the openssl command;
+no other cluster accepts them.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ class Authority:
         return issued
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the TLS context of a server with a new certificate for api.example and
-        127.0.0.1.
-        """
+        """Return the TLS context of a server with a new certificate for api.example and 127.0.0.1."""
         issued = self.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
         context = ssl.create_default_context(
             ssl.Purpose.CLIENT_AUTH, cafile=str(self.own.certificate)

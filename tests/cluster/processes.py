@@ -1,10 +1,10 @@
-"""The processes of a test cluster: each has its log file, and none is left behind, even after
-SIGKILL.
+"""The processes of a test cluster: each has its log file,
+and none is left behind, even after SIGKILL.
 
-A guard process in its own session waits for the end of a pipe that only the tests hold. When they
-are gone, it kills the processes recorded in the cluster's folder, by process id and start time, and
-removes the folder. The guard runs this file with a bare Python: only the standard library may be
-imported here.
+A guard process in its own session waits for the end of a pipe that only the tests hold.
+When they are gone, it kills the processes recorded in the cluster's folder, by process
+id and start time, and removes the folder. The guard runs this file with a bare Python:
+only the standard library may be imported here.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Processes:
         self._write_record()
 
     def stop(self, name: str) -> None:
-        """Kill it: a graceful stop of an API server takes half a minute, and nothing here needs to
-        be saved.
+        """Kill it: a graceful stop of an API server takes half a minute,
+        and nothing here needs to be saved.
         """
         process = self._running.pop(name, None)
         if process is not None:
@@ -126,8 +126,8 @@ def _write(path: Path, content: object) -> None:
 
 
 def _start_of(pid: int) -> str:
-    """Return its start in ticks since boot, which identifies a process together with its id; empty
-    if it is gone.
+    """Return its start in ticks since boot, which identifies a process together
+    with its id; empty if it is gone.
     """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,5 +1,5 @@
-"""`tuner` on a cluster as a user runs it: with a state directory, a kubeconfig and experiment
-files.
+"""`tuner` on a cluster as a user runs it: with a state directory,
+a kubeconfig and experiment files.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def _cgroups(folder: Path) -> list[str]:
 
 
 def _files_elsewhere(folder: Path) -> Iterator[Path]:
-    """Return sockets of shims, state of network plugins and links to logs: their locations cannot
-    be configured.
+    """Return sockets of shims, state of network plugins and links to logs:
+    their locations cannot be configured.
     """
     for bundle in _bundles(folder):
         with contextlib.suppress(OSError):

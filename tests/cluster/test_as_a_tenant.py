@@ -1,5 +1,5 @@
-"""The commands of a user with trials on a cluster, with the rights of deploy/rbac.yaml and no
-others.
+"""The commands of a user with trials on a cluster,
+with the rights of deploy/rbac.yaml and no others.
 """
 
 from __future__ import annotations

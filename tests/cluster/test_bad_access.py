@@ -1,5 +1,5 @@
-"""Wrong credentials, addresses, names and rights: one clear sentence, the documented exit code, and
-nothing created.
+"""Wrong credentials, addresses, names and rights: one clear sentence,
+the documented exit code, and nothing created.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Metrics collected by the sidecar on a real kubelet: files, event files, an endpoint, and trials
-that end at once.
+"""Metrics collected by the sidecar on a real kubelet: files, event files,
+an endpoint, and trials that end at once.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(
     assert [state for state, _, _ in found] == ["succeeded"] * 2
 
     def ended() -> bool:
-        """Return whether every collector has ended; the kubelet reports their end shortly after the
-        trial's.
+        """Return whether every collector has ended; the kubelet reports
+        their end shortly after the trial's.
         """
         left = level_c.api().items(pods(me.namespace))
         states = [

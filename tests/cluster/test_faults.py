@@ -1,5 +1,5 @@
-"""Every connection between the tuner and a cluster broken during a run: what a user sees, and what
-is left.
+"""Every connection between the tuner and a cluster broken during a run:
+what a user sees, and what is left.
 
 One test for each row about clusters in docs/faults.md, on a real control plane with fake containers
 (kwok). Tests that take too long to run on every change are marked `soak`.
@@ -194,8 +194,8 @@ def test_a_trial_of_a_lost_node_runs_again_elsewhere(
     level_b: ControlPlane, api: Api, me: Searcher
 ) -> None:
     both = level_b.add_nodes("mortal", 2, labels={"mortal": "yes"})
-    # A fake pod would succeed without its node: it must run for longer than the cluster takes to
-    # give it up.
+    # A fake pod would succeed without its node: it must run for longer
+    # than the cluster takes to give it up.
     path = me.file(trials=1, env={"KWOK_RUN": "90s"}, trial="    nodeSelector: {mortal: 'yes'}\n")
     process = me.start("run", path)
     (pod,) = running(api, me.namespace)

@@ -1,5 +1,5 @@
-"""Population based training with real containers: a claim, init containers that copy, and a killed
-controller.
+"""Population based training with real containers: a claim,
+init containers that copy, and a killed controller.
 """
 
 from __future__ import annotations

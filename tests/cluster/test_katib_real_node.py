@@ -1,5 +1,5 @@
-"""Katib's files on a real kubelet: the unchanged examples, except for the image's name and the path
-of the program.
+"""Katib's files on a real kubelet: the unchanged examples,
+except for the image's name and the path of the program.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def reporter(level_c: RealNode, me: Searcher) -> Searcher:
 
 
 def assert_reported(me: Searcher, experiment: dict[str, Any]) -> None:
-    """Run the experiment, and check that the value of each trial is the parameter that its
-    container reported.
+    """Run the experiment, and check that the value of each trial is the parameter
+    that its container reported.
     """
     path = me.folder / "katib.yaml"
     path.write_text(yaml.safe_dump(experiment))

@@ -1,5 +1,5 @@
-"""Logs that are long for the way to them, or for the node, on a real kubelet with its default
-limits.
+"""Logs that are long for the way to them, or for the node,
+on a real kubelet with its default limits.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ BYTES_PER_S = 400_000
 
 
 class SlowLink:
-    """A TCP proxy to a port of this machine that passes so many bytes a second to the client, on
-    each connection.
+    """A TCP proxy to a port of this machine that passes so many bytes a second
+    to the client, on each connection.
     """
 
     def __init__(self, port: int, *, bytes_per_s: int) -> None:

@@ -99,8 +99,8 @@ def test_the_restricted_profile_admits_the_pod(
 def test_the_server_keeps_our_tolerations_of_a_lost_node(
     level_b: ControlPlane, namespace: str
 ) -> None:
-    """Its admission adds a toleration of 300 s (here 5 s) for each of these taints that a pod does
-    not tolerate.
+    """Its admission adds a toleration of 300 s (here 5 s)
+    for each of these taints that a pod does not tolerate.
     """
     taints = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
     ours = [

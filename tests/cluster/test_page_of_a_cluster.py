@@ -1,5 +1,5 @@
-"""The page of `tuner ui` while a search runs on a real control plane, with the rights of
-deploy/rbac.yaml only.
+"""The page of `tuner ui` while a search runs on a real control plane,
+with the rights of deploy/rbac.yaml only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tuner run` on a real control plane: Jobs and pods are real objects, containers are simulated by
-kwok.
+"""`tuner run` on a real control plane: Jobs and pods are real objects,
+containers are simulated by kwok.
 
 What a user sees, and what is left, when all goes well and when something fails during the run.
 """

@@ -54,8 +54,8 @@ def run(me: Searcher, file: str, *flags: str) -> tuple[str | Path, ...]:
 
 
 def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> None:
-    # Proposals depend on which of four trials ends first; no network diverges at the remaining
-    # learning rates.
+    # Proposals depend on which of four trials ends first;
+    # no network diverges at the remaining learning rates.
     changes = (
         "parallelism=4",
         "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}",
@@ -128,8 +128,8 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(
     first, second = me.trials("digits-distributed")
     assert [attempt["state"] for attempt in first["attempts"]][-1] == "succeeded"
     assert first["attempts"][0].get("failureClass") == "infrastructure"
-    # Pods report whole seconds: the other worker, which the Job then deletes, may have ended in the
-    # same second.
+    # Pods report whole seconds: the other worker, which the Job then deletes,
+    # may have ended in the same second.
     assert re.match(r"worker [01] of 2: ", first["attempts"][0]["reason"])
     assert second["state"] == "succeeded"
 

@@ -79,8 +79,8 @@ def disk(name: str, namespace: str, folder: Path, *, claim: str = "tuner-studies
 
 @contextmanager
 def forwarded(host: str, port: int) -> Iterator[str]:
-    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward: the certificate
-    names localhost.
+    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward:
+    the certificate names localhost.
     """
 
     class Forward(socketserver.BaseRequestHandler):

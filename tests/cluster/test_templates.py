@@ -1,7 +1,7 @@
 """`trial.template`: whole objects of any kind as trials, from `tuner run` to the best one.
 
-Nodes and pods are fake; the kinds are real: a Job, a JobSet by its original definition, and a
-custom kind.
+Nodes and pods are fake; the kinds are real: a Job, a JobSet
+by its original definition, and a custom kind.
 """
 
 from __future__ import annotations

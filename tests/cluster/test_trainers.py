@@ -1,5 +1,5 @@
-"""TrainJobs under the definitions of Trainer 2.0 to 2.3, which differ in the field that changes pod
-templates.
+"""TrainJobs under the definitions of Trainer 2.0 to 2.3,
+which differ in the field that changes pod templates.
 
 The API server, its checks and its OpenAPI document are real; the tenant has no right to read
 definitions. Nodes, pods and the operator are fake.
@@ -73,9 +73,7 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 
 
 def node_pod(train_job: Object) -> list[Object]:
-    """Return the pod of the job `node` as Trainer derives it from the field that this object
-    has.
-    """
+    """Return the pod of the job `node` as Trainer derives it from the field that this object has."""
     spec = train_job["spec"]
     if "podTemplateOverrides" in spec:
         (change,) = spec["podTemplateOverrides"]

@@ -187,8 +187,8 @@ def test_an_experiment_that_starts_later_gets_room_in_a_full_namespace(
 
 
 def alive(cluster: ControlPlane, namespace: str) -> tuple[int, int]:
-    """Return the pods of both that have not ended: pods take room, while a Job may still wait for
-    its own.
+    """Return the pods of both that have not ended: pods take room,
+    while a Job may still wait for its own.
     """
     counts = {"one": 0, "two": 0}
     for pod in cluster.api().items(pods(namespace)):

@@ -1,5 +1,5 @@
-"""Trials that wait, with the messages of a real scheduler and kubelet: for GPUs that others use,
-for a registry.
+"""Trials that wait, with the messages of a real scheduler and kubelet:
+for GPUs that others use, for a registry.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ def eventually(
     every_s: float = 0.05,
     shows: Callable[[], object] = lambda: "",
 ) -> Found:
-    """Return the condition's value once it is true; otherwise raise AssertionError with the value
-    of `shows`.
+    """Return the condition's value once it is true; otherwise raise AssertionError
+    with the value of `shows`.
     """
     end = time.monotonic() + within_s
     while True:

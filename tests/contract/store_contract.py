@@ -1,5 +1,5 @@
-"""The contract of every study store: subclass it, and define how a store is opened on existing
-data.
+"""The contract of every study store: subclass it,
+and define how a store is opened on existing data.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The controller's store: its guarantees for the loop, and its messages when its file has a
-problem.
+"""The controller's store: its guarantees for the loop,
+and its messages when its file has a problem.
 """
 
 import os

@@ -30,8 +30,8 @@ ANCHOR = {
 
 
 class ClusterTestbed:
-    """The API server runs from the first runtime to `leave`, because a cluster outlives
-    controllers.
+    """The API server runs from the first runtime to `leave`,
+    because a cluster outlives controllers.
     """
 
     def __init__(self, folder: Path) -> None:

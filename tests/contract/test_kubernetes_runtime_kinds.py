@@ -37,8 +37,8 @@ async def begun(
     published: tuple[str, ...] = (),
     **cluster: Any,
 ) -> tuple[KubernetesRuntime, FakeKind, str, Raw]:
-    """Start an attempt whose object exists, without pods. published: the fields of `spec` that the
-    server names.
+    """Start an attempt whose object exists, without pods.
+    published: the fields of `spec` that the server names.
     """
     played = FakeKind(experiment.api, manifest, plural, fields=published)
     runtime, name = await experiment.open(template=manifest), experiment.name(0)

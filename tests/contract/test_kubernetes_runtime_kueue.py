@@ -1,5 +1,5 @@
-"""Attempts that Kueue queues, preempts and admits again: Jobs and operators' kinds, with a
-simulated Kueue.
+"""Attempts that Kueue queues, preempts and admits again:
+Jobs and operators' kinds, with a simulated Kueue.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path)
 async def ran(
     experiment: Experiment, holder: str, trial: int, conclusion: Conclusion | None = None
 ) -> None:
-    """Let a controller of this state directory start an attempt, record the end if there is one,
-    and end itself.
+    """Let a controller of this state directory start an attempt,
+    record the end if there is one, and end itself.
     """
     runtime = await experiment.open(holder=holder)
     await runtime.start(experiment.launch(trial))
@@ -272,8 +272,8 @@ async def test_a_directory_beside_its_living_successor_is_refused_at_once(
 
 @on_a_loop
 async def test_a_finished_experiment_goes_on_where_it_finished(experiment: Experiment) -> None:
-    """As `extend` and `retry` do, or after a kill between the record of the end and its row in the
-    database.
+    """As `extend` and `retry` do, or after a kill between the record of the end
+    and its row in the database.
     """
     await ran(experiment, HERE, 0, SUCCEEDED)
     about = experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]

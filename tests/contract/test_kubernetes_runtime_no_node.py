@@ -1,8 +1,8 @@
-"""Pods for which the scheduler finds no node: they wait while others use the nodes, and fail where
-none ever fits.
+"""Pods for which the scheduler finds no node: they wait while others use the nodes,
+and fail where none ever fits.
 
-On a small API server in this process, whose clock is an hour ahead of the time since which the pods
-are unschedulable.
+On a small API server in this process, whose clock is an hour ahead of the time since
+which the pods are unschedulable.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Attempts of a template whose operator reuses the names of pods, keeps pods, and restarts
-containers.
+"""Attempts of a template whose operator reuses the names of pods,
+keeps pods, and restarts containers.
 
 On a small API server in this process, with a simulated operator (`tests.kube.fake_operator`).
 """

@@ -1,8 +1,8 @@
-"""Pods of an operator that the server refuses, reported in events about the attempt's object or
-objects it owns.
+"""Pods of an operator that the server refuses, reported
+in events about the attempt's object or objects it owns.
 
-If the quota is the reason, the object is deleted and the attempt waits. Otherwise it fails, like a
-Job.
+If the quota is the reason, the object is deleted and the attempt waits.
+Otherwise it fails, like a Job.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ RAY_CLUSTER = Child("ray.io/v1", "rayclusters", "RayCluster", "-abcde")
 @dataclass(frozen=True)
 class Operator:
     """children: from the top. The last one, or (none) the object itself, is refused its pods.
-    fails: that is said as an
-    event of this reason, beginning so.
+    fails: that is said as an event of this reason, beginning so.
     """
 
     api_version: str

@@ -1,7 +1,6 @@
-"""What ties a runtime to what is on the cluster: nothing is kept of what is over, what stands there
-is adopted only if
-it is the same attempt, and the log follows whichever pod speaks for it. On a small API server in
-this process.
+"""What ties a runtime to what is on the cluster: nothing is kept of what is over, what stands
+there is adopted only if it is the same attempt, and the log follows whichever pod speaks for it.
+On a small API server in this process.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 def held(
     of: object, at: str = "runtime", known: set[int] | None = None
 ) -> Iterator[tuple[str, int]]:
-    """Return the size of each mapping, set and list inside, except the records, which another test
-    covers.
+    """Return the size of each mapping, set and list inside, except the records,
+    which another test covers.
     """
     known = set() if known is None else known
     if id(of) in known or isinstance(of, Records):

@@ -1,5 +1,5 @@
-"""One attempt as several processes on this machine: their environment, and that they live and die
-together.
+"""One attempt as several processes on this machine: their environment,
+and that they live and die together.
 """
 
 from __future__ import annotations

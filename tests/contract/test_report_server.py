@@ -1,6 +1,4 @@
-"""Katib's DBManager of this machine: whose connections it takes, what it refuses,
-and when it ends.
-"""
+"""Katib's DBManager of this machine: whose connections it takes, what it refuses, and when it ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Experiments of one process share a client and one watch of each kind, and do not disturb each
-other.
+"""Experiments of one process share a client and one watch of each kind,
+and do not disturb each other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The simulated runtime fulfills the same contract as the real ones; otherwise the simulation would
-prove nothing.
+"""The simulated runtime fulfills the same contract as the real ones;
+otherwise the simulation would prove nothing.
 """
 
 from __future__ import annotations

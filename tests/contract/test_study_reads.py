@@ -1,5 +1,5 @@
-"""The contract of `StudyReads`, over three topologies: an object over a store, the service's own
-process, and TCP.
+"""The contract of `StudyReads`, over three topologies: an object over a store,
+the service's own process, and TCP.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def storage_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a store with three studies; one of them has more than a page of trials and of
-    measurements.
+    """Return a store with three studies; one of them has more than a page
+    of trials and of measurements.
     """
     url = f"sqlite:///{tmp_path_factory.mktemp('reads')}/studies.db"
     with closing(open_store(url)) as store, closing(StudyService(store, address="")) as studies:

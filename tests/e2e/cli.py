@@ -1,5 +1,5 @@
-"""Runs `tuner` in a folder of the test: what is started is a real process, and no process outlives
-the test.
+"""Runs `tuner` in a folder of the test: what is started is a real process,
+and no process outlives the test.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ spec:
         return process
 
     def tuner(self, *arguments: str | Path) -> tuple[int, str, str]:
-        """Run a command to its end, in the process of the tests if nothing speaks against it: see
-        `tests.called`.
+        """Run a command to its end, in the process of the tests
+        if nothing speaks against it: see `tests.called`.
         """
         if not self.only_processes and called.ends_here(arguments, env=self.env):
             done = called.tuner(arguments, folder=self.folder, env=self.env)
@@ -123,8 +123,8 @@ spec:
 
 @contextmanager
 def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
-    """Yield a command line; afterwards end every process that it started, and check that none is
-    left.
+    """Yield a command line; afterwards end every process that it started,
+    and check that none is left.
     """
     cli = make(folder)
     try:
@@ -216,8 +216,8 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return all living processes that were started on this state directory; none on systems
-    without /proc.
+    """Return all living processes that were started on this state directory;
+    none on systems without /proc.
     """
     mark = f"TUNER_STATE_DIR={folder}/"
     found = [str(pid) for pid in forked.running_with(mark)]

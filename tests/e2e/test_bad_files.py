@@ -1,5 +1,5 @@
-"""Invalid files, and two runs of the same one: a single error with all problems, and nothing is
-started.
+"""Invalid files, and two runs of the same one: a single error
+with all problems, and nothing is started.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence and exit code
-7, without loss.
+"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence
+and exit code 7, without loss.
 """
 
 from __future__ import annotations
@@ -287,9 +287,7 @@ def test_an_experiment_without_its_controllers_store_starts_a_new_study(
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Hold a transaction, which locks the database for other processes as another process's
-    would.
-    """
+    """Hold a transaction, which locks the database for other processes as another process's would."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -420,8 +418,8 @@ def test_a_second_ctrl_c_does_not_wait_for_a_service_that_never_answered(cli: Cl
 )
 @pytest.mark.parametrize("size", ["16k", "164k", "244k"])
 def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli, size: str) -> None:
-    """Its size decides which file is the first that has no room: a database, its tables, or the
-    experiment's file.
+    """Its size decides which file is the first that has no room: a database,
+    its tables, or the experiment's file.
     """
     cli.file.write_text(experiment())
     with small_disk(cli.folder / "state", size):

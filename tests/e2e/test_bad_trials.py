@@ -1,5 +1,5 @@
-"""Trials that misbehave in many ways: the outcome and reason of each, and nothing is lost or left
-running.
+"""Trials that misbehave in many ways: the outcome and reason of each,
+and nothing is lost or left running.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the code before the first release stored: its exports are imported whole, and its databases
-say how.
+"""What the code before the first release stored: its exports are imported whole,
+and its databases say how.
 
 `tuner export NAME --format json` of commit 799b4279 wrote tests/fixtures/exports-before-0.1.0:
 conditional parameters with succeeded, pruned, infeasible and failed trials; two objectives with a

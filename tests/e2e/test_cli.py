@@ -216,8 +216,8 @@ def test_the_best_trial_has_its_other_metrics(cli: Cli) -> None:
 
 
 def test_the_limit_of_failures_ends_the_experiment(cli: Cli) -> None:
-    # Each trial fails for another reason, because equal failures pause the experiment
-    # (test_retry.py).
+    # Each trial fails for another reason, because equal failures pause
+    # the experiment (test_retry.py).
     program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace(
         "'", "''"
     )

@@ -1,5 +1,5 @@
-"""Metrics that are not in a trial's log, through all of `tuner`: files, event files, endpoints and
-`tuner.push`.
+"""Metrics that are not in a trial's log, through all of `tuner`: files,
+event files, endpoints and `tuner.push`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 scraped.wait(20)
 time.sleep(0.1)
 """
-# Lines without a step, so that a line that is read twice is counted twice. The file is rotated
-# twice.
+# Lines without a step, so that a line that is read twice is counted twice.
+# The file is rotated twice.
 ROTATES = """
 import os, pathlib, time
 path = pathlib.Path(os.environ["TUNER_METRICS_FILE"])

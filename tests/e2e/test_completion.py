@@ -126,8 +126,8 @@ class Shell:
         self.seen = self.seen.partition(text)[2]
 
     def completes(self, typed: str, whole: str) -> None:
-        """Check that TAB after `typed` completes it to `whole`, by letting the shell echo the
-        command line.
+        """Check that TAB after `typed` completes it to `whole`,
+        by letting the shell echo the command line.
         """
         self.type(f"{typed}\t")
         self.shows(whole)

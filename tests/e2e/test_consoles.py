@@ -1,5 +1,5 @@
-"""A console with another encoding than UTF-8, with closed streams, and with file names that are not
-text.
+"""A console with another encoding than UTF-8, with closed streams,
+and with file names that are not text.
 """
 
 from __future__ import annotations

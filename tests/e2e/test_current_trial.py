@@ -1,5 +1,5 @@
-"""`tuner.current_trial()` in scripts that `tuner run` starts, in scripts run by hand, and in
-objective functions.
+"""`tuner.current_trial()` in scripts that `tuner run` starts, in scripts run by hand,
+and in objective functions.
 """
 
 from __future__ import annotations

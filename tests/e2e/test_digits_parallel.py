@@ -1,5 +1,5 @@
-"""Several processes train one network over loopback: the result equals that of one process, and no
-rank is left.
+"""Several processes train one network over loopback: the result equals
+that of one process, and no rank is left.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
     ]
 
 
-# Sums in another order differ in the last bit, and later epochs amplify this: few epochs, and
-# approximate equality.
+# Sums in another order differ in the last bit, and later epochs amplify this:
+# few epochs, and approximate equality.
 @pytest.mark.parametrize(
     ("size", "arguments"),
     [(2, ("--dropout=0.2", "--batch=32")), (3, ("--activation=tanh", "--batch=97"))],

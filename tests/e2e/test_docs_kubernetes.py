@@ -1,5 +1,5 @@
-"""docs/kubernetes.md: its excerpts of experiment files are valid, and the files that it names
-exist.
+"""docs/kubernetes.md: its excerpts of experiment files are valid,
+and the files that it names exist.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a model says of a search: the best trial where values are noisy, and an end when little is
-left to gain.
+"""What a model says of a search: the best trial where values are noisy,
+and an end when little is left to gain.
 """
 
 from __future__ import annotations

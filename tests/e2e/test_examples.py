@@ -1,5 +1,5 @@
-"""The examples as users run them: with the installed `tuner`, real files, real training and a state
-directory.
+"""The examples as users run them: with the installed `tuner`, real files,
+real training and a state directory.
 """
 
 from __future__ import annotations

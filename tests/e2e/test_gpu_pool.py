@@ -1,5 +1,5 @@
-"""The GPU pool: two experiments in two state directories, the display of waiting trials, and
-`tuner doctor`.
+"""The GPU pool: two experiments in two state directories,
+the display of waiting trials, and `tuner doctor`.
 """
 
 from __future__ import annotations

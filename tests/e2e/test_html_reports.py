@@ -1,5 +1,5 @@
-"""`tuner report --html` and `--figure`: each command in docs/reports.md, and the errors of invalid
-ones.
+"""`tuner report --html` and `--figure`: each command in docs/reports.md,
+and the errors of invalid ones.
 """
 
 from __future__ import annotations

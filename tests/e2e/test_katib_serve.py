@@ -1,6 +1,5 @@
 """`tuner serve --katib` from outside: each algorithm to its end, while the server is killed and
-half of the trials are
-the caller's own. The caller knows Katib's contract and nothing of ours.
+half of the trials are the caller's own. The caller knows Katib's contract and nothing of ours.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ OTHERS = ("random", "multivariate-tpe", "bayesianoptimization", "sobol")  # repl
 
 
 class KatibServer:
-    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started
-    again.
+    """`tuner serve --katib` at ports that the system chose,
+    which it keeps when it is started again.
 
     failpoint: where the first process ends.
     """
@@ -137,8 +136,8 @@ def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm:
     )
     assert all(_is_inside(point, parameters) for point in controller.suggested)
     if algorithm != "grid":
-        # A suggestion that the client replaced by a point of its own was never run, and may be made
-        # again.
+        # A suggestion that the client replaced by a point
+        # of its own was never run, and may be made again.
         as_suggested = [str(point) for point in ran if point in controller.suggested]
         assert len(set(as_suggested)) == len(as_suggested)
 
@@ -148,8 +147,8 @@ LABELS = "pbt.suggestion.katib.kubeflow.org"
 
 
 def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: Path) -> None:
-    """Each trial adds a line with its name to the file in its folder, so the file names all that it
-    descends from.
+    """Each trial adds a line with its name to the file in its folder,
+    so the file names all that it descends from.
     """
     volume = tmp_path / "checkpoints"
     volume.mkdir()
@@ -354,8 +353,8 @@ def shown_entry() -> list[str]:
 
 
 def test_the_container_of_katibs_config_answers_its_probe_and_a_request(tmp_path: Path) -> None:
-    """The arguments of the entry, after the image's `tuner serve`, with ports that the system
-    chooses.
+    """The arguments of the entry, after the image's `tuner serve`,
+    with ports that the system chooses.
     """
     words = [word.replace(":7117", ":0").replace("=6789", "=0") for word in entries()[0]["args"]]
     assert "--katib=0" in words

@@ -43,8 +43,8 @@ spec:
       - "${x}"
 """
 
-# Writes of other commands. tests/service kills the server at writes that only a gRPC client can
-# request.
+# Writes of other commands. tests/service kills the server at writes
+# that only a gRPC client can request.
 BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
 BY_REVISION = ("controller.experiment_store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experiment")
@@ -120,8 +120,8 @@ class Killed:
         return trials
 
     def check(self) -> None:
-        """Check that exactly the requested trials finished, each attempt's process ran once, and
-        none is left.
+        """Check that exactly the requested trials finished,
+        each attempt's process ran once, and none is left.
         """
         trials = self.trials()
         assert [trial["number"] for trial in trials] == list(range(self.count))
@@ -174,8 +174,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_run_killed_at_random_moments_loses_and_repeats_nothing(folder: Path, kills: int) -> None:
-    # Slow enough that the trials take longer than all kills, although many are pruned at their
-    # first step.
+    # Slow enough that the trials take longer than all kills,
+    # although many are pruned at their first step.
     killed = Killed(folder, pace="0.45", trials=2 * kills)
     moments = random.Random(20)
     for _ in range(kills):

@@ -1,5 +1,5 @@
-"""An experiment pauses with a reason when the limits of the service are reached, and continues when
-there is room.
+"""An experiment pauses with a reason when the limits of the service are reached,
+and continues when there is room.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tuner ui --optuna`: optuna-dashboard reads experiments, changes nothing, and is behind the
-page's guard.
+"""`tuner ui --optuna`: optuna-dashboard reads experiments, changes nothing,
+and is behind the page's guard.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Requests to the page of `tuner serve --ui`: the rights are those of the token, and the page shows
-studies.
+"""Requests to the page of `tuner serve --ui`: the rights are those of the token,
+and the page shows studies.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str,
 
 
 def shown(client: httpx.Client, path: str = f"{TINY}/stream") -> dict[str, Any]:
-    """Follow the stream until all of the experiment is there, and return it in the form of a
-    `reset`.
+    """Follow the stream until all of the experiment is there,
+    and return it in the form of a `reset`.
     """
     known: dict[str, Any] = {"rows": {}}
     with client.stream("GET", path) as answer:

@@ -1,5 +1,5 @@
-"""The Python API with real processes: the search of a function survives kills, repeats nothing, and
-reports errors.
+"""The Python API with real processes: the search of a function survives kills,
+repeats nothing, and reports errors.
 """
 
 from __future__ import annotations

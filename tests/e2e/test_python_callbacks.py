@@ -1,5 +1,5 @@
-"""Callbacks are called in the script with stored trials, can end a search, and their exceptions
-reach the caller.
+"""Callbacks are called in the script with stored trials, can end a search,
+and their exceptions reach the caller.
 """
 
 from __future__ import annotations

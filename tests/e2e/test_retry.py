@@ -1,5 +1,5 @@
-"""With a broken script, the run pauses before it uses up the budget, and failed trials can run
-again.
+"""With a broken script, the run pauses before it uses up the budget,
+and failed trials can run again.
 """
 
 from __future__ import annotations

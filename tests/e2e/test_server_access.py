@@ -1,5 +1,5 @@
-"""`tuner` with a service that requires TLS and tokens: everything works with a token, else the exit
-code is 4.
+"""`tuner` with a service that requires TLS and tokens:
+everything works with a token, else the exit code is 4.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tuner set` and `study.set`: a change takes effect while the search runs, stops no trial, and
-survives a kill.
+"""`tuner set` and `study.set`: a change takes effect while the search runs,
+stops no trial, and survives a kill.
 """
 
 from __future__ import annotations

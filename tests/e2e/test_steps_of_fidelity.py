@@ -1,5 +1,5 @@
-"""Experiments whose trials run in steps of a fidelity: the file, a kill, stopping, and a lost
-checkpoint.
+"""Experiments whose trials run in steps of a fidelity: the file, a kill,
+stopping, and a lost checkpoint.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tuner get trials`, `get studies`, `export` and `report`: sorting, filters, all metrics, also for
-studies.
+"""`tuner get trials`, `get studies`, `export` and `report`: sorting, filters,
+all metrics, also for studies.
 """
 
 from __future__ import annotations

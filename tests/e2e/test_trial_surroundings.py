@@ -1,5 +1,5 @@
-"""The environment of a local trial: its working directory, its parameters as a file, and inherited
-variables.
+"""The environment of a local trial: its working directory,
+its parameters as a file, and inherited variables.
 """
 
 from __future__ import annotations

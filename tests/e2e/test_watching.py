@@ -20,8 +20,8 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def said_after(process: subprocess.Popen[str]) -> str:
-    """Return the output after the lines that were read one by one, and check that the process
-    succeeds.
+    """Return the output after the lines that were read one by one,
+    and check that the process succeeds.
     """
     assert process.stdout is not None
     assert process.stderr is not None

@@ -1,5 +1,5 @@
-"""The fixtures of the tests of tuner.integrations. `make test-integrations` runs them; `make test`
-does not.
+"""The fixtures of the tests of tuner.integrations. `make test-integrations`
+runs them; `make test` does not.
 
 Where a library is missing, all of them are skipped with one line; with
 TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.

@@ -1,5 +1,5 @@
-"""`hydra/sweeper: tuner`: the jobs of a multirun are trials, with Hydra's folders, logs and
-overrides.
+"""`hydra/sweeper: tuner`: the jobs of a multirun are trials,
+with Hydra's folders, logs and overrides.
 """
 
 from __future__ import annotations

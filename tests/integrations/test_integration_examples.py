@@ -1,5 +1,5 @@
-"""Every example of examples/integrations runs as a user runs it; docs/integrations.md shows parts
-of these files.
+"""Every example of examples/integrations runs as a user runs it;
+docs/integrations.md shows parts of these files.
 """
 
 from __future__ import annotations

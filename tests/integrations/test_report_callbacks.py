@@ -1,5 +1,5 @@
-"""The callbacks of training libraries print each evaluation as metrics, and let Pruned through the
-library's loop.
+"""The callbacks of training libraries print each evaluation as metrics,
+and let Pruned through the library's loop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""MLflow, W&B and TensorBoard have every trial once, also after a kill; one that fails does not end
-the search.
+"""MLflow, W&B and TensorBoard have every trial once, also after a kill;
+one that fails does not end the search.
 """
 
 from __future__ import annotations

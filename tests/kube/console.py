@@ -1,6 +1,5 @@
 """Runs `tuner` with a FakeApi, whose server runs in the test's loop: in a thread of the test
-process, or as a process
-that can be killed.
+process, or as a process that can be killed.
 """
 
 from __future__ import annotations

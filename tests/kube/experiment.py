@@ -35,8 +35,7 @@ LONG_S = 10.0
 
 class Experiment:
     """The server runs as long as the test; `open` creates a runtime like a new controller. An
-    attempt is named by the
-    number of its trial.
+    attempt is named by the number of its trial.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -140,8 +139,8 @@ Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_a_loop(test: Test) -> Callable[..., None]:
-    """Run a coroutine test with the fixture `experiment` in a loop, because pytest calls plain
-    functions.
+    """Run a coroutine test with the fixture `experiment` in a loop,
+    because pytest calls plain functions.
     """
 
     @functools.wraps(test)

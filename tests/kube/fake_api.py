@@ -1,5 +1,5 @@
-"""A small API server for tests, in the test's process and loop: plain objects, real HTTP, and
-injected faults.
+"""A small API server for tests, in the test's process and loop: plain objects,
+real HTTP, and injected faults.
 
     async with FakeApi() as api, api.client() as client:      # namespaces default and user1 are
     there
@@ -206,9 +206,9 @@ class FakeApi:
     async def stop(self) -> None:
         """Close all connections and stop listening. The objects are kept."""
         if self._runner is not None:
-            # Accept no more, and close only after the connections that were accepted in this turn
-            # of the loop are
-            # known: asyncio forgets those of a closed server and leaves their sockets open.
+            # Accept no more, and close only after the connections that were accepted
+            # in this turn of the loop are known: asyncio forgets those of a closed
+            # server and leaves their sockets open.
             asyncio.get_running_loop().remove_reader(self._listening)
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -254,8 +254,8 @@ class FakeApi:
         namespaced: bool = True,
         fields: tuple[str, ...] = (),
     ) -> None:
-        """fields: those of its spec that the OpenAPI document names; without any there is no
-        document.
+        """fields: those of its spec that the OpenAPI document names;
+        without any there is no document.
         """
         self._kinds[api_version, plural] = (kind, namespaced)
         group, _, version = api_version.rpartition("/")
@@ -363,9 +363,8 @@ class FakeApi:
         method: str = "",
         path: str = "",
     ) -> None:
-        """The next `times` requests (of that HTTP method, to a path with that in it) are answered
-        with this and not
-        looked at.
+        """The next `times` requests (of that HTTP method, to a path with that in it)
+        are answered with this and not looked at.
         """
         self._answers += [(status, retry_after_s, method, path)] * times
 
@@ -649,8 +648,8 @@ class FakeApi:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def end(self, key: tuple[str, str, str], *, orphans: bool) -> list[tuple[str, str, str]]:
-        """Remove this object only, and return the objects that it owned, for the caller to delete
-        or release.
+        """Remove this object only, and return the objects that it owned,
+        for the caller to delete or release.
         """
         before = self._objects.get(key)
         if before is None:

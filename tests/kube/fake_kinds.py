@@ -1,5 +1,5 @@
-"""Simulates the operator of one kind on a FakeApi: pods with the labels of their template and of
-the operator.
+"""Simulates the operator of one kind on a FakeApi: pods with the labels
+of their template and of the operator.
 """
 
 from __future__ import annotations

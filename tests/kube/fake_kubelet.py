@@ -62,8 +62,8 @@ class FakeKubelet:
         self._last_stamp = datetime.now(UTC)
 
     def play(self, plan: Callable[[Raw], Script | None]) -> None:
-        """Set the script of every Job that is created or resumed from now on; None leaves a Job
-        alone.
+        """Set the script of every Job that is created or resumed from now on;
+        None leaves a Job alone.
         """
         self._plan = plan
 
@@ -206,8 +206,8 @@ class FakeKubelet:
     def print(
         self, pod: tuple[str, str] | str, line: str | bytes, *, container: str = "", at: str = ""
     ) -> None:
-        """Print a line. `at` is its timestamp; otherwise the present time with increasing
-        nanoseconds.
+        """Print a line. `at` is its timestamp; otherwise the present time
+        with increasing nanoseconds.
         """
         namespace, name = _named(pod)
         log = self.log_of(namespace, name, container)

@@ -1,5 +1,5 @@
-"""Simulates Kueue on a FakeApi: a Workload for each object with a queue, with the conditions of
-Kueue 0.15.
+"""Simulates Kueue on a FakeApi: a Workload for each object with a queue,
+with the conditions of Kueue 0.15.
 
 It suspends and admits objects of any kind, by the field that Kueue uses for that kind. It also
 creates the pods that an operator would create: one for each object; those of the Training Operator
@@ -71,8 +71,8 @@ class FakeKueue:
         return self._make_pod(self._api.get(plural, NAMESPACE, name))
 
     def preempt(self, plural: str, name: str, pod: str) -> None:
-        """Preempt in the worst order: the pod is stopped and deleted, and only then the object is
-        suspended.
+        """Preempt in the worst order: the pod is stopped and deleted,
+        and only then the object is suspended.
         """
         why = (
             "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in "

@@ -1,5 +1,5 @@
-"""Simulates an operator like the Training Operator on a FakeApi: a `TrainingJob` with a master and
-a worker.
+"""Simulates an operator like the Training Operator on a FakeApi:
+a `TrainingJob` with a master and a worker.
 
 It differs from the Job controller: its pods have fixed names, so that recreated pods have the names
 of the first ones; it keeps the pods of a failed job, even running ones; containers are restarted in
@@ -100,8 +100,7 @@ class FakeOperator:
         self, pod: str, *, exit_code: int = 1, started_s_ago: float = 0, runs: bool = False
     ) -> None:
         """Its container has ended and is started again, or (not runs) waits for that.
-        started_s_ago: the life that
-        ended.
+        started_s_ago: the life that ended.
         """
 
         def restarted(obj: Raw) -> None:

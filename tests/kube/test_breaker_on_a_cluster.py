@@ -1,5 +1,5 @@
-"""A broken script on a fake cluster: two Jobs, a pause with the output of the pod, and both run
-again on resume.
+"""A broken script on a fake cluster: two Jobs, a pause with the output of the pod,
+and both run again on resume.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The final stage on a fake cluster: its own Job after the last trial, which the next controller
-adopts.
+"""The final stage on a fake cluster: its own Job after the last trial,
+which the next controller adopts.
 """
 
 from __future__ import annotations

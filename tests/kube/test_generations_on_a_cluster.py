@@ -1,5 +1,5 @@
-"""Population based training on a (fake) cluster: which Jobs copy which checkpoint, and what if they
-cannot.
+"""Population based training on a (fake) cluster: which Jobs copy
+which checkpoint, and what if they cannot.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The user and cluster of a kubeconfig: renewed tokens, plugins, proxies and TLS; and what is
-refused.
+"""The user and cluster of a kubeconfig: renewed tokens, plugins,
+proxies and TLS; and what is refused.
 """
 
 from __future__ import annotations
@@ -570,8 +570,8 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Relay:
-    """Forwards connections to a port; with `serving` they use TLS, and as a `proxy` they begin with
-    CONNECT.
+    """Forwards connections to a port; with `serving` they use TLS,
+    and as a `proxy` they begin with CONNECT.
     """
 
     def __init__(

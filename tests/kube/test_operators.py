@@ -1,5 +1,5 @@
-"""A complete search with objects of an operator: `tuner run` with a FakeApi and a simulated
-operator.
+"""A complete search with objects of an operator: `tuner run` with a FakeApi
+and a simulated operator.
 """
 
 from __future__ import annotations

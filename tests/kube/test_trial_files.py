@@ -1,5 +1,5 @@
-"""Files of this machine reach trials on a cluster: `spec.trial.files`, and the function of
-`tuner.minimize`.
+"""Files of this machine reach trials on a cluster: `spec.trial.files`,
+and the function of `tuner.minimize`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FILES = "files: [train.py, lib/net.py]"
 
 
 def materialized(api: FakeApi, job: Raw, folder: Path) -> Path:
-    """Write the files that a Job's pod sees below `folder`, as the kubelet would, and return their
-    directory.
+    """Write the files that a Job's pod sees below `folder`, as the kubelet would,
+    and return their directory.
     """
     spec = job["spec"]["template"]["spec"]
     (volume,) = (each["configMap"] for each in spec["volumes"] if each["name"] == "tuner-files")
@@ -149,8 +149,8 @@ def test_a_dry_run_shows_the_files(tmp_path: Path) -> None:
 
 
 def container_run(api: FakeApi, job: Raw, folder: Path) -> Script:
-    """Run the trial's command with its files, by an interpreter without any installed package, as a
-    bare image has.
+    """Run the trial's command with its files, by an interpreter
+    without any installed package, as a bare image has.
     """
     directory = materialized(api, job, folder)
     container = job["spec"]["template"]["spec"]["containers"][0]

@@ -21,8 +21,8 @@ RECOVER = ("resume", "tiny", "--from-cluster", "-n", NAMESPACE)
 
 
 async def taken_over(folder: Path, api: FakeApi, *, failpoint: str = "") -> CommandResult:
-    """Kill `tuner run` beside its first trial; rebuild the experiment in the directory `other`, and
-    let it finish.
+    """Kill `tuner run` beside its first trial; rebuild the experiment
+    in the directory `other`, and let it finish.
     """
     api.kubelet.play(lambda job: Script(lines=("score=0.5",), forever=True))
     first = start(folder, api.kubeconfig(), "run", "x.yaml")
@@ -81,8 +81,8 @@ def test_an_experiment_that_another_directory_finished_does_not_run_again(tmp_pa
 
 
 def test_a_kill_between_the_record_of_the_end_and_its_row_loses_neither(tmp_path: Path) -> None:
-    """The record comes first: in between only the directory that ended the experiment can go on
-    with it.
+    """The record comes first: in between only the directory
+    that ended the experiment can go on with it.
     """
     (tmp_path / "x.yaml").write_text(experiment())
 

@@ -78,8 +78,8 @@ NOT_A_PATTERN = "/%:@!$&'()*+,;=~"
 
 
 def test_no_group_of_a_pattern_has_a_possessive_quantifier() -> None:
-    """Before Python 3.11.5, as on Debian 12, one that fails stays behind what it had tried: `0.5`
-    was read as 5.
+    """Before Python 3.11.5, as on Debian 12, one that fails stays behind
+    what it had tried: `0.5` was read as 5.
     """
     found = sources("suggest", "controller", "tuner", "hydra_plugins", "trial_image")
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in found}

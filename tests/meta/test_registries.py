@@ -1,5 +1,5 @@
-"""The registries of algorithms and pruning rules name their modules; each has exactly the entries
-of these.
+"""The registries of algorithms and pruning rules name their modules;
+each has exactly the entries of these.
 """
 
 from __future__ import annotations

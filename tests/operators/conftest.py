@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report whether the cluster itself caused a failure, and pass on the test's cell from its
-    process.
+    """Report whether the cluster itself caused a failure,
+    and pass on the test's cell from its process.
     """
     report = yield
     arguments = getattr(item, "funcargs", {})

@@ -1,5 +1,5 @@
-"""The kinds of the tests: one template for each, with a main pod and a worker that behave
-differently.
+"""The kinds of the tests: one template for each, with a main pod
+and a worker that behave differently.
 
 A behavior is environment variables that fake pods obey (tests/cluster/kwok.py). Every pod takes one
 GPU, so an object takes two. Where all pods share a template (Job, TrainJob) the worker's behavior
@@ -27,8 +27,8 @@ class Kind:
     """`template`: a function of the main pod's behavior, the worker's and a restart policy.
     `operators`: needed.
 
-    `main`: labels of its main pod. `success`: the condition of its success. `queued`: Kueue takes
-    it.
+    `main`: labels of its main pod. `success`: the condition of its success.
+    `queued`: Kueue takes it.
     """
 
     name: str

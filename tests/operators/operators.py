@@ -1,5 +1,5 @@
-"""The real operators as host processes beside a test cluster: Kueue, JobSet, Training Operator and
-Trainer.
+"""The real operators as host processes beside a test cluster: Kueue, JobSet,
+Training Operator and Trainer.
 
 How to use them:
 
@@ -289,8 +289,8 @@ class Operators:
         ], own
 
     def _training_operator(self, place: _Place) -> Command:
-        """It writes certificates below /tmp whatever TMPDIR is; it is given a folder of its own
-        there.
+        """It writes certificates below /tmp whatever TMPDIR is;
+        it is given a folder of its own there.
         """
         pytorch_init, mpi_delivery = self._images
         (place.folder / "kubeconfig").write_bytes(self.cluster.kubeconfig().read_bytes())

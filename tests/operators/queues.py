@@ -15,8 +15,8 @@ _FLAVOR = "any-node"
 
 
 def add_queue(api: Api, namespace: str, *, gpus: int) -> None:
-    """Create LOCAL_QUEUE in this namespace with this many GPUs; a higher priority preempts a lower
-    one.
+    """Create LOCAL_QUEUE in this namespace with this many GPUs;
+    a higher priority preempts a lower one.
     """
     flavor = {"name": _FLAVOR, "resources": [{"name": GPU, "nominalQuota": gpus}]}
     cluster_queue = {

@@ -1,5 +1,5 @@
-"""Trials behind Kueue's queue, each kind that Kueue takes: waiting, admitted, preempted and
-requeued.
+"""Trials behind Kueue's queue, each kind that Kueue takes: waiting,
+admitted, preempted and requeued.
 """
 
 from __future__ import annotations

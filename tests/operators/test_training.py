@@ -1,8 +1,8 @@
 """The training programs of examples/operators/ on a real node: PyTorch, TensorFlow and MPI.
 
-All pods print a `loss`: the main one that of the held-out examples, each worker that of its shard.
-A value read from the wrong pod is therefore wrong. The output of pods is recorded while the
-experiment runs.
+All pods print a `loss`: the main one that of the held-out examples, each worker
+that of its shard. A value read from the wrong pod is therefore wrong. The output
+of pods is recorded while the experiment runs.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
     server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
     for replica in replicas(content):
         (container,) = replica["template"]["spec"]["containers"]
-        # Without kube-proxy no address of the API server's Service answers, and MPI's launcher
-        # calls it.
+        # Without kube-proxy no address of the API server's Service answers,
+        # and MPI's launcher calls it.
         container["env"] = [
             {"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()
         ]

@@ -2,8 +2,8 @@
 
     python -m tests.service.attacks NAME ADDRESS TOKEN SECONDS
 
-It prints `begun` once the attack is running. `Bystander` is another client that measures how it is
-served.
+It prints `begun` once the attack is running. `Bystander` is another client
+that measures how it is served.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Figures:
 class Bystander:
     """Three threads: one reads a study, one reports many measurements, one connects repeatedly.
 
-    With the address of Katib's port, a fourth one asks there for suggestions, as Katib's controller
-    does.
+    With the address of Katib's port, a fourth one asks there for suggestions,
+    as Katib's controller does.
     """
 
     def __init__(self, address: str, token: str, katib_address: str = "") -> None:
@@ -486,8 +486,8 @@ def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def resets(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Without a token, open streams and cancel each at once (rapid reset, CVE-2023-44487), on eight
-    connections.
+    """Without a token, open streams and cancel each at once (rapid reset,
+    CVE-2023-44487), on eight connections.
     """
     begun()
     _flood(
@@ -564,8 +564,8 @@ def katib_lines(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def katib_unknown(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Send 15 MiB of fields that the message does not have, in trials, in groups, and as deep as a
-    parser goes.
+    """Send 15 MiB of fields that the message does not have, in trials, in groups,
+    and as deep as a parser goes.
     """
     nested = b"\x7b" * 90 + b"\x7c" * 90
     trials = _field(0x12, b"\x78\0\x7a\0" * 1000) * 1000

@@ -1,5 +1,5 @@
-"""Token files for tests, and raw calls with a token, so that every method of the service can be
-tested.
+"""Token files for tests, and raw calls with a token,
+so that every method of the service can be tested.
 """
 
 from __future__ import annotations

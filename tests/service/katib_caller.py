@@ -131,8 +131,8 @@ class KatibController:
     def turn(
         self, count: int, *, invent: Callable[[random.Random], dict[str, str]] | None = None
     ) -> None:
-        """Request this many, repeat the request as after a lost reply, run them, and end the last
-        turn's trials.
+        """Request this many, repeat the request as after a lost reply, run them,
+        and end the last turn's trials.
         """
         request = a_request(
             self.experiment, self.listed(), count=count, total=len(self.suggested) + count

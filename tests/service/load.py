@@ -1,5 +1,5 @@
-"""Clients that run a search while something happens to their server, and the checks of the study
-afterwards.
+"""Clients that run a search while something happens to their server,
+and the checks of the study afterwards.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Real servers for tests: in a thread of this process, or as a process that can be killed and
-restarts.
+"""Real servers for tests: in a thread of this process,
+or as a process that can be killed and restarts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The client for event loops has the methods and errors of the blocking one, and runs a whole
-study.
+"""The client for event loops has the methods and errors
+of the blocking one, and runs a whole study.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One caller cannot block a server for all others: each attack runs beside a bystander, and figures
-are printed.
+"""One caller cannot block a server for all others: each attack runs beside
+a bystander, and figures are printed.
 
-The tests assert that the bystander was served throughout, with bounds that hold on a busy machine,
-too. The figures are in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s`
-prints them.
+The tests assert that the bystander was served throughout, with bounds that hold
+on a busy machine, too. The figures are in docs/security.md:
+`make soak TESTS=tests/service/test_attacks.py` with `-s` prints them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ pytestmark = [
 ]
 
 
-# The trials of a history that is accepted stay in memory until its study is closed: only quotas
-# bound them.
+# The trials of a history that is accepted stay in memory
+# until its study is closed: only quotas bound them.
 KEPT = pytest.param(
     "katib_searches",
     marks=pytest.mark.xfail(reason="40,000 trials of each experiment take 25 MB for five minutes"),

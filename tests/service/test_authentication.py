@@ -1,5 +1,5 @@
-"""Calls are rejected without a token, with a wrong one, and with one that has too few rights, for
-each method.
+"""Calls are rejected without a token, with a wrong one,
+and with one that has too few rights, for each method.
 """
 
 from __future__ import annotations

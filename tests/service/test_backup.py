@@ -1,5 +1,5 @@
-"""`tuner db backup` and `tuner db restore`: copies of databases in use, and restores over existing
-stores.
+"""`tuner db backup` and `tuner db restore`: copies of databases in use,
+and restores over existing stores.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A server's certificate can change at any time: new connections get it, old ones stay, a bad one
-is ignored.
+"""A server's certificate can change at any time: new connections get it,
+old ones stay, a bad one is ignored.
 """
 
 from __future__ import annotations

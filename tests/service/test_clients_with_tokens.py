@@ -1,5 +1,5 @@
-"""Clients with tokens: over TLS, from the environment, after a rotation, and never unencrypted to
-another machine.
+"""Clients with tokens: over TLS, from the environment, after a rotation,
+and never unencrypted to another machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A server that is killed at each named write and restarted loses nothing and duplicates
-nothing.
-"""
+"""A server that is killed at each named write and restarted loses nothing and duplicates nothing."""
 
 from __future__ import annotations
 

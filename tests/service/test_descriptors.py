@@ -1,5 +1,5 @@
-"""A server without free file descriptors reports this and continues; answering an error needs no
-import.
+"""A server without free file descriptors reports this and continues;
+answering an error needs no import.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
 
 
 def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_path: Path) -> None:
-    """The limit is so low that unknown connections reach it; they are closed, and then new clients
-    can connect.
+    """The limit is so low that unknown connections reach it; they are closed,
+    and then new clients can connect.
     """
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", descriptors=(100, 100))
     connections: list[socket.socket] = []

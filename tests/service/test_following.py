@@ -118,8 +118,8 @@ def test_the_cost_of_a_read_does_not_depend_on_ended_trials(tmp_path: Path) -> N
 
 
 class Ending(Counting):
-    """Completes a trial after the first page of measurements was read, and before the page that has
-    the trial.
+    """Completes a trial after the first page of measurements was read,
+    and before the page that has the trial.
     """
 
     async def trials_page(

@@ -1,5 +1,5 @@
-"""The service answers any request quickly, never with an internal error, and without leaking
-resources.
+"""The service answers any request quickly, never with an internal error,
+and without leaking resources.
 
 `make fuzz` sends many more random requests; FUZZ_REQUESTS sets their number.
 """

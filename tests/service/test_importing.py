@@ -1,5 +1,5 @@
-"""Import of finished trials with a real server: each is imported once, values outside give remarks,
-models learn.
+"""Import of finished trials with a real server: each is imported once,
+values outside give remarks, models learn.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Random histories of Katib's experiments: lost replies, restarts, missing trials, two clients with
-one name.
+"""Random histories of Katib's experiments: lost replies, restarts, missing trials,
+two clients with one name.
 
 A client always gets as many suggestions as it requests, the same ones for a repeated request, and
 each point of a grid once.
@@ -64,8 +64,8 @@ class Service:
 class Caller:
     """A controller like Katib's: it creates trials some time after it has accepted suggestions.
 
-    keeps_first: one of its first trials is created at once and stays, so that every later request
-    has a trial.
+    keeps_first: one of its first trials is created at once and stays,
+    so that every later request has a trial.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ def report(
     metric: str = "accuracy",
     second: int = 0,
 ) -> None:
-    """Report values, each a second after the one before; second: of the first one; if negative, of
-    all.
+    """Report values, each a second after the one before;
+    second: of the first one; if negative, of all.
     """
     lines = [
         pb.MetricLog(

@@ -1,5 +1,5 @@
-"""Katib's Suggestion service: any history of an experiment gets a correct answer, also after a
-restart.
+"""Katib's Suggestion service: any history of an experiment gets a correct
+answer, also after a restart.
 """
 
 from __future__ import annotations
@@ -472,8 +472,8 @@ def test_a_stateless_client_need_not_count_its_suggestions(stub: SuggestionStub)
 def test_points_of_suggestions_that_the_client_replaced_are_available_again(
     stub: SuggestionStub,
 ) -> None:
-    """It never runs the second of two suggestions, which is suggested again until all eight points
-    have run.
+    """It never runs the second of two suggestions, which is suggested again
+    until all eight points have run.
     """
     history: list[pb.Trial] = []
     ran: set[str] = set()

@@ -1,5 +1,5 @@
-"""Sixteen clients search while their server is killed repeatedly: acknowledged writes are stored
-exactly once.
+"""Sixteen clients search while their server is killed repeatedly:
+acknowledged writes are stored exactly once.
 """
 
 from __future__ import annotations

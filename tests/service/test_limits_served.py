@@ -1,5 +1,5 @@
-"""Limits of a running server per client and namespace, changed while it runs, and the behavior of
-clients.
+"""Limits of a running server per client and namespace, changed while it runs,
+and the behavior of clients.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""An experiment read while its controller exits is shown as finished, never as running without a
-controller.
+"""An experiment read while its controller exits is shown as finished,
+never as running without a controller.
 """
 
 from __future__ import annotations

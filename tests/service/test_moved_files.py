@@ -1,5 +1,5 @@
-"""Database files that are removed, replaced or emptied: under a running server, and before one
-starts.
+"""Database files that are removed, replaced or emptied:
+under a running server, and before one starts.
 """
 
 from __future__ import annotations

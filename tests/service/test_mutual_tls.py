@@ -1,5 +1,5 @@
-"""Client certificates: other clients are rejected, certificates identify clients, and both sides
-can renew theirs.
+"""Client certificates: other clients are rejected, certificates identify clients,
+and both sides can renew theirs.
 """
 
 from __future__ import annotations

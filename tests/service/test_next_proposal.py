@@ -1,5 +1,5 @@
-"""The end of a trial prepares the next proposal, so that the next request does not wait for its
-computation.
+"""The end of a trial prepares the next proposal, so that the next request
+does not wait for its computation.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Sessions of the page of a server end everywhere, are bounded, and are not needed for what is
-public.
+"""Sessions of the page of a server end everywhere, are bounded,
+and are not needed for what is public.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(server: Server, see: Callable[[Page, Page, Trouble], Awaitable[None]]) -> None:
-    """Call `see` with the pages of two servers of one database, and the sessions that the second
-    one reads.
+    """Call `see` with the pages of two servers of one database,
+    and the sessions that the second one reads.
     """
 
     async def pages() -> None:

@@ -1,5 +1,5 @@
-"""Population based training over gRPC: parents on the wire and in the store, waiting, and several
-processes.
+"""Population based training over gRPC: parents on the wire and in the store,
+waiting, and several processes.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def test_a_reused_value_costs_no_run_and_names_its_source(tmp_path: Path, algori
 
 
 def test_a_client_knows_all_its_trials_however_full_its_namespace_is(tmp_path: Path) -> None:
-    """Reused values come between the trials of a reply, so the quota may end among the trials of
-    one proposal.
+    """Reused values come between the trials of a reply, so the quota may end
+    among the trials of one proposal.
     """
     spec = replace(
         SPEC, space=SMALL, algorithm=Algorithm("random", 3, {"duplicates": "reuse"}), pruning=None

@@ -1,5 +1,5 @@
-"""Studies of `optuna:nsgaii` and `sobol` give the same points if their server is killed in the
-middle.
+"""Studies of `optuna:nsgaii` and `sobol` give the same points
+if their server is killed in the middle.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Opening a database creates its tables, upgrades them or refuses them, in SQLite and PostgreSQL
-alike.
+"""Opening a database creates its tables, upgrades them or refuses them,
+in SQLite and PostgreSQL alike.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ def later():
 
 
 def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
-    """The study has several pages, with trials that end late, out of order, cancelled, or in
-    another process.
+    """The study has several pages, with trials that end late, out of order,
+    cancelled, or in another process.
     """
     client, name = search.client, search.name
     found = client.suggest(name, 230, client_id="other", request_id="many").trials

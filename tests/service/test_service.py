@@ -1,5 +1,5 @@
-"""The service with a real server and the blocking client: effects, repetition and errors of each
-method.
+"""The service with a real server and the blocking client: effects,
+repetition and errors of each method.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Several servers on one PostgreSQL: ownership of studies when the owner or the database dies or
-freezes.
+"""Several servers on one PostgreSQL: ownership of studies when the owner
+or the database dies or freezes.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool
 
 
 def taken(other: PostgresStore) -> bool:
-    """Take the study as if the owner's heartbeat had stopped, so that only its open transaction can
-    block this.
+    """Take the study as if the owner's heartbeat had stopped,
+    so that only its open transaction can block this.
     """
     with other._database.writing(single=True) as connection:
         connection.exec_driver_sql("DELETE FROM owners")
@@ -338,8 +338,8 @@ def takes(store: PostgresStore) -> bool:
 
 
 def test_a_server_reloads_its_studies_after_the_database_went_back_in_time(folder: Path) -> None:
-    """As after a failover to a lagging standby, which has the owner's lease but not the last
-    trials.
+    """As after a failover to a lagging standby, which has the owner's lease
+    but not the last trials.
     """
     with a_postgres() as postgres:
         url = postgres.new_database()

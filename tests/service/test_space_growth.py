@@ -1,5 +1,5 @@
-"""Growing search spaces with a real server: what UpdateStudy accepts and refuses, also after a
-restart.
+"""Growing search spaces with a real server: what UpdateStudy accepts
+and refuses, also after a restart.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A graceful stop: calls in progress are answered, new ones refused, and clients continue with the
-next server.
+"""A graceful stop: calls in progress are answered, new ones refused,
+and clients continue with the next server.
 """
 
 from __future__ import annotations

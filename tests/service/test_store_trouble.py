@@ -1,5 +1,5 @@
-"""A database that is locked, full, read-only, damaged, foreign, old or new gives a clear error, and
-nothing is lost.
+"""A database that is locked, full, read-only, damaged, foreign,
+old or new gives a clear error, and nothing is lost.
 """
 
 from __future__ import annotations

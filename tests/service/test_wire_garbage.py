@@ -1,5 +1,5 @@
-"""Invalid requests of clients in other languages get INVALID_ARGUMENT with every path, never a
-stack trace.
+"""Invalid requests of clients in other languages get INVALID_ARGUMENT
+with every path, never a stack trace.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A study continues while a worker process computes a point, and a call gets a ready point or a
-cheaper one.
+"""A study continues while a worker process computes a point,
+and a call gets a ready point or a cheaper one.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Tr
 
 
 def begun(studies: StudyService, *, running: int = 0, seed: int | None = 7) -> list[Trial]:
-    """Create a study with one result and some running trials, whose next points come from the
-    model.
+    """Create a study with one result and some running trials,
+    whose next points come from the model.
     """
     studies.create_study(NAME, spec(seed=seed), request_id="create")
     trials = suggested(studies, "first", STARTUP + running)
@@ -137,8 +137,8 @@ def several(
 def held_up(
     threads: ThreadPoolExecutor, studies: StudyService, latch: Latch
 ) -> Future[list[Trial]]:
-    """Request trials 2 and 3, and return once a worker computes them, which ends when the latch is
-    opened.
+    """Request trials 2 and 3, and return once a worker computes them,
+    which ends when the latch is opened.
     """
     latch.shut()
     asking = several(threads, studies)

@@ -138,8 +138,8 @@ class BreakerInvariants:
 
 
 def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[int, str]]:
-    """Return the trials that ended since the last resume, in order, with the reason of failure (""
-    for none).
+    """Return the trials that ended since the last resume, in order,
+    with the reason of failure ("" for none).
     """
     newest = {attempt.trial: attempt for attempt in attempts}
     found: list[tuple[int, str]] = []

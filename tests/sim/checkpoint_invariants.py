@@ -18,8 +18,8 @@ POPULATION, TRUNCATION = 3, 0.34
 
 
 class SimulatedCheckpoints:
-    """Real folders. A program reads the numbers of the trials in its checkpoint, and appends its
-    own.
+    """Real folders. A program reads the numbers of the trials
+    in its checkpoint, and appends its own.
     """
 
     def __init__(self, folders: ExperimentFolders) -> None:

@@ -10,8 +10,8 @@ from tests.sim.invariant import InvariantViolation
 
 
 def is_step(attempt: Attempt, spec: ExperimentSpec) -> bool:
-    """Return whether the attempt has succeeded below the largest fidelity, which does not end its
-    trial.
+    """Return whether the attempt has succeeded below the largest fidelity,
+    which does not end its trial.
     """
     fidelity = spec.fidelity
     if fidelity is None or attempt.state is not AttemptState.SUCCEEDED or attempt.fidelity is None:
@@ -20,8 +20,8 @@ def is_step(attempt: Attempt, spec: ExperimentSpec) -> bool:
 
 
 def check_steps(spec: ExperimentSpec, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
-    """Check an ended experiment: each step of a trial counts once, in its order, and promotions are
-    earned.
+    """Check an ended experiment: each step of a trial counts once, in its order,
+    and promotions are earned.
     """
     assert spec.fidelity is not None
     levels = spec.fidelity.levels

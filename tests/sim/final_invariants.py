@@ -18,8 +18,8 @@ from tests.sim.invariant import InvariantViolation
 
 
 def check_final_start(of: Trial, trials: Sequence[Trial], experiment: Experiment) -> None:
-    """Check that an attempt starts after the last trial, with the best parameters, and is recorded
-    as final.
+    """Check that an attempt starts after the last trial, with the best parameters,
+    and is recorded as final.
     """
     if unfinished := [trial.number for trial in trials if not trial.finished]:
         raise InvariantViolation(f"the final stage starts, and trials {unfinished} have not ended")
@@ -39,8 +39,8 @@ def check_final_end(
     seen: Mapping[int, int],
     before: int,
 ) -> None:
-    """Check that exactly one attempt has succeeded, unless the final stage failed for its own
-    reason.
+    """Check that exactly one attempt has succeeded, unless the final
+    stage failed for its own reason.
 
     `seen`: the number of trials when each attempt started, by attempt. `before`: the number of
     attempts when the search was last extended.

@@ -1,5 +1,5 @@
-"""Hypothesis strategies for whole experiments: the spec, the behavior of each attempt, and faults
-of calls.
+"""Hypothesis strategies for whole experiments: the spec,
+the behavior of each attempt, and faults of calls.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def _failing_on(plan: Plan) -> Plan:
-    """Let trials fail before and after a pause that is not the breaker's, which would be drawn too
-    rarely.
+    """Let trials fail before and after a pause that is not the breaker's,
+    which would be drawn too rarely.
     """
     lines = _curve([0.5], 0.2)
     good, bad, refused = (

@@ -1,5 +1,5 @@
-"""A simulated runtime in virtual time, whose trials follow scripts. It uses no processes and no
-files.
+"""A simulated runtime in virtual time, whose trials follow scripts.
+It uses no processes and no files.
 
 It passes the same contract tests as the real runtimes, and runs whole experiments in milliseconds.
 Like a cluster, it outlives the controllers that use it: a test may drop a loop at any moment and
@@ -49,15 +49,11 @@ class VirtualClock:
 class Script:
     """What one attempt does. Times are in seconds after its start.
 
-    lines: the printed lines as (time, text).
-    ends_at: when it ends by itself; None means never.
-    code, signal: how it ends by itself.
-    vanishes_at: when the runtime forgets it.
-    ignores_sigterm: it ends only when killed.
-    refused: why it cannot be started.
-    waits_s: how long it waits for room before its start.
-    preempted_at: when its queue preempts it, once. It starts again from the beginning waits_s + 1
-    seconds later.
+    lines: the printed lines as (time, text). ends_at: when it ends by itself; None means never.
+    code, signal: how it ends by itself. vanishes_at: when the runtime forgets it. ignores_sigterm:
+    it ends only when killed. refused: why it cannot be started. waits_s: how long it waits for room
+    before its start. preempted_at: when its queue preempts it, once. It starts again from the
+    beginning waits_s + 1 seconds later.
     """
 
     lines: tuple[tuple[float, str], ...] = ()

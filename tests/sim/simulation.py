@@ -1,5 +1,5 @@
-"""Simulation of a whole experiment: real loop, engine and stores, with a simulated runtime and
-virtual time.
+"""Simulation of a whole experiment: real loop, engine and stores,
+with a simulated runtime and virtual time.
 
 At any call of the loop, the simulation may refuse it, lose its reply, or kill the controller before
 or after it. It checks the invariants after every call, and the outcome at the end.
@@ -62,8 +62,8 @@ T = TypeVar("T")
 
 # the longest experiment so far took 8,044: its trials were killed at each of their fidelities
 MAX_CALLS = 20_000
-# Calls of the stores after which they say what they said before. Any other may have changed trials
-# or attempts.
+# Calls of the stores after which they say what they said before.
+# Any other may have changed trials or attempts.
 READS = frozenset(
     {
         "attempts",
@@ -317,8 +317,8 @@ class Simulation:
         return found
 
     def act_as_user(self) -> None:
-        """Do the user's actions up to the present time: Ctrl-C in the loop, `tuner stop` in the
-        store.
+        """Do the user's actions up to the present time: Ctrl-C in the loop,
+        `tuner stop` in the store.
         """
         while (
             self.requests_left
@@ -339,8 +339,8 @@ class Simulation:
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
-        """Note what is set aside at the end, and switch to the faults of the final stage at its
-        first record.
+        """Note what is set aside at the end, and switch to the faults
+        of the final stage at its first record.
         """
         ends = changes.experiment is not None and changes.experiment.state.finished
         if ends and self.runtime.conclusion is None:
@@ -397,8 +397,8 @@ class Simulation:
         trials = self._trials()
         limit = self.experiment.spec.budget.trials
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
-        # With a budget of one trial, the first may fail alone, and another one determines the
-        # reason.
+        # With a budget of one trial, the first may fail alone,
+        # and another one determines the reason.
         checked = self.experiment.spec.canary_s > 0 and any(
             t.state is TrialState.FAILED for t in counting[:1]
         )
@@ -420,8 +420,8 @@ class Simulation:
         self._checked = True
 
     def _check_prefetch(self, trials: Sequence[Trial]) -> None:
-        """Check that no point is requested while outcomes are missing from which it should have
-        learned.
+        """Check that no point is requested while outcomes are missing
+        from which it should have learned.
         """
         spec = self.experiment.spec
         again = {attempt.trial for attempt in self._attempts() if attempt.rerun}
@@ -589,8 +589,8 @@ class Simulation:
         return len(points) == GRID_POINTS
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
-        """Check that every successful attempt is a trial's outcome, and that every process was a
-        recorded attempt.
+        """Check that every successful attempt is a trial's outcome,
+        and that every process was a recorded attempt.
         """
         everything = self._attempts()
         finals = [a for a in everything if a.trial == FINAL]
@@ -661,8 +661,8 @@ class Simulation:
         self.store.save(self.experiment.uid, changes)
 
     def forget_what_it_said(self, place: str) -> None:
-        """Read what this place stores again, as a call may have changed it: attempts, or trials, or
-        neither.
+        """Read what this place stores again, as a call may have changed it:
+        attempts, or trials, or neither.
         """
         match place:
             case "store":
@@ -767,8 +767,8 @@ GRID_POINTS = 6
 
 
 def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
-    """Return both real stores, which all simulations of a test session share; each simulation has
-    its own uid.
+    """Return both real stores, which all simulations of a test session share;
+    each simulation has its own uid.
     """
     store = SqlExperimentStore(
         folder / "controller.db", lambda document: SPECS[str(document["uid"])]

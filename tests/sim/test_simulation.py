@@ -87,8 +87,8 @@ LOST = Plan(
 def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The last point of the grid fails like two before it, and the next controller must find the
-    space exhausted.
+    """The last point of the grid fails like two before it,
+    and the next controller must find the space exhausted.
     """
     good, bad = Script(((0.2, "score=0.5"),), 0.3, 0), Script(((0.2, "score=0.5"),), 0.3, 1)
     template = TrialTemplate(
@@ -132,8 +132,8 @@ def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends
 def test_failures_that_were_set_aside_do_not_run_again_in_the_final_stage(
     play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
-    """The target is reached during the pause, so the final stage runs, and a new controller
-    continues it.
+    """The target is reached during the pause, so the final stage runs,
+    and a new controller continues it.
     """
     bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
     template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
@@ -190,8 +190,8 @@ def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
 def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The store has the record, the reply was lost, and the experiment is stopped before it is
-    recorded again.
+    """The store has the record, the reply was lost, and the experiment is stopped
+    before it is recorded again.
     """
     one = replace(
         LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1)

@@ -1,8 +1,8 @@
-"""Small stand-ins of sbatch, squeue and scancel: jobs are processes of this machine, with a folder
-for each.
+"""Small stand-ins of sbatch, squeue and scancel: jobs are processes
+of this machine, with a folder for each.
 
-`TUNER_FAKE_SLURM` names the folder of all jobs. `held` in it keeps new jobs pending, like a full
-cluster.
+`TUNER_FAKE_SLURM` names the folder of all jobs. `held`
+in it keeps new jobs pending, like a full cluster.
 """
 
 from __future__ import annotations

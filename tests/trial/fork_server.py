@@ -1,5 +1,5 @@
-"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process for each line
-of input.
+"""A fork server for trial_image/cifar10.py: it imports torch once
+and forks a process for each line of input.
 
 Importing torch takes longer than these trainings. As a program this module serves; importing it
 does not import torch.

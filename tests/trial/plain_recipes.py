@@ -1,7 +1,6 @@
-"""Both recipes implemented from their definitions with plain torch modules and torch.optim, as the
-reference of
-test_recipe_equivalence.py. They share only the plan of an epoch and the initial weights with the
-programs.
+"""Both recipes implemented from their definitions with plain torch modules
+and torch.optim, as the reference of test_recipe_equivalence.py. They share
+only the plan of an epoch and the initial weights with the programs.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ def leaves(network: nn.Module) -> list[nn.Module]:
 
 
 def in_order(network: nn.Module) -> list[nn.Module]:
-    """Return `leaves` with each norm after its convolution, even in a group that names its
-    convolutions first.
+    """Return `leaves` with each norm after its convolution,
+    even in a group that names its convolutions first.
     """
     found = leaves(network)
     convolutions = [module for module in found if isinstance(module, nn.Conv2d)]

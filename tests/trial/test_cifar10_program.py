@@ -1,5 +1,5 @@
-"""The program as trials run it, on a small data set: its output, its ends, and attempts that resume
-an earlier one.
+"""The program as trials run it, on a small data set: its output, its ends,
+and attempts that resume an earlier one.
 
 The workers of a distributed training are real processes that communicate over loopback.
 """
@@ -171,8 +171,8 @@ def test_sigterm_ends_a_training_at_once_and_the_next_attempt_ends_as_an_uninter
 
 
 def tensors(checkpoint: Path) -> list[bytes]:
-    """Return the tensors' bytes of a file with one line and torch's zip format, which has them in
-    `data`.
+    """Return the tensors' bytes of a file with one line and torch's zip format,
+    which has them in `data`.
     """
     with zipfile.ZipFile(io.BytesIO(checkpoint.read_bytes().partition(b"\n")[2])) as kept:
         return [kept.read(name) for name in sorted(kept.namelist()) if "/data/" in name]

@@ -1,7 +1,7 @@
 """Failures of devices, their memory and all-reduce operations. No GPU is needed.
 
-The errors that torch raises on a GPU are simulated, with the texts from its source and from reports
-of users.
+The errors that torch raises on a GPU are simulated, with the texts from its source
+and from reports of users.
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ def test_a_gpu_without_memory_for_a_context_is_out_of_memory(
 
 
 class FailedSum:
-    """The handle of an all_reduce that fails as NCCL's does: when it is waited for,
-    and not before.
-    """
+    """The handle of an all_reduce that fails as NCCL's does: when it is waited for, and not before."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -190,9 +188,7 @@ def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], str]) -> list[str]:
-    """Return the errors of workers on GPUs that form a group. each: (device description,
-    its GPU).
-    """
+    """Return the errors of workers on GPUs that form a group. each: (device description, its GPU)."""
     import torch
     from errors import ConfigurationError
     from world import Worker, World

@@ -1,5 +1,5 @@
-"""Twelve steps of both recipes compared with plain torch modules and torch.optim, to detect silent
-errors.
+"""Twelve steps of both recipes compared with plain torch modules
+and torch.optim, to detect silent errors.
 
 In float64 they use the recipes' learning rates: only an error in a recipe can cause a difference.
 In float32 they use small ones: a rounding error can flip a ReLU, and large steps amplify that.
@@ -46,8 +46,8 @@ def test_twelve_steps_in_float32_equal_those_of_plain_torch(flags: tuple[str, ..
 
 
 def differences(*flags: str) -> list[float]:
-    """Return the differences of the mean loss in each step and of each weight and running statistic
-    at the end.
+    """Return the differences of the mean loss in each step and of each weight
+    and running statistic at the end.
     """
     import torch
 

@@ -1,7 +1,7 @@
 """The fixtures of tests of the page in a browser. `make test-ui` runs them; `make test` does not.
 
-Without chromium or Playwright they are skipped with one line; with TUNER_TEST_UI_REQUIRED=1 they
-fail.
+Without chromium or Playwright they are skipped with one line;
+with TUNER_TEST_UI_REQUIRED=1 they fail.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import httpx
 
 from tests.e2e.cli import Cli
 
-# Of clients of plain HTTP. Their default reads all certificate authorities, which takes as long as
-# twenty requests.
+# Of clients of plain HTTP. Their default reads all certificate authorities,
+# which takes as long as twenty requests.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

@@ -379,8 +379,8 @@ ROWS = [
 
 
 def filtered(tab: Any, words: str) -> Any:
-    """Return the numbers of the trials that the filter leaves, or what it says is wrong with the
-    words.
+    """Return the numbers of the trials that the filter leaves,
+    or what it says is wrong with the words.
     """
     script = """([words, columns, rows]) => import("/static/filter.js").then(({ conditions }) => {
         const wanted = conditions(words, columns);

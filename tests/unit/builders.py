@@ -1,5 +1,5 @@
-"""Builders for tests of the controller's core: an experiment, its attempts and a snapshot in one
-line each.
+"""Builders for tests of the controller's core: an experiment,
+its attempts and a snapshot in one line each.
 """
 
 from __future__ import annotations
@@ -187,8 +187,7 @@ def snapshot(
     set_aside: Set[int] = frozenset(),
 ) -> Snapshot:
     """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`:
-    stops sent in this
-    process's life, with their grace. `removed`: None = all that have failed.
+    stops sent in this process's life, with their grace. `removed`: None = all that have failed.
     """
     return Snapshot(
         spec=spec or a_spec(),

@@ -1,5 +1,5 @@
-"""Drawn histories of studies with pruning: the reports in order, and the advice of an engine that
-received them.
+"""Drawn histories of studies with pruning: the reports in order,
+and the advice of an engine that received them.
 """
 
 from __future__ import annotations

@@ -174,8 +174,8 @@ _CONTINUOUS = st.sampled_from(
 
 
 def values_of(domain: Domain) -> list[Value]:
-    """Return the values that a grid tries; none for a continuous domain or one with too many
-    values.
+    """Return the values that a grid tries; none for a continuous domain
+    or one with too many values.
     """
     axis = axis_of(domain)
     return (

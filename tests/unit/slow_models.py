@@ -1,5 +1,5 @@
-"""Models for tests of the worker processes: they return what they were shown, wait, allocate
-memory, or exit.
+"""Models for tests of the worker processes: they return what they were shown,
+wait, allocate memory, or exit.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EchoModel:
 
 
 class Waits(EchoModel):
-    """Writes its process id to the file that `settings` names, and waits until the file is gone or
-    its time is up.
+    """Writes its process id to the file that `settings` names,
+    and waits until the file is gone or its time is up.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -143,11 +143,11 @@ LATCH = "TUNER_TEST_LATCH"  # in the environment: the folder of `Latched`
 
 
 class Latched:
-    """Random points of the study's space. Its folder gets a line for each request, in `asked`: the
-    numbers wanted, of
-    the finished and of the running trials, and the upper end of the first parameter. As long as
-    `closed` is there, it waits, but for a request for 2 and 3 when `answer 2,3` is there; while
-    `broken` is there, it fails, and while `memory` is there, it runs out of memory.
+    """Random points of the study's space. Its folder gets a line for each request,
+    in `asked`: the numbers wanted, of the finished and of the running trials, and
+    the upper end of the first parameter. As long as `closed` is there, it waits,
+    but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is
+    there, it fails, and while `memory` is there, it runs out of memory.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:

@@ -1,5 +1,5 @@
-"""The memory that callers use on the server is bounded, per caller and in total; waiting calls are
-admitted later.
+"""The memory that callers use on the server is bounded, per caller and in total;
+waiting calls are admitted later.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which failures the circuit breaker considers to have the same cause, and how many of them open
-it.
+"""Which failures the circuit breaker considers to have the same cause,
+and how many of them open it.
 """
 
 from __future__ import annotations

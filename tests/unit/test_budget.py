@@ -1,5 +1,5 @@
-"""When an experiment is over, as a table; which reason takes precedence; how many trials may still
-start.
+"""When an experiment is over, as a table; which reason takes precedence;
+how many trials may still start.
 """
 
 from dataclasses import replace

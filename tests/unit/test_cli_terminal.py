@@ -1,5 +1,5 @@
-"""What a terminal gets that a pipe does not: cut lines, and output of trials without control
-sequences.
+"""What a terminal gets that a pipe does not: cut lines,
+and output of trials without control sequences.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes numbers and
-choices.
+"""`cmaes`: its points are in the space, restarts change nothing,
+and it optimizes numbers and choices.
 """
 
 from __future__ import annotations

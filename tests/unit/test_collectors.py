@@ -1,5 +1,5 @@
-"""Collectors of local trials: files that grow, rotate and break, event files of real libraries,
-real endpoints.
+"""Collectors of local trials: files that grow, rotate and break,
+event files of real libraries, real endpoints.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Finished trials in a CSV file: the meaning of columns and cells, and the remarks about invalid
-ones.
+"""Finished trials in a CSV file: the meaning of columns and cells,
+and the remarks about invalid ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A request is estimated at no less than what it takes once decoded, and at little more if it is a
-usual one.
+"""A request is estimated at no less than what it takes once decoded,
+and at little more if it is a usual one.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_
     assert str(made.algorithm.settings["chosen"]).startswith("hedge" if objectives == 1 else "tpe")
     points = Engine(replace(study(REAL), spec=made), (), ()).propose(32).trials
     for name in ("x", "y"):
-        # The quantile function of Beta(2, 2) is undone, so that the values are even: one in each of
-        # 32 intervals.
+        # The quantile function of Beta(2, 2) is undone, so that the values are even:
+        # one in each of 32 intervals.
         values = [float(str(point.parameters[name])) for point in points]
         assert sorted(int(32 * x * x * (3 - 2 * x)) for x in values) == list(range(32))
 

@@ -1,5 +1,5 @@
-"""One study in memory: proposals, requests, measurements, values, the best trial, and the rules of
-a spec.
+"""One study in memory: proposals, requests, measurements, values,
+the best trial, and the rules of a spec.
 """
 
 import math

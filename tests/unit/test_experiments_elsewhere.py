@@ -1,5 +1,5 @@
-"""Admission on a store of experiments that is neither a folder nor a database, as a controller in a
-cluster has one.
+"""Admission on a store of experiments that is neither a folder nor a database,
+as a controller in a cluster has one.
 """
 
 from __future__ import annotations

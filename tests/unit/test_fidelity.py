@@ -1,5 +1,5 @@
-"""Trials that run in steps of a fidelity: which are promoted, how far, and what the algorithms
-learn from them.
+"""Trials that run in steps of a fidelity: which are promoted, how far,
+and what the algorithms learn from them.
 """
 
 from __future__ import annotations

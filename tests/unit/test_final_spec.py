@@ -1,5 +1,5 @@
-"""`spec.final` in a file: what it inherits from `trial`, what it may override, and the messages for
-errors.
+"""`spec.final` in a file: what it inherits from `trial`, what it may override,
+and the messages for errors.
 """
 
 from __future__ import annotations

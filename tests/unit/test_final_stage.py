@@ -1,5 +1,5 @@
-"""Decisions about the final stage: when it begins, what ends it, its parameters, and how its end is
-classified.
+"""Decisions about the final stage: when it begins, what ends it, its parameters,
+and how its end is classified.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a Gaussian process says of noisy values: the best trial, the noise, and a bound on what is
-left to gain.
+"""What a Gaussian process says of noisy values: the best trial, the noise,
+and a bound on what is left to gain.
 """
 
 from __future__ import annotations

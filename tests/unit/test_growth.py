@@ -89,8 +89,8 @@ def test_everything_else_is_refused_with_its_path(
             Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "adam")),)))),
             ["momentum.when.optimizer"],
         ),
-        # Parameters that only a new choice activates are missing in no trial, and neither are their
-        # dependents.
+        # Parameters that only a new choice activates are missing in no trial,
+        # and neither are their dependents.
         (Space((MORE, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "lamb")),)))), []),
         (
             Space(

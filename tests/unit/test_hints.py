@@ -99,8 +99,8 @@ def test_text_that_only_looks_like_a_hint_is_left_alone() -> None:
 
 
 def test_every_command_in_a_message_is_a_hint() -> None:
-    """A command in a message must be built by `command`; a literal one would lack the flags of the
-    user.
+    """A command in a message must be built by `command`;
+    a literal one would lack the flags of the user.
     """
     typed_out = re.compile(
         r"tuner (run|resume|extend|retry|stop|delete|get|best|describe|logs|top|report|export|db|"

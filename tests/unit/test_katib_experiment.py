@@ -1,5 +1,5 @@
-"""Katib's experiments as specs of studies: what is read, what is refused and in which words, and
-texts of values.
+"""Katib's experiments as specs of studies: what is read,
+what is refused and in which words, and texts of values.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ EPOCHS = Fidelity("epochs", 1, 9, 3)  # levels 1, 3, 9
 def chosen(
     *trainings: tuple[str, float, float | None], count: int = 1
 ) -> list[tuple[str | None, int]]:
-    """The next trainings of a search that maximizes, after these: configuration, resource,
-    value.
-    """
+    """The next trainings of a search that maximizes, after these: configuration, resource, value."""
     history = [Training((name,), resource, value) for name, resource, value in trainings]
     found = next_trainings(EPOCHS, Direction.MAXIMIZE, history, count)
     return [

@@ -1,5 +1,5 @@
-"""The folders of pbt's trials for Katib: copies that are whole or not there, and names that stay in
-their folder.
+"""The folders of pbt's trials for Katib: copies that are whole or not there,
+and names that stay in their folder.
 """
 
 from __future__ import annotations

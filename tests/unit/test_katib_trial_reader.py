@@ -37,8 +37,8 @@ def problems(*trials: pb.Trial | bytes) -> list[tuple[str, str]]:
 
 
 def drawn(rng: Random, name: str) -> pb.Trial:
-    """Return a trial in any state, with its parameters in any order, and perhaps with further
-    metrics or times.
+    """Return a trial in any state, with its parameters in any order,
+    and perhaps with further metrics or times.
     """
     point = {
         "lr": str(rng.uniform(0.01, 0.9)),
@@ -117,8 +117,8 @@ def test_trials_that_are_read_together_are_those_that_protobuf_reads(
 
 
 def mutant(rng: Random, raw: bytes) -> bytes:
-    """Return a trial's bytes with one or two of them changed, removed, inserted or repeated
-    elsewhere.
+    """Return a trial's bytes with one or two of them changed, removed,
+    inserted or repeated elsewhere.
     """
     found = bytearray(raw)
     for _ in range(rng.randint(1, 2)):

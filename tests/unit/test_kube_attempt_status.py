@@ -1031,8 +1031,8 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
 
 
 def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
-    """With backoffLimit 0 the Job deletes the pod after the first restart, and SIGTERM ends the
-    second run.
+    """With backoffLimit 0 the Job deletes the pod after the first restart,
+    and SIGTERM ends the second run.
     """
     gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}

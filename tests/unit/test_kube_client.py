@@ -1,6 +1,5 @@
 """The client of an API server against a small one with real HTTP: what it sends, waits for and
-repeats, and what people
-are told when they are not let in.
+repeats, and what people are told when they are not let in.
 """
 
 from __future__ import annotations

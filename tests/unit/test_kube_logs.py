@@ -1,5 +1,5 @@
-"""A container's log reaches its file completely, once and in order, despite broken streams and
-killed controllers.
+"""A container's log reaches its file completely, once and in order,
+despite broken streams and killed controllers.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def copied(node: Node, folder: Path, *, read_after_s: float | None = None) -> Lo
 
 LINES = st.lists(
     st.tuples(
-        # Times that repeat, advance, and sometimes go back a little, as with two streams or an
-        # adjusted clock.
+        # Times that repeat, advance, and sometimes go back a little,
+        # as with two streams or an adjusted clock.
         st.sampled_from([0, 0, 0, 0, 1, 1000, 400_000, 1_000_000, 3_700_000, -1, -2_900_000]),
         st.sampled_from([0, 0, 1, 999]),
         st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"\xff"))

@@ -38,10 +38,9 @@ def touch(obj: Raw) -> None:
 
 
 class Watcher:
-    """A reflector and its owner, who notes all that it ever showed and all that it called deleted,
-    and what of that
-    was untrue: something called deleted that is there, something that is back though we deleted it
-    ourselves.
+    """A reflector and its owner, who notes all that it ever showed and all that it called
+    deleted, and what of that was untrue: something called deleted that is there,
+    something that is back though we deleted it ourselves.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""No object is created that a quota would refuse, none waits that fits, and one that never fits is
-reported.
+"""No object is created that a quota would refuse, none waits that fits,
+and one that never fits is reported.
 """
 
 from __future__ import annotations

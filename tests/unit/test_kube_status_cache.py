@@ -1,5 +1,5 @@
-"""The status of an unchanged attempt is cached; it is derived again after a change, or once time
-may change it.
+"""The status of an unchanged attempt is cached; it is derived again after a change,
+or once time may change it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The transport against raw sockets, plain and by TLS: what is switched off in the package, limits,
-and what people are
-told of peers that are silent, broken, or not an API server.
+and what people are told of peers that are silent, broken, or not an API server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""An unexpected exception stops neither reflectors nor logs: it is logged once as a bug, and they
-restart.
+"""An unexpected exception stops neither reflectors nor logs:
+it is logged once as a bug, and they restart.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A waiter pauses in proportion to the cost of observing, misses no change, and wakes at once
-later.
+"""A waiter pauses in proportion to the cost of observing, misses no change,
+and wakes at once later.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def test_scrambled_sobol_points_are_a_net(seed: int) -> None:
     drawn = coordinates("sobol", MOST_DIMENSIONS, 256, seed=seed)
     cells = np.floor(drawn * 256).astype(int)
     assert all(sorted(cells[:, k]) == list(range(256)) for k in range(MOST_DIMENSIONS))
-    # The first two dimensions are a (0, m, 2)-net: one point in each elementary interval, whatever
-    # its shape.
+    # The first two dimensions are a (0, m, 2)-net: one point
+    # in each elementary interval, whatever its shape.
     for bits in range(9):
         boxes = Counter(zip(cells[:, 0] >> bits, cells[:, 1] >> (8 - bits), strict=True))
         assert set(boxes.values()) == {1}

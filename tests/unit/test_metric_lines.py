@@ -1,5 +1,5 @@
-"""Lines as libraries and people print them: what is read, at which step, and what of it reaches the
-store.
+"""Lines as libraries and people print them: what is read, at which step,
+and what of it reaches the store.
 
 The recordings are real output, made by `tests/fixtures/metric_lines/record_metric_lines.py`.
 """

@@ -1,5 +1,5 @@
-"""Names and calls of Optuna: the errors say what to use instead, and docs/optuna.md has the same
-names.
+"""Names and calls of Optuna: the errors say what to use instead,
+and docs/optuna.md has the same names.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every sampler of Optuna: points in the space, the same after a restart, and equal to Optuna's
-own.
+"""Every sampler of Optuna: points in the space, the same after a restart,
+and equal to Optuna's own.
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def in_optuna(
     points: list[dict[str, float]],
     distributions: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Return the proposals of a real Optuna study, one trial at a time; the study is told our
-    points.
+    """Return the proposals of a real Optuna study, one trial at a time;
+    the study is told our points.
     """
     storage = optuna.storages.InMemoryStorage()
     at = storage.create_new_study([optuna.study.StudyDirection.MAXIMIZE], "s")
@@ -333,8 +333,8 @@ CUBE = Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(3)))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", [named("nsgaii"), named("cmaes")])
 def test_sequential_generations_equal_optunas(algorithm: str) -> None:
-    """But for a generation's first trial, for which Optuna's random numbers or the order of parents
-    are others.
+    """But for a generation's first trial, for which Optuna's random numbers
+    or the order of parents are others.
     """
     of = study(CUBE, algorithm, config=SMALL.get(algorithm))
     engine = Engine(of, (), ())

@@ -1,5 +1,5 @@
-"""An Optuna database or journal as a source of finished trials: written by Optuna, read, and not
-changed.
+"""An Optuna database or journal as a source of finished trials:
+written by Optuna, read, and not changed.
 """
 
 from __future__ import annotations

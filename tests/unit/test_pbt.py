@@ -1,5 +1,5 @@
-"""Population based training: who continues from whom, with which parameters; the search never waits
-in vain.
+"""Population based training: who continues from whom, with which parameters;
+the search never waits in vain.
 """
 
 from __future__ import annotations

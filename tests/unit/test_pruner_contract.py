@@ -247,8 +247,8 @@ class TestPrunerContract:
         assert many <= 2 * few + 50
 
     def calls_of_a_report(self, name: str, ended: int) -> int:
-        """Of functions, after the first report has prepared what can be prepared; another trial
-        ends in between.
+        """Of functions, after the first report has prepared what can be prepared;
+        another trial ends in between.
         """
         pruner = new_pruner(Pruning(name, self.settings(name)), Objective("accuracy", MAXIMIZE))
         draw = Random(4)

@@ -220,8 +220,8 @@ def test_the_median_rule_decides_as_optuna_does_where_steps_line_up(
     for step, value in enumerate(mine):
         trial.report(value, step)
         so_far.add(step, value)
-        # Except for infinite peers, for which numpy.percentile returns NaN where the median is a
-        # number.
+        # Except for infinite peers, for which numpy.percentile returns NaN
+        # where the median is a number.
         if not any(math.isinf(v) for v in ours._column(step).values):
             assert ours.judge(running(so_far), before=before).should_stop == trial.should_prune()
         before = step

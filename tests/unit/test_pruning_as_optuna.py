@@ -1,5 +1,5 @@
-"""Our pruning rules and Optuna's pruners on the same drawn histories: the same verdicts, or a
-stated difference.
+"""Our pruning rules and Optuna's pruners on the same drawn histories:
+the same verdicts, or a stated difference.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Each pruning rule on small histories; test_pruning has the median, test_pruning_as_optuna the
-comparison.
+"""Each pruning rule on small histories; test_pruning has the median,
+test_pruning_as_optuna the comparison.
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: 
 
 
 def test_the_predicted_chance_is_as_often_right_as_it_says() -> None:
-    """Most trials with a predicted chance above 80 % end below the loss, and hardly any of those
-    below 5 %.
+    """Most trials with a predicted chance above 80 % end below the loss,
+    and hardly any of those below 5 %.
     """
     from suggest.pruners.curve_model import predict
 

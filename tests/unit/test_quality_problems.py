@@ -1,5 +1,5 @@
-"""The forty problems of the quality benchmark: how they are split, where their optima are, and that
-a run resumes.
+"""The forty problems of the quality benchmark: how they are split,
+where their optima are, and that a run resumes.
 """
 
 from __future__ import annotations

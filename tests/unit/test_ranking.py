@@ -226,8 +226,8 @@ An importance below twice its deviation may be due to chance (PED-ANOVA, on resa
 
 
 def test_few_trials_rank_no_parameter() -> None:
-    """Single trials of the first parameter differ more than the means of the second, which has no
-    significance.
+    """Single trials of the first parameter differ more than the means of the second,
+    which has no significance.
     """
     space = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Choice(("a", "b")))))
     found = [Importance("x", 4), Importance("y", 4)]

@@ -1,5 +1,5 @@
-"""Several objectives and constraints: the best trials, what samplers learn, and what a study
-refuses.
+"""Several objectives and constraints: the best trials, what samplers learn,
+and what a study refuses.
 """
 
 import functools

@@ -1,5 +1,5 @@
-"""The signals of a process that controls an experiment, which may belong to a caller of
-`import tuner`.
+"""The signals of a process that controls an experiment,
+which may belong to a caller of `import tuner`.
 """
 
 from __future__ import annotations

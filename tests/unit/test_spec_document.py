@@ -1,5 +1,5 @@
-"""The canonical document: defaults are filled in, equal meanings have one spelling, and it can be
-read back.
+"""The canonical document: defaults are filled in, equal meanings
+have one spelling, and it can be read back.
 """
 
 from __future__ import annotations

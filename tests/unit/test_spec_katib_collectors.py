@@ -99,8 +99,8 @@ def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) ->
     )
 
 
-# As in Katib, except for nan and infinities, which are read: Katib's filter finds an empty text, or
-# a sign.
+# As in Katib, except for nan and infinities, which are read:
+# Katib's filter finds an empty text, or a sign.
 LINES: dict[str, dict[str, float]] = {
     "loss=0.3": {"loss": 0.3},
     "loss = 0.3": {"loss": 0.3},

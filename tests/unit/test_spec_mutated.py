@@ -1,5 +1,5 @@
-"""A file in which any value was replaced by any other is refused with its place, or it is a whole
-experiment.
+"""A file in which any value was replaced by any other is refused with its place,
+or it is a whole experiment.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The problems of a file: a valid file with one invalid fragment, and the exact lines of the
-message.
+"""The problems of a file: a valid file with one invalid fragment,
+and the exact lines of the message.
 """
 
 from __future__ import annotations

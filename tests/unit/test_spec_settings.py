@@ -1,5 +1,5 @@
-"""The settings of algorithms and pruning rules in docs/experiment.md are those of the service's
-registries.
+"""The settings of algorithms and pruning rules in docs/experiment.md are those
+of the service's registries.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The states of an attempt: every pair of the table, the data of a transition, and the diagram in
-the docs.
+"""The states of an attempt: every pair of the table, the data of a transition,
+and the diagram in the docs.
 """
 
 import itertools

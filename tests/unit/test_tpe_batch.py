@@ -40,8 +40,8 @@ WHOLE = Space(
 
 
 def history(space: Space, finished: int, running: int) -> tuple[list[Trial], list[Trial]]:
-    """Return a history with every other number free, in which running trials lie between ended
-    ones.
+    """Return a history with every other number free,
+    in which running trials lie between ended ones.
     """
     rng = generator(1, finished, "history")
     trials = []

@@ -1,8 +1,8 @@
-"""Our estimator beside Optuna's own: the same window gives the same densities, and so the same
-choice.
+"""Our estimator beside Optuna's own: the same window gives the same
+densities, and so the same choice.
 
-Optuna's private names that this leans on are asked for here only; a version that moves them fails
-here.
+Optuna's private names that this leans on are asked for here only;
+a version that moves them fails here.
 """
 
 import inspect
@@ -144,8 +144,8 @@ def grouped(space: Space, *, multivariate: bool) -> list[tuple[str, ...]]:
 
 
 def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
-    """Points to compare at, (names, points): drawn from the good trials, uniformly, and the trials'
-    own.
+    """Points to compare at, (names, points): drawn from the good trials,
+    uniformly, and the trials' own.
     """
     rng = np.random.default_rng(seed)
     group = both.ours.group(both.batch, names)
@@ -179,8 +179,8 @@ def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
     numbers = anywhere(both, names, seed)
     where = dict(zip(names, numbers, strict=True))
     at = points(group.frame, numbers)
-    # Optuna takes the mass of one of n whole numbers as 1 minus the rest, which has an error of
-    # some 1e-16 * n.
+    # Optuna takes the mass of one of n whole numbers as 1 minus the rest,
+    # which has an error of some 1e-16 * n.
     slack = 1e-6 + 1e-15 * max(both.space.by_name[name].domain.count or 0 for name in names)
     sums = []
     for mixture, good in ((group.good.mixture, True), (group.others(), False)):
@@ -190,8 +190,8 @@ def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
         np.testing.assert_allclose(ours, theirs_, rtol=0, atol=slack)
         sums.append((ours, theirs_))
     ours, theirs_ = (good - other for good, other in zip(*sums, strict=True))
-    # The same point is chosen; of two as good as each other in all digits that are compared,
-    # either.
+    # The same point is chosen; of two as good as each other in all digits
+    # that are compared, either.
     assert theirs_[np.argmax(ours)] >= theirs_.max() - 2 * slack
 
 

@@ -1,5 +1,5 @@
-"""Bridges to the libraries that people train with, one module for each, and none needed by the rest
-of the package.
+"""Bridges to the libraries that people train with, one module for each,
+and none needed by the rest of the package.
 
 A module imports its library when it is imported itself, and names the extra to install if the
 library is missing.

@@ -1,5 +1,5 @@
-"""Hydra: a multirun whose jobs are trials of `tuner.minimize`. hydra_plugins/tuner_sweeper.py is
-what Hydra finds.
+"""Hydra: a multirun whose jobs are trials of `tuner.minimize`.
+hydra_plugins/tuner_sweeper.py is what Hydra finds.
 
 The launcher that is configured runs in the trial's process and gets one job.
 """

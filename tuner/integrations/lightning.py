@@ -18,8 +18,8 @@ class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.tom
 
     The step is the epoch; with several validations in an epoch, their number.
 
-    Steps begin at 0. Lightning's checkpoints hold the last one, so a run that is resumed from one
-    repeats no step.
+    Steps begin at 0. Lightning's checkpoints hold the last one,
+    so a run that is resumed from one repeats no step.
 
     Args:
         metrics: Names that the module logs, such as "val_loss". None: all.

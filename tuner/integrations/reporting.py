@@ -1,5 +1,5 @@
-"""Report a training library's metrics to the trial: what the callbacks of all these libraries
-share.
+"""Report a training library's metrics to the trial:
+what the callbacks of all these libraries share.
 
 No library is imported here.
 """

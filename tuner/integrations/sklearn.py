@@ -1,5 +1,5 @@
-"""`TunerSearchCV`: scikit-learn's RandomizedSearchCV, with the candidates chosen by an algorithm of
-the service.
+"""`TunerSearchCV`: scikit-learn's RandomizedSearchCV, with the candidates chosen
+by an algorithm of the service.
 
 scikit-learn's `BaseSearchCV` evaluates, scores, refits and runs fits in parallel. This module
 chooses candidates, each a trial of a study, and stores their scores; with a name, the study

@@ -1,5 +1,5 @@
-"""Hugging Face Transformers: report the metrics of each evaluation, and stop when the trial is
-pruned.
+"""Hugging Face Transformers: report the metrics of each evaluation,
+and stop when the trial is pruned.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Admission: which attempts wait for room in their namespace, and the creation of the objects of
-those admitted.
+"""Admission: which attempts wait for room in their namespace,
+and the creation of the objects of those admitted.
 
 `AdmissionQueue` decides without asking the cluster, oldest attempt first. Room is what the quotas
 leave after the attempts that were admitted and are not counted there yet (`resource_quota`). With a

@@ -1,5 +1,5 @@
-"""One attempt on the cluster: its object and pods as last seen, the copies of its logs, and its
-status.
+"""One attempt on the cluster: its object and pods as last seen,
+the copies of its logs, and its status.
 
 It reads and derives; it writes nothing to the cluster. `KubernetesRuntime` has a table of these.
 """
@@ -260,8 +260,8 @@ class AttemptOnCluster:
         if status.exit is None:
             self._end_seen_s = None
             return False
-        # Not the attempt's start time, which waits for all workers: the first one may have run and
-        # reported before.
+        # Not the attempt's start time, which waits for all workers:
+        # the first one may have run and reported before.
         has_run = log_source(self.obj, self.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True

@@ -1,5 +1,5 @@
-"""Derive an attempt's status from its object, its pods and its Kueue Workload. Pure, but for the
-cache's clock.
+"""Derive an attempt's status from its object, its pods and its Kueue Workload.
+Pure, but for the cache's clock.
 
 One of our own Jobs ends with its container, which is visible a second before the Job's condition.
 Every other kind, and a Job that may retry, ends when its conditions say so. Several workers end as

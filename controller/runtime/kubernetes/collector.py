@@ -31,8 +31,8 @@ from controller.runtime.trial_variables import DB_MANAGER_NAMES
 OUTPUT, PORT = "/tuner/output", 8080
 VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth
-# of a CPU.
+# Limits equal requests, so that the pod keeps its quality of service.
+# It takes 5 MB and a hundredth of a CPU.
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
 
@@ -73,8 +73,8 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         **({"volumeMounts": mounts} if mounts else {}),
     }
     if isinstance(collection.source, KatibReports):
-        # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing
-        # leaves it.
+        # Katib's SDK reports to a name, which is the sidecar's own address
+        # in this pod: nothing leaves it.
         alias = {"ip": REPORTS_ADDRESS.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
         spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
         if spec.get("automountServiceAccountToken") is False:

@@ -96,8 +96,8 @@ _FIRST_S = 1.0  # for the first pod of a run: a problem of that one affects all
 
 _NOT_MOUNTED = ("FailedMount",)
 _REFUSED = "FailedCreate"  # the reason used by the Job controller and most operators
-# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job, and of KubeRay
-# for its pods.
+# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job,
+# and of KubeRay for its pods.
 _OTHERS = {
     KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
     JOBSET_GROUP: ("JobCreationFailed",),
@@ -368,8 +368,8 @@ class OwnerLookup:
 class Workloads:
     """Kueue's Workloads of the namespace, by the object that owns them.
 
-    is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an
-    attempt changed.
+    is_attempt: whether an attempt's object has that uid. changed: called
+    when the Workload of an attempt changed.
     """
 
     def __init__(
@@ -486,8 +486,8 @@ class Informer:
     async def open(self) -> None:
         """Return after every kind was listed once. Raises what the client raises."""
         needed = [self.pods.start(), *(view.start() for view in self._objects.values())]
-        # Trials also run without the right to see quotas; a refusal then shows when a pod is
-        # created.
+        # Trials also run without the right to see quotas;
+        # a refusal then shows when a pod is created.
         limits = list_allowed(self._cluster.client, LIMIT_RANGES, self._namespace)
         # Wait for all, whatever one raises: what is still starting could not be closed.
         answers = await asyncio.gather(
@@ -571,8 +571,8 @@ class Informer:
         deleted = [
             as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing
         ]
-        # Of pods created in the same second the last in the list counts: existing ones, not deleted
-        # ones.
+        # Of pods created in the same second the last in the list counts:
+        # existing ones, not deleted ones.
         for pod in (*deleted, *existing.values()):
             if (attempt := attempt_of(pod)) is not None:
                 by_attempt.setdefault(attempt, []).append(pod)

@@ -271,9 +271,9 @@ _QUOTA = ("cpu", "memory", "ephemeral-storage")
 def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
 
-    It runs the trial's own image, whose user and security it shares, so that no other image has to
-    be pulled. The kubelet makes the folder that the trial's container mounts only after this one
-    has ended.
+    It runs the trial's own image, whose user and security it shares, so
+    that no other image has to be pulled. The kubelet makes the folder
+    that the trial's container mounts only after this one has ended.
     """
     to = launch.env["TUNER_CHECKPOINT_DIR"]
     folder = to.rpartition("/")[0]

@@ -1,5 +1,5 @@
-"""Kinds of objects that an attempt can be: the table of what is known of each, and how an object is
-read by it.
+"""Kinds of objects that an attempt can be: the table of what is known of each,
+and how an object is read by it.
 
 A preset is found by API group and kind; the version decides where two operators share both. What
 the file itself sets (`success`, `failure`, `primary`) is kept in an annotation of the object and
@@ -489,8 +489,8 @@ PRESETS = (
     _of_training_operator("XGBoostJob", "xgboost", "Master", "Worker"),
     # Kueue's MPIJob is the MPI Operator's
     _of_training_operator("MPIJob", "mpi", "Launcher", suspend=""),
-    # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more
-    # tries.
+    # Its TTL would delete the launcher alone; its launcher is a Job,
+    # whose default is six more tries.
     Preset(
         f"{KUBEFLOW_GROUP}/v2beta1",
         "MPIJob",
@@ -742,8 +742,8 @@ async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
 async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str | None:
     """Return which of the preset's `pod_fields` a manifest may have on this cluster.
 
-    None: none of them. "" if the kind needs none, or if the server does not publish which fields it
-    has.
+    None: none of them. "" if the kind needs none, or if the server does
+    not publish which fields it has.
     """
     preset = preset_of(manifest)
     if preset is None or not preset.pod_fields:

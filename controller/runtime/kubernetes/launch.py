@@ -100,8 +100,8 @@ def cluster_launch(
 
     It avoids nodes with earlier infrastructure failures.
 
-    `environ` has the image of the collector, unless the file names it. For `files` see
-    `ClusterPart`.
+    `environ` has the image of the collector, unless the file names it.
+    For `files` see `ClusterPart`.
 
     Raises ParametersRefused: see `controller.runtime.launch.own_parameters`.
     """

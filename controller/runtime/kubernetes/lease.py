@@ -6,16 +6,15 @@ whose lease has expired (it was frozen, or disconnected) asks the server before 
 another one has taken over meanwhile, it never writes again. `leaseTransitions` is the epoch, which
 grows with each holder. Times on the lease are the server's.
 
-A controller of the same state directory takes over immediately: a lock in it shows that its
-predecessor is dead. One of a state directory that has run the experiment before, and whose
-successor has run it since, is refused also when the lease is free: it would run trials again whose
-results it lacks.
+A controller of the same state directory takes over immediately: a lock in it shows
+that its predecessor is dead. One of a state directory that has run the experiment
+before, and whose successor has run it since, is refused also when the lease is free:
+it would run trials again whose results it lacks.
 
-The lease also records how the experiment has ended, in the same write as the fencing, and before
-the holder saves that
-end: between the two only the same state directory may continue, and it ends the experiment again.
-KEPT_S after its end, the next controller in the namespace deletes what the cluster keeps of an
-experiment.
+The lease also records how the experiment has ended, in the same write as the fencing, and
+before the holder saves that end: between the two only the same state directory may continue,
+and it ends the experiment again. KEPT_S after its end, the next controller in the namespace
+deletes what the cluster keeps of an experiment.
 """
 
 from __future__ import annotations
@@ -232,8 +231,8 @@ class FencingLease:
 
         owner: the anchor as the server returned it; the lease is deleted with it.
 
-        Raises Superseded, RuntimeLost (another controller holds the lease), and what the client
-        raises.
+        Raises Superseded, RuntimeLost (another controller holds the lease),
+        and what the client raises.
         """
         self._owner = owner or self._owner
         if self.lost is not None:

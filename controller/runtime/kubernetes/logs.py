@@ -23,8 +23,8 @@ things hold: nobody read it for longer than a node takes to rotate it, its first
 younger than its container, and no complete log of another trial shows that these trials print far
 less than a node keeps.
 
-A container that is restarted in place begins another log, and the node keeps the one before, which
-is read first.
+A container that is restarted in place begins another log,
+and the node keeps the one before, which is read first.
 """
 
 from __future__ import annotations
@@ -263,9 +263,9 @@ class LogFollower:
 
     Call `begin` on a running loop, and `ended` when the container has ended.
 
-    grown: called when there is more, and at the end. trouble: why the end of the log is missing or
-    late, for people; "" if it is not. barred: the error while reading is forbidden; the follower
-    retries nevertheless.
+    grown: called when there is more, and at the end. trouble: why the end of the log is
+    missing or late, for people; "" if it is not. barred: the error while reading is forbidden;
+    the follower retries nevertheless.
     """
 
     def __init__(

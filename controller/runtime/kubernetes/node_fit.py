@@ -24,8 +24,8 @@ from controller.kube.objects import (
 )
 from controller.runtime.kubernetes.resource_quota import demand_of, parse_quantity, shown_amount
 
-# A node pool can grow, also from no node at all, and its new nodes need not look like the present
-# ones.
+# A node pool can grow, also from no node at all, and its new nodes need
+# not look like the present ones.
 _OF_POOLS = (
     "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name",

@@ -347,8 +347,8 @@ def end_of(
 ) -> Exit | None:
     """Return how the pod ended; None while it runs or will run.
 
-    `stopped`: we asked it to end. `deleted`: what was deleted, for the reason of an end by
-    deletion.
+    `stopped`: we asked it to end. `deleted`: what was deleted,
+    for the reason of an end by deletion.
     """
     ended = terminated(pod, container)
     asked_at = deletion_asked(pod)
@@ -359,8 +359,8 @@ def end_of(
     time = parse_time(ended.get("finishedAt")) or asked_at or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked_at is not None and time >= asked_at
-    # A node's clock may be behind the server's: after our request to end, a signal is taken as
-    # ours.
+    # A node's clock may be behind the server's: after our request to end,
+    # a signal is taken as ours.
     by_signal = asked_at is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
@@ -602,8 +602,8 @@ _NO_CAUSE_OF_PULL = re.compile(r'Back-off pulling image "[^"]*"\.?')
 _PREEMPTION = re.compile(r"( no new claims to deallocate,)? preemption: .*$")
 
 
-# The event of an MPIJob's worker that could not be created; the cause is in another event, if
-# anywhere.
+# The event of an MPIJob's worker that could not be created;
+# the cause is in another event, if anywhere.
 NO_CAUSE = "Created worker pod: "
 
 
@@ -623,8 +623,8 @@ def why_waiting(
 ) -> WaitingReason:
     """Return why a pod's container has not started.
 
-    mount_trouble: the newest event about its volumes. on_no_node: why no node could ever run it; ""
-    if one could.
+    mount_trouble: the newest event about its volumes. on_no_node: why no node
+    could ever run it; "" if one could.
     """
     container = container_in(pod, container)
     if not node_of(pod):

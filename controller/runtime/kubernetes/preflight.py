@@ -5,8 +5,8 @@ A problem that makes every later check pointless ends the check, so that the sam
 once. Something that may not be read is not a finding: trials need fewer rights than these checks
 and start without them.
 
-RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them, and a test
-compares the two.
+RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them,
+and a test compares the two.
 
 Server-side admission covers what no table here could: quotas, limit ranges, pod security, webhooks,
 kinds and their fields. It checks pods when they are created, so the pods that a Job would create
@@ -144,8 +144,8 @@ async def missing_rights(
 ) -> list[tuple[Right, tuple[str, ...]]]:
     """Return the rights with verbs that the server denies us. Raises what the client raises.
 
-    All rules are read at once. Verbs that no rule grants are reviewed one by one: other authorizers
-    may grant them.
+    All rules are read at once. Verbs that no rule grants are reviewed one by one:
+    other authorizers may grant them.
     """
     rules = await _rules(client, namespace)
 
@@ -768,8 +768,8 @@ def _pod(parent: Raw, template: Raw, index: int) -> Raw:
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     if rule := rule_for(error):
         if kind == "Pod":
-            # Controllers of the cluster create the pods of trials; only this check would need the
-            # right.
+            # Controllers of the cluster create the pods of trials;
+            # only this check would need the right.
             return (
                 Answer.UNCHECKED,
                 f"quota and pod security are checked when it runs; to check them now, add: {rule}",

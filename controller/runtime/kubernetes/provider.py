@@ -1,5 +1,5 @@
-"""Kubernetes as a runtime: every attempt is a Job, or another object, in the namespace of the
-experiment.
+"""Kubernetes as a runtime: every attempt is a Job, or another object,
+in the namespace of the experiment.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Small files that the runtime keeps on disk, and the record of what was done with each attempt's
-object.
+"""Small files that the runtime keeps on disk, and the record of what was done
+with each attempt's object.
 
 The record tells a restarted controller that an attempt's object was created, even if that object no
 longer exists: an attempt whose object was deleted never starts again. Where a lost write would
@@ -42,8 +42,8 @@ class Record:
 class Records:
     """Write-through cache of the records, by the folder of the attempt.
 
-    Only the latest records of removed objects stay in memory: events about their pods arrive for a
-    while.
+    Only the latest records of removed objects stay in memory:
+    events about their pods arrive for a while.
     """
 
     def __init__(self) -> None:

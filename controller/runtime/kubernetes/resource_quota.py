@@ -1,5 +1,5 @@
-"""What an attempt demands of its namespace, what the quotas leave for it, and whether it could ever
-fit. Pure.
+"""What an attempt demands of its namespace, what the quotas leave for it,
+and whether it could ever fit. Pure.
 
 The demand (pods, resources, countable objects) is read from the manifests as they are sent, ours or
 the user's, so that what is counted here is what the cluster counts.
@@ -69,13 +69,10 @@ COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 @dataclass(frozen=True, slots=True)
 class Demand:
     """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory",
-    "requests.nvidia.com/gpu"….
-    objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the
-    pods' scopes.
-    containers: how many a pod has; rules for each of them can be judged from sums only if it is
-    one.
-    others: pods of other shapes of the same attempt (the workers beside a leader); their `objects`
-    are empty.
+    "requests.nvidia.com/gpu"…. objects: what else is counted, as "count/jobs.batch", "services"….
+    best_effort, terminating: the pods' scopes. containers: how many a pod has; rules for each of
+    them can be judged from sums only if it is one. others: pods of other shapes of the same attempt
+    (the workers beside a leader); their `objects` are empty.
     """
 
     pods: int
@@ -144,8 +141,8 @@ def is_gpu(resource: str) -> bool:
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
     """Yield every pod template, and every value of `template`, with the number of its copies.
 
-    The numbers `replicas`, `numOfHosts` and `parallelism` beside and above a template are
-    multiplied.
+    The numbers `replicas`, `numOfHosts` and `parallelism` beside
+    and above a template are multiplied.
     """
     if isinstance(node, list):
         for item in node:

@@ -133,9 +133,9 @@ class Wakeup:
 class _Look(NamedTuple):
     """What the informer shows now.
 
-    attempts: those that have, or had while this process ran, an object or pods. leaving: the names
-    of objects whose attempts were removed. remains: the keys of removed attempts of which only pods
-    are left.
+    attempts: those that have, or had while this process ran, an object or pods.
+    leaving: the names of objects whose attempts were removed. remains: the keys
+    of removed attempts of which only pods are left.
     """
 
     attempts: list[AttemptOnCluster]
@@ -597,8 +597,8 @@ class KubernetesRuntime:
         await self._lease.check()
         for pod in pods:
             about = pod["metadata"]
-            # With a grace of 0 the object would be deleted at once, and the container left to its
-            # node.
+            # With a grace of 0 the object would be deleted at once,
+            # and the container left to its node.
             least_s = max(1.0, grace_s)
             await self._client.delete(
                 PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s

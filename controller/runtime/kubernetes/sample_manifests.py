@@ -1,5 +1,5 @@
-"""The manifests of trial 0 and of the final stage of a file that was not run, to show or check
-them.
+"""The manifests of trial 0 and of the final stage of a file
+that was not run, to show or check them.
 
 Their parameters do not come from the suggestion service, and nothing is stored.
 """

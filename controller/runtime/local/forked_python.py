@@ -1,11 +1,11 @@
 """Run trials of a Python module without a new interpreter: the supervisor imports the module once
 and forks each trial.
 
-The child is set up like any other attempt, with the same session, log, start pipe, signals and
-environment, but it calls the module instead of executing a command
-(docs/adr/0001-processes-of-local-trials.md). Because the supervisor imports the module, the module
-must start no thread and import nothing large. The supervisor imports this module: standard library
-only.
+The child is set up like any other attempt, with the same session, log, start
+pipe, signals and environment, but it calls the module instead of executing a
+command (docs/adr/0001-processes-of-local-trials.md). Because the supervisor
+imports the module, the module must start no thread and import nothing large.
+The supervisor imports this module: standard library only.
 
 The mark of the attempt is in the child's `os.environ`, but /proc shows the environment of the
 supervisor. The programs that the child executes carry the mark. A process that it forks, and that
@@ -25,8 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# Prefixes of variables that the interpreter and the C library read at exec; other values need a new
-# interpreter.
+# Prefixes of variables that the interpreter and the C library read at exec;
+# other values need a new interpreter.
 _READ_AT_EXEC = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LC_", "LANG")
 _UNBUFFERED = "PYTHONUNBUFFERED"  # the only one of these that a forked child can apply
 

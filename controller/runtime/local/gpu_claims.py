@@ -3,12 +3,11 @@ experiments of one user.
 
 A claim is a file that an attempt holds a lock on (flock). The supervisor creates the file and the
 attempt's processes inherit the lock, so that the kernel releases it when the last of them ends,
-however it ended. A single lock guards all
-decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. No
-function of this module waits.
+however it ended. A single lock guards all decisions: an attempt gets all of its GPUs or none, in
+the order in which claims were made. No function of this module waits.
 
-The supervisor imports this module if an attempt asks for GPUs: standard library only, no threads,
-no subprocess.
+The supervisor imports this module if an attempt asks for GPUs: standard library only,
+no threads, no subprocess.
 """
 
 from __future__ import annotations
@@ -357,8 +356,8 @@ def wake_waiting(folder: str) -> None:
         supervisor = content.get("supervisor")
         if isinstance(supervisor, int) and not content.get("devices") and supervisor != os.getpid():
             try:
-                # SIGCHLD ends a supervisor's wait, and is harmless to another process that may have
-                # this pid by now.
+                # SIGCHLD ends a supervisor's wait, and is harmless to another process
+                # that may have this pid by now.
                 os.kill(supervisor, signal.SIGCHLD)
             except OSError:
                 pass

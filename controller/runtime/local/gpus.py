@@ -1,5 +1,5 @@
-"""The GPUs of this machine that trials may use, by name. Pure except for `_listed`, which runs
-nvidia-smi once.
+"""The GPUs of this machine that trials may use, by name. Pure except for `_listed`,
+which runs nvidia-smi once.
 
 The supervisors of all experiments decide together which attempt gets which GPU (`gpu_claims`).
 """
@@ -54,8 +54,8 @@ class _Listing:
 def pool(environment: Mapping[str, str], selected: Sequence[str] = ()) -> tuple[Device, ...]:
     """Return the GPUs for trials: those of TUNER_GPUS, CUDA_VISIBLE_DEVICES, or else nvidia-smi.
 
-    `selected` restricts them to these. If no source says which GPUs exist, the wanted ones are
-    assumed to.
+    `selected` restricts them to these. If no source says which GPUs exist,
+    the wanted ones are assumed to.
     """
     listing = _listed(environment.get("PATH"))
     named = _named(environment)
@@ -113,8 +113,8 @@ def _listed(path: str | None) -> _Listing:
 def parse(text: str) -> _Listing:
     """Parse the output of `nvidia-smi -L`.
 
-    A GPU with MIG instances is replaced by them; its own name means the first instance, as for
-    CUDA.
+    A GPU with MIG instances is replaced by them; its own name means
+    the first instance, as for CUDA.
     """
     ids: list[str] = []
     names: dict[str, str] = {}

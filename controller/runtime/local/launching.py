@@ -1,5 +1,5 @@
-"""Start the process of a trial: fork it, let it wait for a byte on its start pipe, record it, and
-write the byte.
+"""Start the process of a trial: fork it, let it wait for a byte on its start pipe,
+record it, and write the byte.
 
 The command never runs unrecorded, whichever process is killed at whatever moment: the child waits
 for one byte, and reads end-of-file instead if the parent is gone. The supervisor imports this

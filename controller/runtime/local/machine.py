@@ -1,5 +1,5 @@
-"""Check what an experiment needs on this machine for local trials: GPUs, cores, a folder. Starts
-nothing.
+"""Check what an experiment needs on this machine for local trials:
+GPUs, cores, a folder. Starts nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[Problem]:
         if "${" in word:
             continue
         if word.startswith("/"):
-            # Not Path.exists, which raises for a name that is too long or in a folder that must not
-            # be read.
+            # Not Path.exists, which raises for a name that is too long
+            # or in a folder that must not be read.
             is_here = os.path.exists(word)  # noqa: PTH110
         else:
             is_here = (

@@ -1,5 +1,5 @@
-"""Where trials report by Katib's API. On this machine: finds or starts the experiment's
-`report_server`.
+"""Where trials report by Katib's API. On this machine:
+finds or starts the experiment's `report_server`.
 
 A program finds Katib's DBManager under the name that it has with Katib: in a pod by /etc/hosts, on
 this machine by the variables that make the server the proxy of gRPC.

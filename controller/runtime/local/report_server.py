@@ -128,8 +128,8 @@ def _append(path: Path, data: bytes) -> None:
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            # A full disk or a kill cut off the last line. It is ended, not removed: it may have
-            # been read.
+            # A full disk or a kill cut off the last line. It is ended, not removed:
+            # it may have been read.
             data = b"\n" + data
         unwritten = memoryview(data)
         while unwritten:

@@ -1,8 +1,7 @@
 """One attempt under the supervisor: its process group, its deadlines and its two files.
 
 `process.json` is written before the command runs, `exit.json` before the end is reported. The
-supervisor imports this
-module: standard library only.
+supervisor imports this module: standard library only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The supervisor: a small process that starts an experiment's trials, ends them and keeps how they
-ended.
+"""The supervisor: a small process that starts an experiment's trials,
+ends them and keeps how they ended.
 
-It outlives the controller, and exits by itself when no controller is connected and no trial runs.
-It uses only the standard library and its sibling modules, has one thread, and never waits for
-anything slow.
+It outlives the controller, and exits by itself when no controller is connected
+and no trial runs. It uses only the standard library and its sibling modules,
+has one thread, and never waits for anything slow.
 
 Each message is a line of JSON: {"id", "do": start|stop|remove|list|leave, …} is answered by {"id"}
 or by {"id", "refused", "infrastructure"}. Any message to a client, requested or not, may have

@@ -50,8 +50,8 @@ _TRIES = 3
 class SupervisorConnection:
     """A connection to the supervisor of the experiment in `folder`, created by `open`.
 
-    `show` is called with every attempt of every message, in order, and `lost` once the other end is
-    gone.
+    `show` is called with every attempt of every message, in order,
+    and `lost` once the other end is gone.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class SupervisorConnection:
         try:
             while line := await self._reader.readline():
                 message: Message = json.loads(line)
-                # Not left to the caller of `ask`, because the next line may already report the
-                # attempt's end.
+                # Not left to the caller of `ask`, because the next line may already
+                # report the attempt's end.
                 for attempt in message.get("attempts", ()):
                     self._show(attempt)
                 answer = self._answers.pop(message.get("id", 0), None)
@@ -217,8 +217,8 @@ def _written_in_the_lock(folder: Path) -> tuple[int, str]:
 
 def _spawn(folder: Path, module: str) -> bytes:
     """Start a supervisor and return its first output."""
-    # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command
-    # would start.
+    # Forked trials inherit the supervisor's flags, so it needs the interpreter
+    # that their command would start.
     flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
     log = folder / "supervisor.log"
     return detached_output(

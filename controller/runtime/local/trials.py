@@ -244,8 +244,8 @@ class Trials:
     def look_after(self) -> None:
         """Notice ended attempts and act on deadlines.
 
-        To be called when a child may have ended, a pidfd is readable or the time of `next_look` has
-        come.
+        To be called when a child may have ended, a pidfd is readable
+        or the time of `next_look` has come.
         """
         self._reap()
         for attempt in [a for a in self._running.values() if a.watched and a.end is None]:

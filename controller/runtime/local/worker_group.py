@@ -86,9 +86,9 @@ class WorkerGroup:
     def _port(self, env: dict[str, str]) -> dict[str, str]:
         """Return the variable with a free port for rank 0.
 
-        On Linux the leader reserves the port as long as it lives, by a socket that is bound but
-        does not listen. Such a socket does not disturb a server that sets SO_REUSEADDR, as servers
-        do.
+        On Linux the leader reserves the port as long as it lives, by a socket
+        that is bound but does not listen. Such a socket does not disturb a server
+        that sets SO_REUSEADDR, as servers do.
         """
         port = env.get("MASTER_PORT")
         if port is None:

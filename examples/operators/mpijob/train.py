@@ -1,5 +1,5 @@
-"""Logistic regression, its gradients averaged by MPI's Allreduce, trained by the workers of an
-MPIJob.
+"""Logistic regression, its gradients averaged by MPI's Allreduce,
+trained by the workers of an MPIJob.
 
 The launcher's mpirun starts one rank in each worker, and what ranks print appears in the launcher's
 log. Rank 0 prints the loss and the accuracy on held-out examples: the metrics of the trial. Each

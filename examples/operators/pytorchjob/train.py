@@ -1,9 +1,8 @@
 """Logistic regression with DistributedDataParallel, trained by the replicas of a PyTorchJob.
 
-The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK. The master prints the loss and the
-accuracy on held-out
-examples: the metrics of the trial. A worker prints the loss on its own shard, which nobody else
-has.
+The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK. The master
+prints the loss and the accuracy on held-out examples: the metrics of the trial.
+A worker prints the loss on its own shard, which nobody else has.
 """
 
 from __future__ import annotations

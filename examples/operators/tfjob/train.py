@@ -1,9 +1,9 @@
 """Logistic regression with a parameter server, trained by the replicas of a TFJob.
 
-The operator sets TF_CONFIG. The variables are on the parameter server; the chief schedules epochs
-on the workers, which read the variables and update them there. The chief prints the loss and the
-accuracy on held-out examples: the trial's metrics. A worker prints the loss on the shard that it
-was given.
+The operator sets TF_CONFIG. The variables are on the parameter server; the chief
+schedules epochs on the workers, which read the variables and update them there.
+The chief prints the loss and the accuracy on held-out examples: the trial's
+metrics. A worker prints the loss on the shard that it was given.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The audit log: a line in the logger `suggest.audit` for each call that would change something,
-refused or not.
+"""The audit log: a line in the logger `suggest.audit` for each call
+that would change something, refused or not.
 
-Reads are not recorded. The line is written where the work is done, so it is correct even if the
-client has disconnected meanwhile. Because denied calls could fill a disk, one line a minute is
-written per peer without a token, and per method that a token does not allow, with the number of
-calls left out.
+Reads are not recorded. The line is written where the work is done, so it is correct
+even if the client has disconnected meanwhile. Because denied calls could fill a disk,
+one line a minute is written per peer without a token, and per method that a token does
+not allow, with the number of calls left out.
 """
 
 from __future__ import annotations

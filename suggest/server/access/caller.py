@@ -1,5 +1,5 @@
-"""The caller of the current call and its rights: the name and the grant of its token, or the
-client's host.
+"""The caller of the current call and its rights: the name and the grant
+of its token, or the client's host.
 
 Both are context variables, available in the call's task and worker thread;
 `suggest.server.interceptor` sets them. This module decides nothing: `suggest.server.rpcs` defines
@@ -93,8 +93,8 @@ def set_caller(name: str) -> None:
 def host_of(peer: str) -> str:
     """Return the host.
 
-    It is `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`, `unix` for a
-    socket.
+    It is `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1`
+    for `ipv6:%5B::1%5D:4711`, `unix` for a socket.
     """
     kind, _, remainder = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

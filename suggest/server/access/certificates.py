@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class KeyPair:
     """A certificate and its key in PEM files.
 
-    `certificate` may contain intermediate certificates after the server's own. `client_ca` contains
-    the CAs of clients; if it is given, every client needs a certificate. The constructor raises
-    InvalidArgument.
+    `certificate` may contain intermediate certificates after the server's own.
+    `client_ca` contains the CAs of clients; if it is given, every client needs
+    a certificate. The constructor raises InvalidArgument.
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:

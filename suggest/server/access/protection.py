@@ -1,9 +1,9 @@
-"""Protection of a server: the operator's settings, and the rules that refuse a server that is open
-by mistake.
+"""Protection of a server: the operator's settings, and the rules
+that refuse a server that is open by mistake.
 
-Only its user can reach a socket, so it needs no token. A network address needs tokens, even on
-loopback. A server that is open to everybody, or unencrypted beyond this machine, needs the flag
-`--insecure`.
+Only its user can reach a socket, so it needs no token. A network address needs tokens,
+even on loopback. A server that is open to everybody, or unencrypted beyond this
+machine, needs the flag `--insecure`.
 """
 
 from __future__ import annotations

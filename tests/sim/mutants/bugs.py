@@ -1,5 +1,5 @@
-"""The planted bugs. Each is a mistake that a careful developer could make, with its effect on a
-user.
+"""The planted bugs. Each is a mistake that a careful developer could make,
+with its effect on a user.
 """
 
 from __future__ import annotations

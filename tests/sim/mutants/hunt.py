@@ -23,8 +23,8 @@ _uids = (f"{n:05d}" for n in itertools.count())
 
 
 def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
-    """Return (the violated invariant, the number of experiments); the invariant is "" if it
-    detected nothing.
+    """Return (the violated invariant, the number of experiments);
+    the invariant is "" if it detected nothing.
     """
     store, studies = stores(folder)
     played = 0

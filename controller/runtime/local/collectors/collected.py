@@ -1,5 +1,5 @@
-"""What all collectors share: the file of collected lines, the form of a line, and the place of a
-source.
+"""What all collectors share: the file of collected lines, the form of a line,
+and the place of a source.
 """
 
 from __future__ import annotations

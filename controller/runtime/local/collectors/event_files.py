@@ -1,9 +1,9 @@
 """Read the scalars of TensorBoard's event files, without TensorFlow.
 
-An event file is a sequence of records: the length (8 bytes, little-endian), the masked CRC-32C of
-these bytes, the data, and the masked CRC-32C of the data. The data is an `Event` of TensorFlow's
-event.proto. Only the fields that a scalar needs are read; images, graphs and histograms are skipped
-unread.
+An event file is a sequence of records: the length (8 bytes, little-endian), the masked
+CRC-32C of these bytes, the data, and the masked CRC-32C of the data. The data is an
+`Event` of TensorFlow's event.proto. Only the fields that a scalar needs are read;
+images, graphs and histograms are skipped unread.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _number(value: Summary.Value) -> float | None:
     return _shortest(value.simple_value) if value.HasField("simple_value") else None
 
 
-# By the type of a tensor: the format of one element, and the field that has the elements in place
-# of `tensor_content`.
+# By the type of a tensor: the format of one element, and the field that has the elements
+# in place of `tensor_content`.
 _FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9
 _ELEMENTS = {
     _FLOAT: ("<f", "float_val"),
@@ -240,8 +240,8 @@ class EventFiles(Collector):
             event = None
         if event is not None and not event.values:
             return []
-        # Only records that count are checked: the sum over a picture would take as long as a
-        # thousand scalars.
+        # Only records that count are checked: the sum over a picture would take
+        # as long as a thousand scalars.
         if event is None or masked_crc(record) != int.from_bytes(crc, "little"):
             self._lines.note(f"{file.path}: a damaged record is skipped")
             return []

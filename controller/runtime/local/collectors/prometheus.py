@@ -55,8 +55,8 @@ async def scrape(port: int, path: str) -> str:
 def samples(body: str, names: Sequence[str]) -> dict[str, float]:
     """Return the samples with these names.
 
-    A metric with labels counts if one sample has its name. With several, none does, unless one has
-    no labels.
+    A metric with labels counts if one sample has its name. With several,
+    none does, unless one has no labels.
     """
     plain: dict[str, float] = {}
     labeled: dict[str, list[float]] = {}

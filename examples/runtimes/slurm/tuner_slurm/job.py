@@ -1,10 +1,10 @@
-"""The program of a Slurm job: runs an attempt's command on the node, and records its start and its
-end in files.
+"""The program of a Slurm job: runs an attempt's command on the node,
+and records its start and its end in files.
 
-Slurm forgets a job minutes after its end, and knows no grace period of a single job. So this
-program, like the supervisor of local trials, enforces the timeout and the grace period itself, with
-or without a controller. It uses the standard library only. The argument is the folder of the
-attempt's records.
+Slurm forgets a job minutes after its end, and knows no grace period of a single job.
+So this program, like the supervisor of local trials, enforces the timeout and the
+grace period itself, with or without a controller. It uses the standard library only.
+The argument is the folder of the attempt's records.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _watch(
             _signal(process, signal.SIGTERM)
         if received:
             received.clear()
-            # Without the file, Slurm or an administrator ends the job: it was not stopped by the
-            # experiment.
+            # Without the file, Slurm or an administrator ends the job:
+            # it was not stopped by the experiment.
             requested_s = _requested_grace_s(folder)
             stopped |= requested_s is not None and not timed_out
             kill_at = min(kill_at, now + (grace_s if requested_s is None else requested_s))

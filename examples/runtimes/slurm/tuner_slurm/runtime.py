@@ -101,8 +101,8 @@ class SlurmRuntime:
             "grace_s": launch.grace_s,
         }
         write(record / LAUNCH, document)
-        # A crash before the next line repeats the submission. Of two jobs, the second to begin ends
-        # at once.
+        # A crash before the next line repeats the submission. Of two jobs,
+        # the second to begin ends at once.
         write(record / JOB, await self._sbatch(launch, record))
 
     async def _sbatch(self, launch: Launch, record: Path) -> Mapping[str, str]:

@@ -60,7 +60,7 @@ class RecordedTraining:
         return self._read("curves")
 
     def retrained(self) -> Curves:
-        """Return the last values of the best settings with each seed: (settings, seeds, metrics)."""
+        """Return the last values of the best settings by seed: (settings, seeds, metrics)."""
         return self._read("retrained").reshape(-1, SEEDS, len(self.metrics))
 
     def _read(self, array: str) -> Curves:

@@ -12,7 +12,7 @@ from scipy.stats import mannwhitneyu
 
 
 def log_ratio(mine: float, theirs: float, randoms: float) -> float:
-    """Return the log ratio of regrets, each at least a thousandth of the regret of random search."""
+    """Return the log ratio of regrets, each at least a thousandth of random search's."""
     least = max(randoms * 1e-3, 1e-12)
     return math.log(max(mine, least) / max(theirs, least))
 

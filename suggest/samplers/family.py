@@ -1,4 +1,4 @@
-"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in common."""
+"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most share."""
 
 from __future__ import annotations
 

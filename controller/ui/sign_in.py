@@ -16,9 +16,7 @@ import hmac
 import logging
 import secrets
 import time
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import resources
 from typing import Protocol
 
@@ -26,7 +24,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from controller.boot_time import since_boot_s
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
@@ -37,8 +34,7 @@ log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
-CLOCK_S = 3600.0  # a wall clock that has differed for so long is right
-REREAD_S = 20.0  # after which a session is read again, because it may have ended at another server
+BOARD_S = 60.0  # a board is kept after its last use; open streams use theirs every ten seconds
 MOST_SESSIONS = 1000  # in the database
 MOST_OF_TOKEN = 200  # of these; a team or a class may share a token
 READS_AT_ONCE = 4  # of sessions: a slow store must not take all threads
@@ -74,155 +70,61 @@ class StoredSessions(Protocol):
     def end(self, key: str) -> None: ...
 
 
-@dataclass(slots=True)
-class _SignedIn:
-    token: str
-    used_s: float
-    """By the clock of `Sessions`."""
-    read_s: float
-    """When it was last found in the store, by the monotonic clock."""
-    stored_s: float
-    """The last use that was stored."""
-
-
 class Sessions:
-    """The sessions that are in use here, which the store has, too.
+    """The sessions of people who are signed in, found by the hash of their ids.
 
-    They are found by the hash of their ids. Their times are seconds since the epoch, which servers
-    share. The wall clock is read at the start; from then on `elapsed_s` counts, so that nobody is
-    signed out when the clock is set. A clock that was wrong at the start is noticed, because other
-    servers may have the right time.
+    Each request reads its session, so one that has ended at another server has ended here. Times
+    are seconds since the epoch, which the servers of a database share.
     """
 
-    def __init__(
-        self,
-        stored: StoredSessions,
-        elapsed_s: Callable[[], float] = since_boot_s,
-        wall_s: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, stored: StoredSessions, now_s: Callable[[], float] = time.time) -> None:
         self._stored = stored
-        self._elapsed_s = elapsed_s
-        self._wall_s = wall_s
-        self._epoch_s = wall_s() - elapsed_s()
-        self._differs_since_s: float | None = None  # the wall clock, by `elapsed_s`
-        self._known: dict[str, _SignedIn] = {}  # the one that was read last comes last
-        self._ended = 0  # how many this process has ended
+        self._now_s = now_s
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    @property
-    def tokens(self) -> set[str]:
-        return {session.token for session in self._known.values()}
 
     async def token(self, identity: str) -> str | None:
         """Return the token of a session, which counts as used.
 
         Returns None if there is no such session, or it has ended.
 
-        Raises Unavailable, StoreBroken: this process does not know it,
-        and the store does not answer.
+        Raises Unavailable, StoreBroken.
         """
         if len(identity) != ID_LENGTH:
             return None
         key = key_of(identity)
-        session = self._known.get(key)
-        if session is None or time.monotonic() - session.read_s > REREAD_S:
-            session = await self._read(key, identity)
-        now = self._now()  # after the read, during which the times of sessions may be corrected
-        if session is None or now - session.used_s > IDLE_S:
-            self._known.pop(key, None)
+        async with self._slots:
+            row = await asyncio.to_thread(self._stored.find, key)
+        if row is None:
             return None
-        session.used_s = now
-        if now - session.stored_s > STORED_S:
-            session.stored_s = now
+        sealed, used_s = row
+        token, now_s = _unsealed(sealed, identity), self._now_s()
+        # a time far ahead is by a clock that was wrong
+        if token is None or abs(now_s - used_s) > IDLE_S:
+            return None
+        if now_s - used_s > STORED_S:
             try:
-                await asyncio.to_thread(self._stored.use, key, now)
+                await asyncio.to_thread(self._stored.use, key, now_s)
             except TunerError as error:
                 log.warning("the use of a session of the page was not stored: %s", error)
-        return session.token
-
-    def known(self, identity: str) -> str | None:
-        """Return the token of a session that `token` has just returned."""
-        session = self._known.get(key_of(identity))
-        return None if session is None else session.token
+        return token
 
     async def begin(self, identity: str, token: str) -> None:
         """Store a session. Raises Unavailable, StoreBroken."""
-        key, now = key_of(identity), self._now()
+        now_s = self._now_s()
         await asyncio.to_thread(
             self._stored.begin,
-            key,
+            key_of(identity),
             _sealed(token, identity),
             owner_of(token),
-            now,
-            oldest_s=now - IDLE_S,
+            now_s,
+            oldest_s=now_s - IDLE_S,
             most=MOST_SESSIONS,
             most_of_owner=MOST_OF_TOKEN,
         )
-        self._keep(key, _SignedIn(token, now, time.monotonic(), now))
 
     async def end(self, identity: str) -> None:
         """Delete a session. Raises Unavailable, StoreBroken: it has not ended."""
         await asyncio.to_thread(self._stored.end, key_of(identity))
-        self._ended += 1
-        self.forget(identity)
-
-    def forget(self, identity: str) -> None:
-        self._known.pop(key_of(identity), None)
-
-    def _now(self) -> float:
-        elapsed_s = self._elapsed_s()
-        epoch_s = self._wall_s() - elapsed_s
-        if abs(epoch_s - self._epoch_s) < STORED_S:
-            self._differs_since_s = None
-        elif self._differs_since_s is None:
-            self._differs_since_s = elapsed_s
-        elif elapsed_s - self._differs_since_s > CLOCK_S:
-            for session in self._known.values():
-                session.used_s += epoch_s - self._epoch_s
-            self._epoch_s, self._differs_since_s = epoch_s, None
-        return self._epoch_s + elapsed_s
-
-    def _keep(self, key: str, session: _SignedIn) -> None:
-        """Remember a session, and forget those that were not read for a long time, or are too many.
-
-        Twice as many are remembered as stored. Some have ended meanwhile, and are
-        forgotten when they are read again: they must not take the places of others,
-        whose pages would have to connect again.
-        """
-        self._known.pop(key, None)
-        self._known[key] = session
-        since = session.read_s - IDLE_S
-        for oldest, session in list(self._known.items()):
-            if session.read_s > since and len(self._known) <= 2 * MOST_SESSIONS:
-                break
-            del self._known[oldest]
-
-    async def _read(self, key: str, identity: str) -> _SignedIn | None:
-        try:
-            async with self._slots:
-                while True:
-                    ended = self._ended
-                    row = await asyncio.to_thread(self._stored.find, key)
-                    if ended == self._ended:  # otherwise it may be the one that has ended meanwhile
-                        break
-        except TunerError as error:
-            if (kept_session := self._known.get(key)) is None:
-                raise
-            log.warning("whether a session of the page has ended elsewhere is not known: %s", error)
-            return kept_session
-        if row is None or (token := _unsealed(row[0], identity)) is None:
-            return None
-        _, stored_s = row
-        known, now = self._known.get(key), self._now()
-        used_s = max(stored_s, known.used_s) if known is not None else stored_s
-        if stored_s - now > STORED_S:  # by a server whose clock is wrong
-            used_s = now if known is None else known.used_s
-        session = _SignedIn(token, used_s, time.monotonic(), stored_s)
-        self._keep(key, session)
-        return session
 
 
 def key_of(identity: str) -> str:
@@ -289,13 +191,9 @@ class TokenAuthenticator:
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
         self._sessions = Sessions(stored)
-        # by token: however often somebody signs in, studies are read once
+        # By token: however often somebody signs in, studies are read once, and limits hold.
         self._boards: dict[str, StudyBoard] = {}
-        # By token, while a board, a stream or a figure has them: streams may outlast the board of
-        # somebody signing out.
-        self._limits: weakref.WeakValueDictionary[str, VisitorLimits] = (
-            weakref.WeakValueDictionary()
-        )
+        self._used_s: dict[str, float] = {}  # by token, when its board was used last
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -306,28 +204,24 @@ class TokenAuthenticator:
         ]
 
     async def close(self) -> None:
-        await self._close_boards(set())
+        for board in self._boards.values():
+            await board.close()
 
     def board(self, request: Request) -> StudyBoard:
-        identity = self._identity(request)
-        token = self._sessions.known(identity)
-        if token is None:
-            raise PermissionDenied("signed out; sign in again")
+        """Return the board of a person whose `page_token` was asked for."""
+        token: str = request.state.token
         if token not in self._boards:
-            limits = self._limits.setdefault(token, VisitorLimits("this token"))
-            self._boards[token] = self._connect(token, limits)
+            self._boards[token] = self._connect(token, VisitorLimits("this token"))
         request.state.board = self._boards[token]
         return self._boards[token]
 
     async def page_token(self, request: Request) -> str | None:
         identity = self._identity(request)
         token = await self._sessions.token(identity)
-        if token is not None and not self._valid(token):
-            self._sessions.forget(identity)
-            token = None
-        await self._close_boards(self._sessions.tokens)
-        if token is None:
+        if token is None or not self._valid(token):
             return None
+        request.state.token = token
+        await self._close_unused_boards(token)
         # the same for a page that is open meanwhile
         return hmac.digest(identity.encode(), b"page", "sha256").hex()
 
@@ -337,9 +231,8 @@ class TokenAuthenticator:
     async def is_signed_in(self, request: Request) -> bool:
         if await self.page_token(request) is None:
             return False
-        # A board that was closed, because there were too many sessions, is not watched any more.
-        token = self._sessions.known(self._identity(request))
-        return token is not None and request.state.board is self._boards.get(token)
+        # a board that was closed is not watched any more
+        return request.state.board is self._boards.get(request.state.token)
 
     def public(self, request: Request) -> bool:
         """Return whether it asks for the page's own code, or is the sign-in."""
@@ -367,7 +260,6 @@ class TokenAuthenticator:
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
         identity = secrets.token_urlsafe(ID_BYTES)
         await self._sessions.begin(identity, token)
-        await self._close_boards(self._sessions.tokens)
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(
             self._cookie, identity, httponly=True, samesite="strict", secure=self._secure
@@ -375,9 +267,7 @@ class TokenAuthenticator:
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        identity = self._identity(request)
-        await self._sessions.end(identity)
-        await self._close_boards(self._sessions.tokens)
+        await self._sessions.end(self._identity(request))
         answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -386,7 +276,12 @@ class TokenAuthenticator:
         """Return the id of the session, which may not exist."""
         return request.cookies.get(self._cookie, "")
 
-    async def _close_boards(self, used: set[str]) -> None:
-        """Close the boards of tokens that have no session any more."""
-        for board in [self._boards.pop(token) for token in self._boards.keys() - used]:
+    async def _close_unused_boards(self, token: str) -> None:
+        """Count the board of `token` as used, and close those that nobody has used for a while."""
+        now_s = time.monotonic()
+        self._used_s[token] = now_s
+        unused = [other for other, used_s in self._used_s.items() if now_s - used_s > BOARD_S]
+        for other in unused:
+            del self._used_s[other]
+        for board in [self._boards.pop(other) for other in unused if other in self._boards]:
             await board.close()

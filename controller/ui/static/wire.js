@@ -70,6 +70,7 @@ export function stream(path, handlers, { quiet = false, opened = () => {} } = {}
       const answer = await fetch(path(), { signal: asked.signal });
       if (answer.status === 403 && !quiet) connection("lost", "signed out: open the link of tuner ui");
       if (answer.status === 429 && !quiet) connection("lost", (await answer.json()).error);
+      if (answer.status === 503 && !quiet) connection("lost", await answer.text());
       if (answer.status === 401) location.reload();
       asked.abort();
     } catch {

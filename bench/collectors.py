@@ -73,7 +73,7 @@ def delays_ms(metrics: str, opening: str, writing: str) -> list[float]:
         (folder / "train.py").write_text(WRITES.format(open=opening, write=writing, lines=LINES))
         (folder / "experiment.yaml").write_text(experiment(metrics))
         env = {**os.environ, "TUNER_STATE_DIR": str(folder / "state")}
-        tuner = [sys.executable, "-m", "controller.cli", "run", "experiment.yaml", "-q"]
+        tuner = [sys.executable, "-m", "controller", "run", "experiment.yaml", "-q"]
         with subprocess.Popen(tuner, cwd=folder, env={**env, "PYTHONPATH": str(ROOT)}) as process:
             found = _watch(folder / "state" / "studies.db", process)
         assert len(found) == LINES, f"{len(found)} of {LINES} lines arrived"

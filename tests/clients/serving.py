@@ -39,7 +39,7 @@ class Served:
         # Its log is a file, because no process would read a pipe.
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "controller.cli", *self._command, "--address", self.address],
+                [sys.executable, "-m", "controller", *self._command, "--address", self.address],
                 cwd=self._folder,
                 env={**os.environ, "PYTHONPATH": str(FROM), "TUNER_FAILPOINT": failpoint},
                 stderr=errors,

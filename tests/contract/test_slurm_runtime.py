@@ -204,7 +204,7 @@ def test_the_commands_of_the_page_run_an_experiment_on_slurm(
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "controller.cli", *command.split()[1:]],
+            [sys.executable, "-m", "controller", *command.split()[1:]],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": f"{site}:{ROOT}"},
             capture_output=True,

@@ -271,7 +271,7 @@ def test_a_killed_stop_is_finished_by_the_next(folder: Path, moment: str) -> Non
 
 @cache
 def failpoints() -> list[str]:
-    command = [sys.executable, "-m", "controller.cli", "debug", "failpoints"]
+    command = [sys.executable, "-m", "controller", "debug", "failpoints"]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout.split()

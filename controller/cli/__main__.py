@@ -1,9 +1,0 @@
-"""`python -m controller.cli`: the same as `tuner`, for an interpreter
-that has the package but not the script.
-"""
-
-import sys
-
-from controller.cli.main import main
-
-sys.exit(main())

@@ -1,9 +1,9 @@
-"""Names that are imported when first used, declared once: by a package for its users, or by a
-module for itself.
+"""Modules that are imported when first used: those of a package, and gRPC in the clients.
 
 A package that defines `__getattr__ = lazily(__name__)` costs nothing to import: a module of it is
 loaded when somebody first uses it as an attribute. So others import the package at their top,
-instead of its modules in functions.
+instead of its modules in functions. gRPC, and what imports it, has no package of ours: the clients,
+which use it everywhere, have `LazyModule` in its place.
 """
 
 from __future__ import annotations

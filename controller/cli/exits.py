@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 
 import suggest
 from controller import core
-from suggest.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.app.run import RunResult
-    from controller.core import attempt
     from controller.runtime.provider import Finding, ServerVerdicts
-    from suggest.server.admin import StartFinding
-else:
-    attempt = LazyModule("controller.core.attempt")
+    from suggest.server.start_check import StartFinding
 
 
 class ExitCode(enum.IntEnum):
@@ -66,7 +62,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return _of_tuner_error(error), f"tuner: {error}"
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
-        case attempt.RuntimeLost():
+        case core.attempt.RuntimeLost():
             return (
                 ExitCode.UNAVAILABLE,
                 f"tuner: {error}; running trials continue; run the same command again to continue",

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller import app, cli, report
+from controller import app, cli, core, report
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
@@ -23,7 +23,6 @@ from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest import server
 from suggest.errors import InvalidArgument, Unavailable
-from suggest.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from controller.app.delete import Deleted
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
     from controller.app.import_trials import Imported
     from controller.app.local_experiments import LocalExperiments
     from controller.app.run import RunResult, Session
-    from controller.core import attempt
     from controller.spec import Document
-else:
-    attempt = LazyModule("controller.core.attempt")
 
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
 MOST_PROBLEMS = 20  # printed for trials that could not be imported
@@ -156,7 +152,7 @@ def _control(
             )
             try:
                 result = await act(session)
-            except (Unavailable, attempt.RuntimeLost) as error:
+            except (Unavailable, core.attempt.RuntimeLost) as error:
                 if controls.times < 2:
                     raise
                 raise exits.KilledRun(error, controls.received) from error

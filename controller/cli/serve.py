@@ -20,7 +20,7 @@ from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
     from suggest.server import Companion, Server
-    from suggest.server.admin import StartFinding
+    from suggest.server.start_check import StartFinding
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def serve(arguments: argparse.Namespace) -> int:
     companion = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(
-            serving.admin.check_up(
+            serving.start_check.look(
                 arguments.address,
                 storage,
                 advertise=arguments.advertise,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from suggest.lazy_module import lazily
 
 if TYPE_CHECKING:
+    from controller.core import attempt as attempt
     from controller.core import budget as budget
     from controller.core import model as model
 

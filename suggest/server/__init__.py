@@ -10,6 +10,7 @@ from suggest.lazy_module import lazily
 
 if TYPE_CHECKING:
     from suggest.server import admin as admin
+    from suggest.server import start_check as start_check
     from suggest.server.access.protection import Protection
     from suggest.server.descriptors import raise_descriptor_limit
     from suggest.server.process import Companion, Server, serve

@@ -1,8 +1,7 @@
-"""Administration of a store without a running server: open it,
-read its schema version, check a server's settings.
+"""Administration of a store without a running server: open it, read its schema version.
 
-Opening a store checks its location and upgrades its schema. Libraries for SQL and Optuna are
-imported when first used.
+Opening a store checks its location and upgrades its schema. Each function imports what it needs:
+the libraries for SQL, and Optuna, take a while.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from suggest.errors import NotFound
-from suggest.lazy_module import LazyModule
 from suggest.samplers import not_installed
 from suggest.storage.location import is_postgres, sqlite_path
 from suggest.storage.opening import open_store
@@ -19,30 +17,15 @@ from suggest.studies import check
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from suggest.imports import Source
-    from suggest.optuna_storage import optuna_studies
-    from suggest.samplers import axis, grid
-    from suggest.server import start_check
-    from suggest.server.access.protection import Protection
-    from suggest.server.server_options import ServerOptions
-    from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
-    from suggest.storage import postgres, schema, sqlite, study_tables
     from suggest.storage.database import Database
-else:
-    axis, grid = LazyModule("suggest.samplers.axis"), LazyModule("suggest.samplers.grid")
-    optuna_studies = LazyModule("suggest.optuna_storage.optuna_studies")
-    postgres, sqlite = LazyModule("suggest.storage.postgres"), LazyModule("suggest.storage.sqlite")
-    schema = LazyModule("suggest.storage.schema")
-    start_check = LazyModule("suggest.server.start_check")
-    study_tables = LazyModule("suggest.storage.study_tables")
 
 __all__ = [
     "check",
-    "check_up",
     "grid_points",
     "is_optunas",
     "not_installed",
@@ -51,20 +34,6 @@ __all__ = [
     "schema_versions",
     "sqlite_file",
 ]
-
-
-def check_up(
-    address: str,
-    storage_url: str,
-    *,
-    advertise: str,
-    protection: Protection,
-    options: ServerOptions,
-) -> Iterator[StartFinding]:
-    """Check what a server with these settings needs to start, without starting one."""
-    return start_check.look(
-        address, storage_url, advertise=advertise, protection=protection, options=options
-    )
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
@@ -76,14 +45,17 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
         NotFound: there is no store.
         StoreBroken: the store has a newer version, or belongs to another program.
     """
+    from suggest.storage import schema
+    from suggest.storage.study_tables import SCHEMA
+
     with closing(_database(storage_url)) as database:
-        current = schema.version(database, study_tables.SCHEMA)
+        current = schema.version(database, SCHEMA)
     if current is None:
         raise NotFound(
             f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it "
             f"creates it"
         )
-    return current, study_tables.SCHEMA.newest
+    return current, SCHEMA.newest
 
 
 def check_rows(storage_url: str) -> Mapping[str, int]:
@@ -107,11 +79,15 @@ def sqlite_file(storage_url: str) -> Path | None:
 
 def _database(storage_url: str) -> Database:
     if is_postgres(storage_url):
-        return postgres.PostgresDatabase(storage_url)
+        from suggest.storage.postgres import PostgresDatabase
+
+        return PostgresDatabase(storage_url)
     path = sqlite_path(storage_url, make_folder=False)
     if not path.exists():  # opening it would create it
         raise NotFound(f"{path}: there is no store yet; the first server that uses it creates it")
-    return sqlite.SqliteDatabase(path)
+    from suggest.storage.sqlite import SqliteDatabase
+
+    return SqliteDatabase(path)
 
 
 def is_optunas(storage_url: str) -> bool:
@@ -121,7 +97,9 @@ def is_optunas(storage_url: str) -> bool:
         NotFound: there is no database, or it contains studies of neither.
         Unavailable: the database does not answer.
     """
-    tables = optuna_studies.tables_of(storage_url)
+    from suggest.optuna_storage.optuna_studies import tables_of
+
+    tables = tables_of(storage_url)
     if {"version_info", "studies", "trials"} <= tables:
         return True
     if "studies" in tables:
@@ -142,10 +120,15 @@ def optuna_source(
     and may be "" if it is clear. `objectives` and `constraints` are the metrics to read. Raises
     NotFound, InvalidArgument, Unavailable.
     """
-    return optuna_studies.read(place, study, value, objectives, constraints)
+    from suggest.optuna_storage.optuna_studies import read
+
+    return read(place, study, value, objectives, constraints)
 
 
 def grid_points(space: Space) -> int | None:
     """Return how many points a grid of the space has; None if it cannot have one."""
-    has_grid = all(axis.axis_of(parameter.domain) is not None for parameter in space.parameters)
-    return grid.Grid(space, {}).total if has_grid else None
+    from suggest.samplers.axis import axis_of
+    from suggest.samplers.grid import Grid
+
+    has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
+    return Grid(space, {}).total if has_grid else None

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument
-from suggest.lazy_module import LazyModule
 from suggest.storage.location import is_postgres, sqlite_path
 
 if TYPE_CHECKING:
-    from suggest.storage import postgres_store, sqlite_store
     from suggest.storage.sql_store import StudyStore
-else:
-    postgres_store = LazyModule("suggest.storage.postgres_store")
-    sqlite_store = LazyModule("suggest.storage.sqlite_store")
 
 SYNC = ("normal", "full")
 
@@ -26,5 +21,10 @@ def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:
     if sync not in SYNC:
         raise InvalidArgument.at("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")
     if is_postgres(storage_url):
-        return postgres_store.PostgresStore(storage_url, sync=sync)
-    return sqlite_store.SqliteStore(sqlite_path(storage_url), sync=sync)
+        # which a process with the other database does not need
+        from suggest.storage.postgres_store import PostgresStore
+
+        return PostgresStore(storage_url, sync=sync)
+    from suggest.storage.sqlite_store import SqliteStore
+
+    return SqliteStore(sqlite_path(storage_url), sync=sync)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from suggest.lazy_module import LazyModule
 from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
-
-if TYPE_CHECKING:
-    from suggest.optuna_storage import importance
-else:
-    importance = LazyModule("suggest.optuna_storage.importance")
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """Return the importance of each parameter, the most important first.
 
-    They have no values if there are too few trials. Succeeded and pruned trials
-    count. The same trials give the same result. Takes at most two seconds.
-    Optuna is imported only if there are enough trials.
+    They have no values if there are too few trials. Succeeded and pruned trials count. The same
+    trials give the same result. Takes at most two seconds.
     """
     judged = [
         t
@@ -31,4 +23,7 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
     if len(judged) < MIN_TRIALS_TO_RANK:
         names = [p.name for p in space.parameters if p.domain.count != 1]
         return [Importance(name, sum(name in t.parameters for t in judged)) for name in names]
+    # Optuna, which takes half a second to import
+    from suggest.optuna_storage import importance
+
     return importance.importances(space, judged, direction=direction)

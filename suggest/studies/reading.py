@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 
 from suggest.errors import NotFound
 from suggest.estimate import Estimate
-from suggest.lazy_module import LazyModule
 from suggest.replies import StudySummary
 from suggest.storage.store import StudyRecord
 from suggest.study import Study, StudyName
 from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
-    from suggest import workers
     from suggest.storage.sql_store import StudyStore
-    from suggest.studies import estimates
-else:
-    workers, estimates = LazyModule("suggest.workers"), LazyModule("suggest.studies.estimates")
 
 
 class StudyReader:
@@ -111,9 +106,13 @@ class StudyReader:
 
         Raises the errors of `Estimates.of`.
         """
+        # the models, which no other read needs
+        from suggest.studies.estimates import Estimates
+        from suggest.workers import Workers
+
         study = self.study(name)
-        with closing(workers.Workers()) as pool:
-            return estimates.Estimates(self._store, pool).of(study)
+        with closing(Workers()) as pool:
+            return Estimates(self._store, pool).of(study)
 
     def _best(self, study: Study) -> list[Trial]:
         spec = study.spec

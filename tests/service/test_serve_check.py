@@ -15,7 +15,7 @@ import pytest
 from suggest.client import Client
 from suggest.errors import InvalidArgument
 from suggest.server import Protection, Server, ServerOptions
-from suggest.server.admin import check_up
+from suggest.server.start_check import look
 from suggest.storage.study_tables import SCHEMA
 from tests import forked
 from tests.certificates import Authority
@@ -35,7 +35,7 @@ def told(
 ) -> dict[str, tuple[bool, str]]:
     """Return by subject whether it is all right, and the message."""
     url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
-    found = check_up(address, url, advertise=advertise, protection=protection, options=options)
+    found = look(address, url, advertise=advertise, protection=protection, options=options)
     return {finding.subject: (finding.problem is None, finding.detail) for finding in found}
 
 

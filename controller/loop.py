@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Protocol, assert_never
 
 from controller.clock import Clock
@@ -399,10 +400,9 @@ class Loop:
 
         The study has their outcomes.
         """
-        open_attempts = [
-            attempt for opened in self._memory.opened.values() for attempt in opened.attempts
-        ]
-        open_names = {self._journal.name(attempt) for attempt in open_attempts}
+        opened = self._memory.opened.values()
+        attempts = chain.from_iterable(trial.attempts for trial in opened)
+        open_names = {self._journal.name(attempt) for attempt in attempts}
         for name in await self._runtime.observe():
             if name not in open_names:
                 await self._runtime.remove(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from network import Fast, Norm, Sweep, averaged
@@ -54,7 +55,7 @@ class NesterovSGD:
 
     def __init__(self, groups: Sequence[WeightGroup], momentum: float) -> None:
         self.groups, self.momentum = groups, momentum
-        self.weights = [weight for group in groups for weight in group.weights]
+        self.weights = list(chain.from_iterable(group.weights for group in groups))
         self.velocity = [torch.zeros_like(weight) for weight in self.weights]
         self.rates = torch.zeros(len(groups), device=self.weights[0].device)
 

@@ -151,9 +151,9 @@ class TrainingRun:
     def _agree_on_statistics(self) -> None:
         """Average batch norm's running statistics: each worker's saw only its own images."""
         norms = [module for module in self.network.modules() if isinstance(module, Norm)]
-        self.world.average(
-            [statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)]
-        )
+        means = [norm.running_mean for norm in norms]
+        variances = [norm.running_var for norm in norms]
+        self.world.average(means + variances)
 
     @torch.inference_mode()
     def accuracy(self, rows: np.ndarray, *, views: int = 1) -> tuple[float, float]:

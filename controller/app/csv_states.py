@@ -38,7 +38,9 @@ _WORDS: Mapping[End, str] = {
     NotTold.CANCELLED: "cancelled canceled usercancelled usercanceled syscanceled aborted "
     "abandoned",
 }
-_ENDS: Mapping[str, End] = {word: end for end, words in _WORDS.items() for word in words.split()}
+_ENDS: dict[str, End] = {}
+for _end, _words in _WORDS.items():
+    _ENDS |= dict.fromkeys(_words.split(), _end)
 _NAMES = ("state", "status")  # the last word of the column's name
 _ANSWERS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 # a column of this name may have numbers for a reason

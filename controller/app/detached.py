@@ -78,12 +78,9 @@ def _start(
         "--tls-cert": credentials.tls_cert,
         "--tls-key": credentials.tls_key,
     }
-    command += [
-        word
-        for flag, value in given.items()
-        if value
-        for word in (flag, str(Path(value).absolute()))
-    ]
+    for flag, value in given.items():
+        if value:
+            command += [flag, str(Path(value).absolute())]
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(

@@ -546,14 +546,12 @@ class ExperimentService:
         stored, given = (_initial(spec.document) for spec in (experiment.spec, document.spec))
         if stored == given:
             return document
-        revisions = self._store.revisions(experiment.uid)
-        added = [
-            point
-            for before, after in pairwise(revisions)
-            if _is_by_name(after)
-            for point in _initial(after.spec.document)
-            if point not in _initial(before.spec.document)
-        ]
+        added = []
+        for before, after in pairwise(self._store.revisions(experiment.uid)):
+            if _is_by_name(after):
+                earlier = _initial(before.spec.document)
+                points = _initial(after.spec.document)
+                added += [point for point in points if point not in earlier]
         of_person = [point for point in stored if point not in added or point in given]
         if given[: len(of_person)] != of_person:
             return document
@@ -683,11 +681,10 @@ def _extension(experiment: Experiment, document: Document, changes: Sequence[Cha
     """
     if document.source == "standard input" or Path(document.source).exists():
         return _again("extend", document)
-    flags = [
-        word
-        for change in changes
-        for word in ("--set", f"{change.path}={json.dumps(change.new, ensure_ascii=False)}")
-    ]
+    flags: list[str] = []
+    for change in changes:
+        value = json.dumps(change.new, ensure_ascii=False)
+        flags += ["--set", f"{change.path}={value}"]
     return command("extend", experiment.name, *flags)
 
 

@@ -101,19 +101,19 @@ def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
 
     How earlier attempts ended is lost with the database.
     """
-    lost = "how it ended was lost with the database"
     now = datetime.now(UTC)
-    return [
-        Attempt(number, attempt_number)
-        if attempt_number == max(attempts)
-        else Attempt(
-            number,
-            attempt_number,
-            AttemptState.FAILED,
-            end_time=now,
-            failure_class=FailureClass.INFRASTRUCTURE,
-            reason=lost,
-        )
-        for number, (_, attempts) in sorted(recovered.trials.items())
-        for attempt_number in range(1, max(attempts) + 1)
-    ]
+    recorded = []
+    for number, (_, attempts) in sorted(recovered.trials.items()):
+        newest = max(attempts)
+        for attempt_number in range(1, newest):
+            lost = Attempt(
+                number,
+                attempt_number,
+                AttemptState.FAILED,
+                end_time=now,
+                failure_class=FailureClass.INFRASTRUCTURE,
+                reason="how it ended was lost with the database",
+            )
+            recorded.append(lost)
+        recorded.append(Attempt(number, newest))
+    return recorded

@@ -212,18 +212,11 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
         "--version", action=_PrintVersion, nargs=0, help="print the version and exit"
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
-    parsers = [parser for verb in VERBS for parser in _add(verbs, verb)]
-    return (
-        parser,
-        frozenset(verbs.choices),
-        frozenset(
-            option
-            for verb in parsers
-            for action in verb._actions  # argparse has no public way to ask
-            if action.option_strings and action.nargs is None
-            for option in action.option_strings
-        ),
-    )
+    parsers = list(chain.from_iterable(_add(verbs, verb) for verb in VERBS))
+    # argparse has no public way to ask for actions
+    actions = chain.from_iterable(verb._actions for verb in parsers)
+    with_value = [action.option_strings for action in actions if action.nargs is None]
+    return parser, frozenset(verbs.choices), frozenset(chain.from_iterable(with_value))
 
 
 class _PrintVersion(argparse.Action):

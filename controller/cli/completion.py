@@ -90,7 +90,10 @@ class _CommandLine:
         parser = self._parser
         while below := subparsers(parser):
             parser = next(iter(below.values()))
-        return {flag: action for action in parser._actions for flag in action.option_strings}
+        flags: dict[str, argparse.Action] = {}
+        for action in parser._actions:
+            flags |= dict.fromkeys(action.option_strings, action)
+        return flags
 
     def answer(self) -> tuple[str, dict[str, str]]:
         if self._pending is not None:

@@ -202,4 +202,5 @@ class _Selection:
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+    words = ",".join(texts).split(",")
+    return [word.strip() for word in words if word.strip()]

@@ -289,12 +289,9 @@ class Board:
 
     async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:
         states = (TrialState.RUNNING, TrialState.QUEUED)
-        trials = [
-            (entry, record)
-            for record in records
-            for entry in record.trials
-            if entry.state in states
-        ]
+        trials: list[tuple[TrialRecord, ExperimentRecord]] = []
+        for record in records:
+            trials += [(entry, record) for entry in record.trials if entry.state in states]
         trials.sort(key=lambda pair: states.index(pair[0].state))
         report = await self._quotas_of(records)
         return {
@@ -411,9 +408,7 @@ async def measurements_of_curves(
     if len(numbers) == len(record.trials) > 1:
         measured = await studies.list_measurements(study)
     else:
-        measured = [
-            sample
-            for number in numbers
-            for sample in await studies.list_measurements(study, number)
-        ]
+        measured = []
+        for number in numbers:
+            measured += await studies.list_measurements(study, number)
     return by_trial(measured)

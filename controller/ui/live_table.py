@@ -81,12 +81,8 @@ class LiveTable:
         self._events.clear()
         if summary != self._summary:
             self._summary, self._summary_changed = summary, self._version
-        metrics = sorted(
-            {
-                *self._metrics,
-                *(name for number in trials for name in record.metrics.get(number, ())),
-            }
-        )
+        measured = (record.metrics.get(number, ()) for number in trials)
+        metrics = sorted(set(self._metrics).union(*measured))
         columns = _columns(record, metrics)
         if columns != self._columns:
             self._columns, self._metrics, self._columns_changed = columns, metrics, self._version

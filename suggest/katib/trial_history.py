@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from suggest.errors import InvalidArgument, Problem
@@ -599,8 +599,8 @@ def positions_of(request_id: str) -> Sequence[int]:
     found = _REQUEST_ID.fullmatch(request_id)
     if found is None:
         return ()
-    runs = found[1].split(",")
-    ends = [run.split("-") for run in runs]
-    if len(ends) == 1:
-        return range(int(ends[0][0]), int(ends[0][1]) + 1)
-    return [position for first, last in ends for position in range(int(first), int(last) + 1)]
+    ranges: list[range] = []
+    for run in found[1].split(","):
+        first, last = run.split("-")
+        ranges.append(range(int(first), int(last) + 1))
+    return ranges[0] if len(ranges) == 1 else list(chain.from_iterable(ranges))

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, cast
 
@@ -197,7 +197,7 @@ def _json_texts(documents: Sequence[object]) -> list[str | None]:
     """
     if len(documents) == 1 or None in documents:
         return [json_text(document) for document in documents]
-    together = _encode([each for document in documents for each in (document, _BETWEEN)])
+    together = _encode(list(chain.from_iterable(zip(documents, repeat(_BETWEEN)))))
     texts = together[1:-1].split(f", {_encode(_BETWEEN)}, ")
     texts[-1] = texts[-1].removesuffix(f", {_encode(_BETWEEN)}")
     return [*texts]

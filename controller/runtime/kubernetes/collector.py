@@ -39,11 +39,11 @@ RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 def has_collector(obj: Raw) -> bool:
     """Whether the user's pod template, or a change of one on the cluster, has the sidecar."""
     preset = preset_of(obj) or JOB
-    return any(
-        container.get("name") == COLLECTOR_CONTAINER
-        for template in preset.templates(copy.deepcopy(obj))
-        for container in mappings(at(template, "spec.initContainers"))
-    )
+    for template in preset.templates(copy.deepcopy(obj)):
+        containers = mappings(at(template, "spec.initContainers"))
+        if any(container.get("name") == COLLECTOR_CONTAINER for container in containers):
+            return True
+    return False
 
 
 def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:

@@ -30,6 +30,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import cast
 
 from controller.core.model import AttemptKey
@@ -108,7 +109,7 @@ _USUAL = ("FailedCreatePod",)
 _REASONS = (
     _REFUSED,
     *_USUAL,
-    *dict.fromkeys(each for group in _OTHERS.values() for each in group),
+    *dict.fromkeys(chain.from_iterable(_OTHERS.values())),
     *_NOT_MOUNTED,
 )
 
@@ -198,13 +199,9 @@ class EventWatcher:
 
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
         """Return the message of the newest matching event with one of these reasons, or ""."""
-        events = [
-            event
-            for reason in reasons
-            for event in self._watched[reason].objects.values()
-            if is_meant(event.get("involvedObject") or {})
-        ]
-        newest = max(events, key=_weight, default=None)
+        events = chain.from_iterable(self._watched[reason].objects.values() for reason in reasons)
+        matching = [event for event in events if is_meant(event.get("involvedObject") or {})]
+        newest = max(matching, key=_weight, default=None)
         return "" if newest is None else str(newest.get("message", ""))
 
 
@@ -398,10 +395,9 @@ class Workloads:
         if not self._installed:
             return f"{why_queued(queue_of(obj), None)}: {NOT_INSTALLED}"
         if self._by_owner is None:
-            workloads = self._watched.objects.values()
-            self._by_owner = {
-                uid: workload for workload in workloads for uid in _owners_of(workload)
-            }
+            self._by_owner = {}
+            for workload in self._watched.objects.values():
+                self._by_owner |= dict.fromkeys(_owners_of(workload), workload)
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
     def clear_deleted(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.kube.errors import ApiError
@@ -299,10 +300,10 @@ def _overrides(obj: Raw) -> list[Raw]:
 
 def _overridden(obj: Raw) -> set[str]:
     """Return the jobs of its runtime that a TrainJob changes by podTemplateOverrides."""
-    named = (
-        mappings(override.get("targetJobs")) for override in mappings(at(obj, f"spec.{_OVERRIDES}"))
-    )
-    return {str(job.get("name")) for jobs in named for job in jobs}
+    names: set[str] = set()
+    for override in mappings(at(obj, f"spec.{_OVERRIDES}")):
+        names |= {str(job.get("name")) for job in mappings(override.get("targetJobs"))}
+    return names
 
 
 def _patches(obj: Raw) -> list[Raw]:
@@ -313,7 +314,7 @@ def _patches(obj: Raw) -> list[Raw]:
         put(ours, _PATCHED_JOBS, [job])
         put(obj, f"spec.{_PATCHES}", [*mappings(at(obj, f"spec.{_PATCHES}")), ours])
         jobs[_TRAINS] = [job]
-    patches = [job for same_name in jobs.values() for job in same_name]
+    patches = chain.from_iterable(jobs.values())
     return [below(below(below(job, "template"), "spec"), "template") for job in patches]
 
 
@@ -340,11 +341,8 @@ _ARGO_PODS = ("container", "script", "containerSet")
 def pod_steps(obj: AnyObject) -> list[Raw]:
     """Return an Argo Workflow's templates that are pods, or a Tekton PipelineRun's tasks."""
     if obj.get("kind") == "PipelineRun":
-        return [
-            spec
-            for task in mappings(at(obj, "spec.pipelineSpec.tasks"))
-            for spec in mappings([task.get("taskSpec")])
-        ]
+        tasks = mappings(at(obj, "spec.pipelineSpec.tasks"))
+        return list(mappings([task.get("taskSpec") for task in tasks]))
     templates = mappings(at(obj, "spec.templates")) if obj.get("kind") == "Workflow" else ()
     return [template for template in templates if any(key in template for key in _ARGO_PODS)]
 

@@ -49,7 +49,7 @@ def why_on_no_node(pod: Pod, nodes: Sequence[Node]) -> str:
 
     "" if one could, if a pool may grow, or if no node is known.
     """
-    if not nodes or any(label in _labels(node) for node in nodes for label in _OF_POOLS):
+    if not nodes or any(_is_of_pool(node) for node in nodes):
         return ""
     spec = pod.get("spec", {})
     requests = _requests(pod)
@@ -96,6 +96,12 @@ def _lacking(requests: Mapping[str, Decimal], nodes: Sequence[Node]) -> str:
 
 def _allocatable(node: Node, name: str) -> Decimal:
     return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
+
+
+def _is_of_pool(node: Node) -> bool:
+    """Whether the node belongs to a pool, which may grow."""
+    labels = _labels(node)
+    return any(label in labels for label in _OF_POOLS)
 
 
 def _labels(node: Node) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import cast
 
 from controller.kube.client import (
@@ -454,12 +455,11 @@ async def check_needs(
         if (finding := await check_queue(client, namespace, queue)) is not None:
             yield finding
     pods = pods_of(objects)
+    specs = [pod["spec"] for pod in pods]
     nodes = await list_allowed(client, NODES, None)
-    for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
+    for image, policy in dict.fromkeys(chain.from_iterable(map(_images, specs))):
         yield _image(image, policy, nodes)
-    for dependency in dict.fromkeys(
-        dependency for pod in pods for dependency in _dependencies(pod["spec"])
-    ):
+    for dependency in dict.fromkeys(chain.from_iterable(map(_dependencies, specs))):
         finding = await _look(client, namespace, dependency)
         if finding is not None:
             yield finding
@@ -573,7 +573,7 @@ def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
 def _names_on(node: Node) -> set[str]:
     """Return the images on a node, in full and as people write them."""
     images = node.get("status", {}).get("images") or ()
-    names = {name for image in images for name in image.get("names") or ()}
+    names = set(chain.from_iterable(image.get("names") or () for image in images))
     return names | {name.removeprefix("docker.io/").removeprefix("library/") for name in names}
 
 
@@ -719,11 +719,11 @@ class Verdict:
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
     """Return the pods that these objects would create, one of each shape."""
-    return [
-        _pod(obj, template, index)
-        for obj in objects
-        for index, template in enumerate(pod_templates(obj))
-    ]
+    pods: list[Raw] = []
+    for obj in objects:
+        templates = enumerate(pod_templates(obj))
+        pods += [_pod(obj, template, index) for index, template in templates]
+    return pods
 
 
 async def dry_run_of(

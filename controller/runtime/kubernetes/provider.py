@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -168,7 +169,7 @@ class KubernetesProvider(RuntimeProvider):
                 quotas, _ = await client.list(QUOTAS, experiment.namespace)
         except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
             return QuotaReport(None, str(error))
-        return QuotaReport([use for quota in quotas for use in _uses(quota)])
+        return QuotaReport(list(chain.from_iterable(map(_uses, quotas))))
 
     def dry_run(self, spec: ExperimentSpec, directory: Path) -> DryRun:
         return acceptance.dry_run(spec, directory)

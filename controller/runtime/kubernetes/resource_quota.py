@@ -207,12 +207,11 @@ def _countable(obj: AnyObject) -> Iterator[tuple[str, int]]:
 
 def _of_pods(spec: PodSpec, copies: int) -> Demand:
     requests = _sums(spec)
-    compute = {f"{side}.{name}" for side in ("requests", "limits") for name in ("cpu", "memory")}
     return Demand(
         copies,
         requests,
         priority_class=str(spec.get("priorityClassName", "")),
-        best_effort=not compute & requests.keys(),
+        best_effort=not _COMPUTE & requests.keys(),
         terminating=spec.get("activeDeadlineSeconds") is not None,
         containers=len([*_containers(spec, "initContainers"), *_containers(spec, "containers")]),
     )
@@ -284,9 +283,8 @@ def _mapping(key: str, value: object) -> Raw:
 SETTLE_S = 1.0
 # the latter: a new quota has counted nothing yet
 _FULL, _FRESH = "exceeded quota", "status unknown for quota"
-_MUST_BE_ASKED = {
-    f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")
-}
+_COMPUTE = {"requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
+_MUST_BE_ASKED = {"cpu", "memory"} | _COMPUTE
 _BYTES = ("memory", "storage", "hugepages")
 
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-HIDDEN = "__complete"  # called by the scripts of `tuner completion`, not by people
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console script and return the exit code.
 
@@ -55,8 +52,8 @@ def set_up_streams() -> None:
 
 
 def _main(words: Sequence[str]) -> int:
-    if words and words[0] == HIDDEN:
-        return cli.completion.complete(words[1:])
+    if "_ARGCOMPLETE" in os.environ:  # the script of `tuner completion` asks
+        cli.completion.complete()
     # saves the last collection, 0.1 s of CPU for each command: docs/adr/0015
     atexit.register(gc.freeze)
     arguments = cli.arguments.parse(words)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.cli.main import main
 from tests.e2e.cli import Cli, cli_in, experiment
 from tests.forked import TUNER
 
@@ -43,48 +42,53 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
         yield cli
 
 
-def offered(cli: Cli, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[str]]:
-    before = os.environ.get("TUNER_STATE_DIR")
-    os.environ["TUNER_STATE_DIR"] = cli.env["TUNER_STATE_DIR"]
-    try:
-        assert main(["__complete", *words]) == 0
-    finally:
-        os.environ.pop("TUNER_STATE_DIR") if before is None else os.environ.update(
-            TUNER_STATE_DIR=before
-        )
-    kind, *lines = capsys.readouterr().out.splitlines()
-    return kind, [line.partition("\t")[0] for line in lines]
+def offered(cli: Cli, line: str) -> list[str]:
+    """What bash is offered at a TAB after `line`."""
+    answer = cli.folder / "offered"
+    answer.unlink(missing_ok=True)
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_COMP_WORDBREAKS": " =:",
+        "_ARGCOMPLETE_SHELL": "bash",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    subprocess.run([TUNER], env={**cli.env, **asked}, cwd=cli.folder, check=True)
+    words = answer.read_text().split("\v")
+    return [word.rstrip() for word in words if word]
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("tuner re", ["resume", "retry", "report"]),
+        ("tuner get ", ["experiments", "studies", "trials"]),
+        ("tuner get trials digits --no", ["--no-headers"]),
+        ("tuner get trials digits -o ", ["table", "json", "yaml", "csv", "name"]),
+        ("tuner get trials digits --state failed,pr", ["failed,pruned"]),
+        ("tuner get trials digits --output=js", ["json"]),
+        ("tuner get trials digits --sort r", ["reason", "rate"]),
+        ("tuner get trials digits --sort=-r", ["-reason", "-rate"]),
+        ("tuner get trials digits --columns number,pa", ["number,parent"]),
+        ("tuner get trials digits --columns metrics", ["metrics.loss"]),
+        ("tuner -q describe di", ["digits"]),
+        ("tuner delete other di", ["digits"]),
+        ("tuner describe digits/1", ["digits/1", "digits/10", "digits/11"]),
+        ("tuner best digits -n def", ["default"]),
+        ("tuner describe digits --color a", ["auto", "always"]),
+        ("tuner get trials --state-dir /nowhere ", []),
+        ("tuner run ex", ["experiment.yaml"]),
+        ("tuner serve --tokens ex", ["experiment.yaml"]),
+        ("tuner get experiments --state-dir st", ["state/"]),
+        ("tuner get trials digits --limit ", []),
+    ],
+)
 def test_completions_match_what_the_parser_accepts(
-    cli: Cli, capsys: pytest.CaptureFixture[str]
+    cli: Cli, line: str, expected: list[str]
 ) -> None:
-    def words(*typed: str) -> list[str]:
-        kind, found = offered(cli, capsys, *typed)
-        assert kind == "words"
-        return found
-
-    assert words("re") == ["resume", "retry", "report"]
-    assert words("get", "") == ["experiments", "studies", "trials"]
-    assert words("get", "trials", "digits", "--no") == ["--no-headers"]
-    assert words("get", "trials", "digits", "-o", "") == ["table", "json", "yaml", "csv", "name"]
-    assert words("get", "trials", "digits", "--output", "=", "js") == ["json"], "as bash splits it"
-    assert words("get", "trials", "digits", "--output=js") == ["--output=json"]
-    assert words("get", "trials", "digits", "--state", "failed,pr") == ["failed,pruned"]
-    assert words("get", "trials", "digits", "--sort", "-r") == ["-reason", "-rate"]
-    assert words("get", "trials", "digits", "--columns", "number,p") == ["number,parent"]
-    assert words("get", "trials", "digits", "--columns", "metrics") == ["metrics.loss"]
-    assert words("-q", "describe", "di") == ["digits"]
-    assert words("delete", "other", "di") == ["digits"]
-    assert words("describe", "digits/1") == ["digits/1", "digits/10", "digits/11"]
-    assert words("best", "digits", "-n", "def") == ["default"]
-    assert words("describe", "digits", "--color", "a") == ["auto", "always"]
-    assert words("nonsense", "") != [""]
-    assert words("get", "trials", "--state-dir", "/nowhere", "") == []
-    assert offered(cli, capsys, "run", "")[0] == "files"
-    assert offered(cli, capsys, "resume", "d") == ("files", ["digits"])
-    assert offered(cli, capsys, "serve", "--tokens", "") == ("files", [])
-    assert offered(cli, capsys, "get", "experiments", "--state-dir", "")[0] == "directories"
+    assert offered(cli, line) == expected
 
 
 class Shell:

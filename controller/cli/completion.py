@@ -56,7 +56,8 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         _prepare(below)
     for action in parser._actions:  # argparse has no public way to ask
         if action.choices is None:
-            action.completer = _ArgumentValues()  # type: ignore[attr-defined]  # argcomplete's attribute
+            # an attribute of argcomplete
+            action.completer = _ArgumentValues()  # type: ignore[attr-defined]
 
 
 class _ArgumentValues(BaseCompleter):

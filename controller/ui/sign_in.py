@@ -27,7 +27,6 @@ from starlette.routing import Route
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
-from controller.ui.visitor import VisitorLimits
 from suggest.errors import InvalidArgument, PermissionDenied, TunerError
 
 log = logging.getLogger(__name__)
@@ -172,14 +171,14 @@ class TokenAuthenticator:
     With `secure`, the page is served over TLS, maybe to other machines.
 
     Args:
-        connect: Returns the board of a token, with the limits of its visitor.
+        connect: Returns the board of a token.
         valid: Returns whether a token is valid now.
         stored: Where sessions are stored.
     """
 
     def __init__(
         self,
-        connect: Callable[[str, VisitorLimits], StudyBoard],
+        connect: Callable[[str], StudyBoard],
         valid: Callable[[str], bool],
         *,
         port: int,
@@ -211,7 +210,7 @@ class TokenAuthenticator:
         """Return the board of a person whose `page_token` was asked for."""
         token: str = request.state.token
         if token not in self._boards:
-            self._boards[token] = self._connect(token, VisitorLimits("this token"))
+            self._boards[token] = self._connect(token)
         request.state.board = self._boards[token]
         return self._boards[token]
 

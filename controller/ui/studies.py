@@ -33,7 +33,7 @@ class StudyBoard:
     Args:
         mark: Returns a value that changes when the store may have changed.
         verbs: Returns the names of the verbs that the client's token permits now.
-        limits: Those of the client's pages.
+        visitor: What refusals call whoever sees the client's pages.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class StudyBoard:
         source: str,
         mark: Callable[[], Mark],
         verbs: Callable[[], frozenset[str]],
-        limits: VisitorLimits,
+        visitor: str,
     ) -> None:
         self._client = client
         self._source = source
@@ -55,7 +55,7 @@ class StudyBoard:
         self._listed = Encoded("")
         self._listed_mark: Mark = ()
         self._listed_s = -LIST_S  # when it began to be read
-        self.limits = limits
+        self.limits = VisitorLimits(visitor)
 
     async def close(self) -> None:
         for reader in self._readers.values():

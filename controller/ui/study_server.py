@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -28,7 +28,6 @@ from controller.ui.sign_in import StoredSessions, TokenAuthenticator
 from controller.ui.stored_address import StoredAddress
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
-from controller.ui.visitor import VisitorLimits
 from suggest.address import Address
 from suggest.client import AsyncClient, Channel
 from suggest.errors import InvalidArgument
@@ -98,7 +97,7 @@ async def serve_page(
     def mark() -> Mark:
         return clock_mark() if sqlite is None else file_mark(sqlite)
 
-    def board(token: str, limits: VisitorLimits) -> StudyBoard:
+    def board(token: str) -> StudyBoard:
         # Nothing of the environment: the page has the rights of its visitors,
         # not those of the server's operator.
         client = AsyncClient(
@@ -109,7 +108,7 @@ async def serve_page(
             source=source,
             mark=mark,
             verbs=lambda: server.verbs_of(token) or NO_VERBS,
-            limits=limits,
+            visitor="this token" if token else "this link",
         )
 
     def context() -> ssl.SSLContext:
@@ -150,9 +149,6 @@ def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, b
     return listener, stored.key
 
 
-_Connect: TypeAlias = Callable[[str, VisitorLimits], StudyBoard]
-
-
 @dataclass(frozen=True, slots=True)
 class _Access:
     """How people get in, and which studies each of them sees.
@@ -167,7 +163,7 @@ class _Access:
     query: str = ""
 
 
-def _by_token(server: StudyServer, board: _Connect, port: int) -> _Access:
+def _by_token(server: StudyServer, board: Callable[[str], StudyBoard], port: int) -> _Access:
     authenticator = TokenAuthenticator(
         board,
         lambda token: server.verbs_of(token) is not None,
@@ -178,9 +174,9 @@ def _by_token(server: StudyServer, board: _Connect, port: int) -> _Access:
     return _Access(authenticator, authenticator.board, authenticator.close, authenticator.routes)
 
 
-def _by_link(key: bytes, board: _Connect, port: int) -> _Access:
+def _by_link(key: bytes, board: Callable[[str], StudyBoard], port: int) -> _Access:
     authenticator = LinkAuthenticator(key, port, prefix="tuner-serve")
-    shared = board("", VisitorLimits("this link"))
+    shared = board("")
     return _Access(
         authenticator,
         lambda request: shared,

@@ -113,15 +113,6 @@ def record_of(row: AnyRow) -> StudyRecord:
     return StudyRecord(study_of(row), row.create_request_id, row.fingerprint)
 
 
-def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None = None) -> Columns:
-    columns: Columns = {
-        "namespace": name.namespace,
-        "study": name.study,
-        "add_request_id": add_request_id,
-    }
-    return columns | {column: value_of(trial) for column, value_of in _COLUMNS.items()}
-
-
 def outcome_columns(trial: Trial) -> Columns:
     """Return the columns that change when a trial finishes."""
     return {column: value_of(trial) for column, value_of in _OUTCOME.items()}
@@ -171,7 +162,9 @@ def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, Sequence[o
         "failure_class": batch.failure_classes,
         "labels": _objects(labels, count),
     }
-    same = trial_columns(name, batch.trial(0))
+    first = batch.trial(0)
+    same: Columns = {"namespace": name.namespace, "study": name.study, "add_request_id": None}
+    same |= {column: value_of(first) for column, value_of in _COLUMNS.items()}
     return {column: own.get(column) or [value] * count for column, value in same.items()}
 
 

@@ -27,9 +27,8 @@ class ReplyBudget:
     bound exceeds the limit.
     """
 
-    def __init__(self, size_of: Callable[[Trial], int], max_bytes: int = MAX_REPLY_BYTES) -> None:
+    def __init__(self, size_of: Callable[[Trial], int]) -> None:
         self._size_of = size_of
-        self._max_bytes = max_bytes
         self._taken: list[Trial] = []
         self._rough = 0
         self._exact: int | None = None
@@ -38,11 +37,11 @@ class ReplyBudget:
     def take(self, trial: Trial) -> bool:
         """Return whether the trial fits; always False after the first trial that did not."""
         self._rough += _at_most(trial)
-        if self._rough > self._max_bytes:
+        if self._rough > MAX_REPLY_BYTES:
             if self._exact is None:
                 self._exact = sum(map(self._size_of, self._taken))
             self._exact += self._size_of(trial)
-            self.full = self.full or (self._exact > self._max_bytes and bool(self._taken))
+            self.full = self.full or (self._exact > MAX_REPLY_BYTES and bool(self._taken))
         if not self.full:
             self._taken.append(trial)
         return not self.full

@@ -22,7 +22,7 @@ from controller.ui.shared_reader import clock_mark
 from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenAuthenticator
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
-from controller.ui.visitor import MOST_STREAMS, VisitorLimits
+from controller.ui.visitor import MOST_STREAMS
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
 from suggest.server import Server
@@ -107,7 +107,7 @@ class Page:
         await asyncio.wait_for(self.opened.wait(), PATIENCE_S)
         return stream
 
-    def _connect(self, token: str, limits: VisitorLimits) -> StudyBoard:
+    def _connect(self, token: str) -> StudyBoard:
         page = self
 
         class Board(StudyBoard):
@@ -122,7 +122,7 @@ class Page:
 
         client = AsyncClient(self._server.address, token=token)
         self.boards.append(
-            Board(client, source="here", mark=clock_mark, verbs=frozenset, limits=limits)
+            Board(client, source="here", mark=clock_mark, verbs=frozenset, visitor="this token")
         )
         return self.boards[-1]
 

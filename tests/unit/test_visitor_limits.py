@@ -84,9 +84,7 @@ class SlowBoard(StudyBoard):
 
     def __init__(self) -> None:
         client = AsyncClient("localhost:1")
-        super().__init__(
-            client, source="", mark=tuple, verbs=frozenset, limits=VisitorLimits("this token")
-        )
+        super().__init__(client, source="", mark=tuple, verbs=frozenset, visitor="this token")
         self.readable = asyncio.Event()
         self.drawable = threading.Event()
         self.requested: list[str] = []
@@ -227,9 +225,8 @@ def test_a_list_that_changes_all_the_time_is_read_for_all_pages_at_intervals(
 
     async def pages() -> int:
         client, changes = Listing(), count()
-        limits = VisitorLimits("this token")
         board = StudyBoard(
-            client, source="", mark=lambda: (next(changes),), verbs=frozenset, limits=limits
+            client, source="", mark=lambda: (next(changes),), verbs=frozenset, visitor="me"
         )
         for _ in range(3):
             assert (await anext(board.follow_list()))[0] == "list"

@@ -21,9 +21,14 @@ from controller.kube.objects import Raw
 # the package need not be installed
 class Configuration(client.Configuration):  # type: ignore[misc]
     def __init__(
-        self, client_session_kwargs: dict[str, Any], proxy: str | None, tls_server_name: str | None
+        self,
+        client_session_kwargs: dict[str, Any],
+        proxy: str | None,
+        tls_server_name: str | None,
+        ca_cert_data: bytes | None,
     ) -> None:
         super().__init__()
+        self.ca_cert_data = ca_cert_data  # this package does not read it
         self.client_session_kwargs = client_session_kwargs
         self.proxy = proxy
         self.tls_server_name = tls_server_name

@@ -12,6 +12,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -331,6 +332,23 @@ def test_the_lack_of_a_client_certificate_is_reported_with_the_servers_reason(
             transport_to(server.url, trusting) as transport,
         ):
             assert "closed the connection: " in str(await problem_of(transport))
+
+    asyncio.run(check())
+
+
+@pytest.mark.skipif(
+    find_spec("kubernetes.aio") is None,
+    reason="kubernetes_asyncio always reads the system's authorities",
+)
+def test_the_systems_authorities_are_not_read_for_a_server_that_has_its_own(
+    trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *given: read.append(given))
+
+    async def check() -> None:
+        async with transport_to("https://127.0.0.1:1", trusting):
+            assert read == []
 
     asyncio.run(check())
 

@@ -136,6 +136,29 @@ def test_the_client_of_a_cluster_imports_its_package_with_the_first_connection()
     assert {"aiohttp", "kubernetes"}.isdisjoint(heavy_after(program))
 
 
+def test_the_client_of_a_cluster_loads_no_api_and_no_model_of_its_package() -> None:
+    program = (
+        "import sys, controller.kube.transport\n"
+        "parts = ('kubernetes.aio.client.api.', 'kubernetes.aio.client.models.', "
+        "'kubernetes.client.api.', 'kubernetes.client.models.')\n"
+        "assert [name for name in sys.modules if name.startswith(parts)] == []\n"
+    )
+    assert "kubernetes" in heavy_after(program)
+
+
+def test_a_command_hardly_collects_garbage_while_it_imports(tmp_path: Path) -> None:
+    program = (
+        "import gc\n"
+        "from controller.cli.main import main\n"
+        "def collections():\n"
+        "    return sum(generation['collections'] for generation in gc.get_stats())\n"
+        "before = collections()\n"
+        f"assert main(['get', 'experiments', '--state-dir', {str(tmp_path)!r}]) == 0\n"
+        "assert collections() - before < 5\n"
+    )
+    assert "sqlalchemy" in heavy_after(program)
+
+
 READS = (
     ("get", "experiments"),
     ("get", "studies"),

@@ -239,12 +239,15 @@ class Fidelity:
         Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81. A
         fidelity with more than MOST_RUNGS levels is invalid, and only one more is returned.
         """
-        count, reach = 1, self.min * self.eta
+        count = 1
+        reach = self.min * self.eta
         while count <= MOST_RUNGS and reach <= self.max * (1 + 1e-9):
-            count, reach = count + 1, reach * self.eta
-        whole = float(self.min).is_integer() and float(self.max).is_integer()
-        found = [self.max / self.eta**k for k in reversed(range(count))]
-        return tuple(float(round(level)) if whole else level for level in found)
+            count += 1
+            reach *= self.eta
+        levels = [self.max / self.eta**k for k in reversed(range(count))]
+        if float(self.min).is_integer() and float(self.max).is_integer():
+            levels = [float(round(level)) for level in levels]
+        return tuple(levels)
 
 
 @dataclass(frozen=True, slots=True)

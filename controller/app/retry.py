@@ -139,10 +139,16 @@ def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
 
     After a configuration failure the trial stays open and runs again without a mark.
     """
+    if not attempts:
+        return False
+    newest = attempts[-1]
     if trial.state is TrialState.FAILED:
-        return bool(attempts) and attempts[-1].rerun
-    configuration = bool(attempts) and attempts[-1].failure_class is FailureClass.CONFIGURATION
-    return not trial.finished and (configuration or any(attempt.rerun for attempt in attempts))
+        return newest.rerun
+    if trial.finished:
+        return False
+    return newest.failure_class is FailureClass.CONFIGURATION or any(
+        attempt.rerun for attempt in attempts
+    )
 
 
 async def retry(

@@ -397,9 +397,10 @@ class ExperimentSpec:
 
         Each has its value rule.
         """
-        constrained = {constraint.metric: ValueRule.LAST for constraint in self.constraints}
-        rules = constrained | {objective.metric: objective.value for objective in self.further}
-        return {metric: rule for metric, rule in rules.items() if metric != self.objective.metric}
+        rules = {constraint.metric: ValueRule.LAST for constraint in self.constraints}
+        rules |= {objective.metric: objective.value for objective in self.further}
+        rules.pop(self.objective.metric, None)
+        return rules
 
     @property
     def collection(self) -> Collection | None:

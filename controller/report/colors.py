@@ -45,6 +45,8 @@ ON_DARK = {color.light: color.dark for color in (*STATES.values(), DOMINATED, FO
 
 def stylesheet() -> str:
     """Return each state's color, as `--state` of the elements with the state as their class."""
-    light = [f".{state} {{ --state: {color.light}; }}\n" for state, color in STATES.items()]
-    dark = [f"  .{state} {{ --state: {color.dark}; }}\n" for state, color in STATES.items()]
-    return f"{''.join(light)}@media (prefers-color-scheme: dark) {{\n{''.join(dark)}}}\n"
+    light, dark = "", ""
+    for state, color in STATES.items():
+        light += f".{state} {{ --state: {color.light}; }}\n"
+        dark += f"  .{state} {{ --state: {color.dark}; }}\n"
+    return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"

@@ -24,6 +24,7 @@ Json = dict[str, Any]
 def experiment(record: ExperimentRecord) -> Json:
     """Return one element of `get experiments`."""
     experiment = record.experiment
+    criteria = experiment.spec.criteria
     return present(
         name=experiment.name,
         namespace=experiment.namespace,
@@ -33,12 +34,12 @@ def experiment(record: ExperimentRecord) -> Json:
         reasonCode=None if experiment.reason_code is None else experiment.reason_code.value,
         trouble=record.trouble or None,
         trials={state.value: n for state, n in record.counts.items()},
-        best=None if (best := record.best) is None else _best(best, experiment.spec.criteria),
-        front=front(record.front, experiment.spec.criteria),
+        best=None if record.best is None else _best(record.best, criteria),
+        front=front(record.front, criteria),
         dominatedShare=record.dominated_share,
         final=None if record.final is None else final(record.final),
-        startTime=None if experiment.start_time is None else timestamp(experiment.start_time),
-        endTime=None if experiment.end_time is None else timestamp(experiment.end_time),
+        startTime=timestamp(experiment.start_time) or None,
+        endTime=timestamp(experiment.end_time) or None,
     )
 
 
@@ -62,17 +63,11 @@ def best(
 
 
 def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
-    trial = next(
-        (
-            trial_record.trial
-            for trial_record in record.trials
-            if trial_record.trial.number == estimate.trial
-        ),
-        None,
-    )
+    parameters = {entry.trial.number: entry.trial.parameters for entry in record.trials}
+    own = parameters.get(estimate.trial)
     return present(
         number=estimate.trial,
-        parameters=None if trial is None else dict(trial.parameters),
+        parameters=None if own is None else dict(own),
         value=estimate.value,
         low=estimate.low,
         high=estimate.high,
@@ -88,6 +83,9 @@ def final(record: FinalRecord) -> Json:
     It has `outputs` only if they were looked for and are on this machine.
     """
     newest = record.newest
+    outputs = None
+    if record.outputs is not None:
+        outputs = [{"path": output.path, "bytes": output.size_bytes} for output in record.outputs]
     return present(
         trial=record.run.trial,
         name=record.name,
@@ -97,16 +95,17 @@ def final(record: FinalRecord) -> Json:
         failureClass=None if newest.failure_class is None else newest.failure_class.value,
         attempts=[attempt(execution) for execution in record.attempts],
         outputDirectory=record.directory or None,
-        outputs=None
-        if record.outputs is None
-        else [{"path": output.path, "bytes": output.size_bytes} for output in record.outputs],
+        outputs=outputs,
     )
 
 
 def trial(record: TrialList, trial_record: TrialRecord) -> Json:
     """Return one element of `get trials`."""
     trial = trial_record.trial
-    metrics = record.metrics.get(trial.number)
+    measured = record.metrics.get(trial.number, {})
+    attempts = None
+    if not trial_record.by_client:
+        attempts = [_attempt(record, execution) for execution in trial_record.attempts]
     return present(
         number=trial.number,
         name=record.trial_name(trial.number),
@@ -116,16 +115,14 @@ def trial(record: TrialList, trial_record: TrialRecord) -> Json:
         value=trial.value if trial.value is not None and math.isfinite(trial.value) else None,
         **_all_values(trial, record.criteria),
         step=trial.step,
-        metrics={name: json_number(value) for name, value in metrics.items()} if metrics else None,
+        metrics={name: json_number(value) for name, value in measured.items()} or None,
         reason=record.reason_of(trial_record) or None,
         failureClass=trial.failure_class or None,
         labels=dict(trial.labels),
         clientId=trial.client_id if trial_record.by_client else None,
-        startTime=None if trial_record.start_time is None else timestamp(trial_record.start_time),
-        endTime=None if trial_record.end_time is None else timestamp(trial_record.end_time),
-        attempts=None
-        if trial_record.by_client
-        else [_attempt(record, execution) for execution in trial_record.attempts],
+        startTime=timestamp(trial_record.start_time) or None,
+        endTime=timestamp(trial_record.end_time) or None,
+        attempts=attempts,
     )
 
 
@@ -140,8 +137,8 @@ def attempt(execution: Attempt) -> Json:
         state=execution.state.value,
         exitCode=execution.exit_code,
         signal=execution.signal,
-        startTime=None if execution.start_time is None else timestamp(execution.start_time),
-        endTime=None if execution.end_time is None else timestamp(execution.end_time),
+        startTime=timestamp(execution.start_time) or None,
+        endTime=timestamp(execution.end_time) or None,
         reason=execution.reason or None,
         failureClass=None if execution.failure_class is None else execution.failure_class.value,
         node=execution.node or None,
@@ -202,7 +199,7 @@ def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | N
         constraints=_constraints(study.spec.criteria),
         best=None if best is None else _best(best, study.spec.criteria),
         labels=dict(study.labels) or None,
-        createTime=None if study.create_time is None else timestamp(study.create_time),
+        createTime=timestamp(study.create_time) or None,
     )
 
 

@@ -160,10 +160,11 @@ def succeeded(trial: Trial) -> float | None:
 
 def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Value]:
     """Return the values in order: choices as in the file, numbers by size."""
-    if isinstance(parameter.domain, Choice):
-        places = {identity(value): at for at, value in enumerate(parameter.domain.values)}
-        return [values[key] for key in sorted(values, key=lambda key: places.get(key, len(places)))]
-    return sorted(values.values(), key=lambda value: number(value) or 0.0)
+    if not isinstance(parameter.domain, Choice):
+        return sorted(values.values(), key=lambda value: number(value) or 0.0)
+    ranks = {identity(value): rank for rank, value in enumerate(parameter.domain.values)}
+    keys = sorted(values, key=lambda key: ranks.get(key, len(ranks)))
+    return [values[key] for key in keys]
 
 
 def _level(
@@ -227,9 +228,11 @@ def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
     The bins have equally many trials, as far as that is possible with equal values in the same bin.
     """
     ranked = sorted(values)
-    edges = sorted({ranked[at * len(ranked) // BINS] for at in range(BINS)})
-    ends = [bisect_left(ranked, edge) for edge in edges[1:]] + [len(ranked)]
-    return [(low, ranked[end - 1]) for low, end in zip(edges, ends, strict=True)]
+    lowest = sorted({ranked[at * len(ranked) // BINS] for at in range(BINS)})
+    # A bin ends where the next one begins.
+    ends = [bisect_left(ranked, low) for low in lowest[1:]]
+    ends.append(len(ranked))
+    return [(low, ranked[end - 1]) for low, end in zip(lowest, ends, strict=True)]
 
 
 def spearman(points: Sequence[tuple[float, float]]) -> float | None:

@@ -143,12 +143,13 @@ def _curve(measurements: Sequence[Measurement], metric: str) -> list[tuple[int, 
     The last step is among them.
     """
     newest = max((m.attempt for m in measurements), default=0)
-    curve = sorted(
-        (m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest
-    )
-    finite = [(step, value) for step, value in curve if math.isfinite(value)]
-    stride = max(1, math.ceil(len(finite) / MOST_POINTS))
-    return [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
+    measured = [m for m in measurements if m.metric == metric and m.attempt == newest]
+    curve = sorted((m.step, m.value) for m in measured if math.isfinite(m.value))
+    stride = max(1, math.ceil(len(curve) / MOST_POINTS))
+    points = curve[::stride]
+    if (len(curve) - 1) % stride:
+        points.append(curve[-1])
+    return points
 
 
 def _metrics_of_curves(record: TrialList) -> list[str]:

@@ -111,33 +111,27 @@ def _json(data: object) -> str:
 
 def _lead(record: ExperimentRecord) -> str:
     experiment = record.experiment
-    counts = (
-        ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
-    )
+    counts = [f"{n} {state.value}" for state, n in record.counts.items()]
     reason = f": {experiment.reason}" if experiment.reason else ""
-    return f"{experiment.state.value}{reason}. {counts}."
+    return f"{experiment.state.value}{reason}. {', '.join(counts) or 'no trials yet'}."
 
 
 def _overview(record: ExperimentRecord) -> str:
     experiment, spec = record.experiment, record.experiment.spec
     ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
+    objectives = "; ".join(map(describe_objective, spec.objectives))
+    pruning = f", pruning {spec.pruning.name}" if spec.pruning else ""
     fields = [
-        (
-            "Objectives" if spec.further else "Objective",
-            "; ".join(map(describe_objective, spec.objectives)),
-        ),
+        ("Objectives" if spec.further else "Objective", objectives),
         ("Subject to", "; ".join(map(str, spec.constraints))),
-        (
-            "Algorithm",
-            spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else ""),
-        ),
+        ("Algorithm", spec.algorithm.name + pruning),
         ("Parameters", ranges),
         ("Runs", f"{spec.runtime}, parallelism {spec.parallelism}"),
         (
             "Started",
-            "" if experiment.start_time is None else formatting.timestamp(experiment.start_time),
+            formatting.timestamp(experiment.start_time),
         ),
-        ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
+        ("Ended", formatting.timestamp(experiment.end_time)),
         ("Revision", str(experiment.revision)),
         ("Study", experiment.study),
     ]
@@ -154,11 +148,11 @@ def _range(parameter: Parameter) -> str:
         whole = "whole number " if isinstance(domain, Int) else ""
         normal = f", normal around {domain.normal.mean:g}" if domain.normal is not None else ""
         text = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}{normal}"
-    when = " and ".join(
-        f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}"
-        for c in parameter.when
-    )
-    return f"{text} (when {when})" if when else text
+    conditions = []
+    for condition in parameter.when:
+        values = " or ".join(map(formatting.parameter, condition.values))
+        conditions.append(f"{condition.parameter} is {values}")
+    return f"{text} (when {' and '.join(conditions)})" if conditions else text
 
 
 def _definitions(fields: Iterable[tuple[str, str]]) -> str:
@@ -191,7 +185,7 @@ def _best(record: ExperimentRecord) -> str:
         ("Imported", entry.imported_from and f"from {entry.imported_from}"),
         ("Node", "" if newest is None else newest.node),
         ("Image", "" if newest is None else newest.image),
-        ("Ended", "" if entry.end_time is None else formatting.timestamp(entry.end_time)),
+        ("Ended", formatting.timestamp(entry.end_time)),
     ]
     command = (
         f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
@@ -204,7 +198,8 @@ def _failures(record: ExperimentRecord) -> str:
     for entry in record.trials:
         if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE):
             kind = entry.trial.failure_class or entry.state.value
-            reasons[kind, entry.trial.reason.splitlines()[0] if entry.trial.reason else ""] += 1
+            lines = entry.trial.reason.splitlines() or [""]
+            reasons[kind, lines[0]] += 1
     if not reasons:
         return ""
     rows = [[str(count), kind, reason] for (kind, reason), count in reasons.most_common()]
@@ -216,26 +211,25 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
     for entry in record.trials:
         for attempt in entry.attempts:
             if attempt.start_time is not None:
-                s = ((attempt.end_time or now) - attempt.start_time).total_seconds()
-                row = spent.setdefault(attempt.state.value, [0.0, 0.0, 0.0])
-                row[0] += 1
-                row[1] += s
-                row[2] += record.gpu_seconds(attempt, now=now)
+                time = (attempt.end_time or now) - attempt.start_time
+                sums = spent.setdefault(attempt.state.value, [0.0, 0.0, 0.0])
+                sums[0] += 1
+                sums[1] += time.total_seconds()
+                sums[2] += record.gpu_seconds(attempt, now=now)
     if not spent:
         return ""
-    whole = sum(row[1] for row in spent.values())
-    gpus = any(row[2] for row in spent.values())
-    rows = [
-        [
-            state,
-            str(int(row[0])),
-            formatting.duration(row[1]),
-            f"{row[1] / whole:.0%}" if whole else "",
-            *([f"{row[2] / 3600:.2f}"] if gpus else []),
-        ]
-        for state, row in spent.items()
-    ]
-    header = ["STATE", "ATTEMPTS", "TIME", "SHARE", *(["GPU HOURS"] if gpus else [])]
+    whole = sum(seconds for _, seconds, _ in spent.values())
+    gpus = any(gpu_seconds for *_, gpu_seconds in spent.values())
+    header = ["STATE", "ATTEMPTS", "TIME", "SHARE"]
+    rows = []
+    for state, (count, seconds, gpu_seconds) in spent.items():
+        share = f"{seconds / whole:.0%}" if whole else ""
+        row = [state, str(int(count)), formatting.duration(seconds), share]
+        if gpus:
+            row.append(f"{gpu_seconds / 3600:.2f}")
+        rows.append(row)
+    if gpus:
+        header.append("GPU HOURS")
     return f"<h2>Cost</h2>\n{_table(header, rows)}"
 
 
@@ -257,17 +251,15 @@ def _trial_row(
     record: ExperimentRecord, entry: TrialRecord, names: Sequence[str], metrics: Sequence[str]
 ) -> list[str]:
     spent = text_tables.seconds(entry)
-    value = entry.trial.value
-    measured = record.metrics.get(entry.trial.number, {})
+    trial = entry.trial
+    value = trial.value
+    measured = record.metrics.get(trial.number, {})
     return [
-        str(entry.trial.number),
+        str(trial.number),
         entry.state.value,
         "" if value is None or not math.isfinite(value) else formatting.number(value),
         "" if spent is None else f"{spent:.1f}",
-        *(
-            formatting.parameter(entry.trial.parameters[n]) if n in entry.trial.parameters else ""
-            for n in names
-        ),
+        *(formatting.parameter_of(trial.parameters, name) for name in names),
         *(formatting.number(measured.get(name)) for name in metrics),
     ]
 
@@ -276,20 +268,14 @@ def _table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, text: Iterable[int] = ()
 ) -> str:
     """Return a table whose columns can be sorted. `text` lists the columns that may wrap."""
-    wraps = set(text)
-    head = "".join(
-        f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>"
-        for name in header
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{' class=text' if k in wraps else ''}>{html.escape(cell)}</td>"
-            for k, cell in enumerate(row)
-        )
-        + "</tr>\n"
-        for row in rows
-    )
+    head = ""
+    for name in header:
+        head += f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>"
+    opening = ["<td class=text>" if k in set(text) else "<td>" for k in range(len(header))]
+    body = ""
+    for row in rows:
+        cells = [f"{td}{html.escape(cell)}</td>" for td, cell in zip(opening, row, strict=True)]
+        body += f"<tr>{''.join(cells)}</tr>\n"
     return (
         "<div class='wide'><table "
         f"class='sortable'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

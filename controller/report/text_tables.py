@@ -272,7 +272,7 @@ def metric_names(record: TrialList) -> list[str]:
     counts: Counter[str] = Counter()
     for row in record.trials:
         counts.update(record.metrics.get(row.trial.number, ()))
-    return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    return sorted(counts, key=lambda name: (-counts[name], name))
 
 
 def table_columns(record: TrialList) -> list[str]:

@@ -111,13 +111,16 @@ def _check_step(node: Data, step: str | int, walked: str, *, more: bool) -> None
 
 
 def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
-    for table in (marks.keys, marks.values):
-        for path_below in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
-            del table[path_below]
+    """Give the value at a path, and what is below it, the mark of the override."""
+    below_path = (f"{path}.", f"{path}[")
     for table, new in ((marks.keys, under.keys), (marks.values, under.values)):
+        for key in list(table):
+            if key == path or key.startswith(below_path):
+                del table[key]
         for below in new:
-            table[path + (below if not below or below.startswith("[") else f".{below}")] = mark
-    marks.keys[path] = marks.values[path] = mark
+            dot = "" if not below or below.startswith("[") else "."
+            table[f"{path}{dot}{below}"] = mark
+        table[path] = mark
 
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:

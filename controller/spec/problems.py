@@ -87,13 +87,16 @@ class LocatedProblem:
     message: str
 
     def __str__(self) -> str:
-        if not self.mark.override:
-            words = f"{self.path}: {self.message}" if self.path else self.message
-            return words if self.mark == NOWHERE else f"{self.mark.line}:{self.mark.column} {words}"
+        words = f"{self.path}: {self.message}" if self.path else self.message
+        if self.mark == NOWHERE:
+            return words
+        override = self.mark.override
+        if not override:
+            return f"{self.mark.line}:{self.mark.column} {words}"
         # Do not repeat the path that the override itself spells out.
-        overridden = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
-        place = "" if self.path in ("", overridden) else f"{self.path}: "
-        return f"{self.mark.override}: {place}{self.message}"
+        if self.path == override.removeprefix("--set ").partition("=")[0].strip():
+            words = self.message
+        return f"{override}: {words}"
 
 
 class SpecErrors(InvalidArgument):
@@ -111,8 +114,9 @@ class SpecErrors(InvalidArgument):
     def __str__(self) -> str:
         if len(self.located) == 1 and self.located[0].mark == NOWHERE:
             return f"{self.source}: {self.located[0]}"
-        count = quantity(len(self.located), "problem")
-        return "\n".join([f"{self.source}: {count}", *(f"  {p}" for p in self.located)])
+        lines = [f"{self.source}: {quantity(len(self.located), 'problem')}"]
+        lines += [f"  {problem}" for problem in self.located]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

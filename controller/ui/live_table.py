@@ -189,16 +189,16 @@ def _metric_column(name: str, parameters: list[str]) -> Json:
 def _row(record: TrialList, entry: TrialRecord, parameters: list[str], metrics: list[str]) -> Row:
     trial = entry.trial
     measured = record.metrics.get(trial.number, {})
-    start, end = entry.start_time, entry.end_time
+    values = [json_number(measured[name]) if name in measured else None for name in metrics]
     row = [
         trial.number,
         entry.state.value,
         None if trial.value is None else json_number(trial.value),
         trial.step,
         *[trial.parameters.get(name) for name in parameters],
-        *[json_number(measured[name]) if name in measured else None for name in metrics],
-        None if start is None else timestamp(start),
-        None if end is None else timestamp(end),
+        *values,
+        timestamp(entry.start_time) or None,
+        timestamp(entry.end_time) or None,
         len(entry.attempts),
         record.reason_of(entry),
         " ".join([f"{key}={value}" for key, value in trial.labels.items()]),

@@ -108,17 +108,19 @@ class _GeneticAlgorithm(ABC):
 
     def _members(self, trials: Sequence[Trial]) -> Population:
         """Return these trials, all of which have finite losses, as a population without merits."""
-        losses = np.array([self._criteria.losses(t) for t in trials]).reshape(len(trials), -1)
-        violations = np.array([self._criteria.violation(t) for t in trials])
-        rows = self._places.encoded([t.parameters for t in trials])
-        return Population(rows, losses, violations, np.zeros((len(trials), 0)))
+        count = len(trials)
+        losses = np.array([self._criteria.losses(trial) for trial in trials])
+        violations = np.array([self._criteria.violation(trial) for trial in trials])
+        rows = self._places.encoded([trial.parameters for trial in trials])
+        return Population(rows, losses.reshape(count, -1), violations, np.zeros((count, 0)))
 
     def _mutated_in_one(self, row: Floats, eta: float, rng: np.random.Generator) -> Floats:
         """Return the row with a mutation of one of the parameters that it has."""
-        there = np.flatnonzero(~np.isnan(row))
+        active = np.flatnonzero(~np.isnan(row))
         which = np.zeros(len(row), dtype=np.bool_)
-        if len(there):
-            which[there[int(rng.integers(len(there)))]] = True
+        if len(active):
+            drawn = active[int(rng.integers(len(active)))]
+            which[drawn] = True
         return self._mutated(row, which, eta, rng)
 
     def _mutated(self, row: Floats, which: Flags, eta: float, rng: np.random.Generator) -> Floats:
@@ -207,13 +209,15 @@ class GeneticModel(_GeneticAlgorithm):
         size = self._places.size
         share = rng.random(size)
         power = 1.0 / (self._settings.crossover_eta + 1.0)
-        spread = np.where(share <= 0.5, 2.0 * share, 0.5 / (1.0 - share)) ** power
+        contracting, expanding = 2.0 * share, 0.5 / (1.0 - share)
+        spread = np.where(share <= 0.5, contracting, expanding) ** power
         side = np.where(rng.random(size) < 0.5, 1.0, -1.0)
-        blended = 0.5 * (one + other) + 0.5 * spread * side * (one - other)
+        middle = 0.5 * (one + other)
+        blended = np.clip(middle + 0.5 * spread * side * (one - other), 0.0, 1.0)
         swapped = np.where(rng.random(size) < 0.5, one, other)
         # As in the paper, each number is crossed with probability 1/2, and otherwise keeps the
         # first parent's value.
-        numbers = np.where(rng.random(size) < 0.5, np.clip(blended, 0.0, 1.0), one)
+        numbers = np.where(rng.random(size) < 0.5, blended, one)
         child = np.where(self._places.choice, swapped, numbers)
         child = np.where(np.isnan(child), one, child)
         return np.where(np.isnan(child), other, child)
@@ -242,7 +246,8 @@ class AgingModel(_GeneticAlgorithm):
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
         drawn = rng.integers(0, len(population.rows), self._settings.tournament_size)
         fronts = survival.levels(population.losses[drawn], population.violations[drawn])
-        row: Floats = population.rows[drawn[int(np.argmin(fronts))]]
+        winner = drawn[int(np.argmin(fronts))]
+        row: Floats = population.rows[winner]
         return self._mutated_in_one(row, self._settings.mutation_eta, rng)
 
 

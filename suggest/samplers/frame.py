@@ -48,11 +48,10 @@ class Frame:
     """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
-        numeric = [d for d in dimensions if not d.choice]
         self.size = len(dimensions)
-        self.numeric = np.array(
-            [k for k, d in enumerate(dimensions) if not d.choice], dtype=np.intp
-        )
+        numeric = [d for d in dimensions if not d.choice]
+        indexes = [k for k, d in enumerate(dimensions) if not d.choice]
+        self.numeric = np.array(indexes, dtype=np.intp)
         self.choices = [(k, d.last + 1.0) for k, d in enumerate(dimensions) if d.choice]
         self.first = np.array([d.first for d in numeric]).reshape(-1, 1)
         self.last = np.array([d.last for d in numeric]).reshape(-1, 1)
@@ -63,15 +62,14 @@ class Frame:
         span = self.scaled(self.last + half) - self.low
         # Neighboring doubles may have the same logarithm.
         self.span = np.where(span > 0, span, 1.0)
-        whole = [(k, d) for k, d in enumerate(numeric) if d.whole]
-        self.bins = [
-            (k, BinScale(d.first, d.last, float(self.low[k, 0]), float(self.span[k, 0]), d.log))
-            for k, d in whole
-        ]
+        self.bins = []
+        for k, d in enumerate(numeric):
+            if d.whole:
+                low, length = float(self.low[k, 0]), float(self.span[k, 0])
+                self.bins.append((k, BinScale(d.first, d.last, low, length, d.log)))
         self.log_units = np.where(half > 0, 0.0, np.log(self.span))
-        self.log_unit = float(
-            self.log_units[[k for k, d in enumerate(numeric) if not d.whole]].sum()
-        )
+        continuous = [k for k, d in enumerate(numeric) if not d.whole]
+        self.log_unit = float(self.log_units[continuous].sum())
 
     def scaled(self, numbers: Floats) -> Floats:
         """Return the numeric rows on their dimensions' scales. numbers: (numeric, points)."""
@@ -120,9 +118,13 @@ class BinShapes:
 
 def shapes_of(scale: BinScale, values: Floats) -> BinShapes:
     ends = np.stack([values - 0.5, values + 0.5])
-    ends = ((np.log(ends) if scale.log else ends) - scale.low) / scale.span
-    # Not right - left: with a billion bins, these two agree in most of their digits.
-    width = (2.0 * np.arctanh(0.5 / values) if scale.log else np.ones_like(values)) / scale.span
+    length = np.ones_like(values)
+    if scale.log:
+        ends = np.log(ends)
+        # Not right - left: with a billion bins, these two agree in most of their digits.
+        length = 2.0 * np.arctanh(0.5 / values)
+    ends = (ends - scale.low) / scale.span
+    width = length / scale.span
     wide = width > NARROW
     middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))
     narrow_width = np.where(wide, 0.0, np.log(width))
@@ -221,14 +223,18 @@ def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:
     `of` is the index of each candidate's bin in `shapes`.
     """
     distinct = sorted(set(of))
-    wide, narrow = ([k for k in distinct if shapes.wide[k] is kind] for kind in (True, False))
-    wide_index, narrow_index = (
-        {k: place for place, k in enumerate(some)} for some in (wide, narrow)
-    )
+    wide = [k for k in distinct if shapes.wide[k]]
+    narrow = [k for k in distinct if not shapes.wide[k]]
     return Bins(
         row,
         shapes.ends[:, wide],
         shapes.ends[:, narrow],
-        np.array([wide_index.get(k, -1) for k in of], dtype=np.intp),
-        np.array([narrow_index.get(k, -1) for k in of], dtype=np.intp),
+        _indexes_in(wide, of),
+        _indexes_in(narrow, of),
     )
+
+
+def _indexes_in(some: list[int], of: list[int]) -> Indexes:
+    """Return where each element of `of` is in `some`, -1 where it is not."""
+    index = {k: at for at, k in enumerate(some)}
+    return np.array([index.get(k, -1) for k in of], dtype=np.intp)

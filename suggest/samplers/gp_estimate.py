@@ -74,9 +74,10 @@ def estimate(
 
 
 def _candidates(places: Places, centers: Floats, rng: np.random.Generator) -> Floats:
-    rows = np.empty((ANYWHERE + NEAR, places.size))
-    rows[:ANYWHERE] = places.uniform(rng.random((ANYWHERE, places.size)))
-    rows[ANYWHERE:] = places.moved(centers[rng.integers(0, len(centers), NEAR)], rng)
+    anywhere = places.uniform(rng.random((ANYWHERE, places.size)))
+    drawn = rng.integers(0, len(centers), NEAR)
+    near = places.moved(centers[drawn], rng)
+    rows = np.concatenate([anywhere, near])
     return places.completed(rows, rng.random(rows.shape))
 
 

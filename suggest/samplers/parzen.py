@@ -99,22 +99,27 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
     An outermost kernel has only one gap.
     """
     rows, count = numbers.shape
-    mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
-    mu[:, count], sigma[:, count] = 0.5, 1.0
+    mu = np.empty((rows, count + 1))
+    sigma = np.empty((rows, count + 1))
+    mu[:, count] = 0.5
+    sigma[:, count] = 1.0
     if not count or not rows:
         return mu, sigma
     raw = frame.scaled(numbers)
     mu[:, :count] = (raw - frame.low) / frame.span
     # NumPy's order of equal values, as in Optuna, because it decides
     # which of them gets the wide kernel.
-    order = raw.argsort(axis=1) + np.arange(0, rows * (count + 1), count + 1)[:, None]
+    row_starts = np.arange(0, rows * (count + 1), count + 1)
+    order = raw.argsort(axis=1) + row_starts[:, None]
     places = np.empty((rows, count + 2))
-    places[:, 0], places[:, -1] = 0.0, 1.0
+    places[:, 0] = 0.0
+    places[:, -1] = 1.0
     places[:, 1:-1] = mu.ravel()[order]
     gaps = places[:, 1:] - places[:, :-1]
     widths = np.maximum(gaps[:, :-1], gaps[:, 1:])
     if count >= 2:
-        widths[:, 0], widths[:, -1] = gaps[:, 1], gaps[:, -2]
+        widths[:, 0] = gaps[:, 1]
+        widths[:, -1] = gaps[:, -2]
     # np.clip takes three times as long for arrays of this size.
     sigma.ravel()[order] = np.minimum(np.maximum(widths, least), 1.0)
     return mu, sigma
@@ -249,7 +254,8 @@ def add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> N
     """
     kernels = codes.size + 1
     other = -math.log(kernels + count)
-    terms[:, :-1] += np.where(codes == chosen[:, None], other + math.log(kernels + 1.0), other)
+    same = other + math.log(kernels + 1.0)
+    terms[:, :-1] += np.where(codes == chosen[:, None], same, other)
     terms[:, -1] -= math.log(count)
 
 
@@ -342,5 +348,7 @@ def drawn_choices(codes: Floats, count: float, kernel: Indexes, quantiles: Float
     """
     kernels = len(codes)
     own = np.where(kernel < kernels - 1, kernels / (kernels + count), 0.0)
-    any_choice = np.minimum((quantiles - own) / (1.0 - own) * count, count - 1.0)
-    return np.where(quantiles < own, codes[kernel], np.floor(any_choice))
+    # The rest of the quantiles, from 0 to 1, spread over all choices.
+    uniform = (quantiles - own) / (1.0 - own)
+    any_choice = np.floor(np.minimum(uniform * count, count - 1.0))
+    return np.where(quantiles < own, codes[kernel], any_choice)

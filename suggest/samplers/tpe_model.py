@@ -239,8 +239,9 @@ class TpeModel:
     def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
         """Return random numbers in [0, 1), with 53 bits: (names + 1, candidates)."""
         rows, count = len(names) + 1, self._settings.candidates
-        words = one.source(self._seed, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
-        numbers = np.frombuffer(words, dtype="<u8").astype(np.uint64) >> np.uint64(11)
+        source = one.source(self._seed, f"tpe {' '.join(names)}")
+        words = np.frombuffer(source.randbytes(8 * rows * count), dtype="<u8")
+        numbers = words.astype(np.uint64) >> np.uint64(11)
         return (numbers * np.float64(2.0**-53)).reshape(rows, count)
 
 
@@ -401,7 +402,8 @@ class ParameterGroup:
         """Return this request's candidate with the largest ratio of good to other density."""
         here = self._places[one.number, one.again]
         promise = self._good[here] - self.others_near(here)
-        best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
+        candidates = self.drawn.numbers[:, here]
+        best: list[float] = candidates[:, np.argmax(promise)].tolist()
         return best
 
 
@@ -439,7 +441,8 @@ class Pending:
         self._codes[:, k] = numbers[[place for place, _ in frame.choices]]
         if not frame.numeric.size:
             return
-        mu = ((frame.scaled(numbers[frame.numeric, None]) - frame.low) / frame.span)[:, 0]
+        raw = frame.scaled(numbers[frame.numeric, None])
+        mu = ((raw - frame.low) / frame.span)[:, 0]
         sigma = np.array([self._width(row, place) for row, place in enumerate(mu.tolist())])
         ends = (self._edges - mu[self._rows]) / sigma[self._rows]
         masses = log_mass(ends[0], ends[1])

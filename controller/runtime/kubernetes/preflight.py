@@ -363,9 +363,11 @@ async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Fin
 
 def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     subject = f"right {right.resource}"
-    denied = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
-    detail = f"{denied}; add to your Role in {namespace}: {right.rule(verbs)}"
-    return warn(subject, detail) if right.without else fail(subject, detail, rights=True)
+    denied = f"{', '.join(verbs)} denied"
+    cure = f"add to your Role in {namespace}: {right.rule(verbs)}"
+    if right.without:
+        return warn(subject, f"{denied} (lost: {right.without}); {cure}")
+    return fail(subject, f"{denied}; {cure}", rights=True)
 
 
 def _quota(quota: ResourceQuota) -> Finding:

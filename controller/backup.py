@@ -90,15 +90,15 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
     with _folder_beside(folder, "partial") as partial:
         with _snapshots(databases) as readers:
             copies = [
-                _copied(reader, databases[name], partial / name) for name, reader in readers.items()
+                _copy(reader, databases[name], partial / name) for name, reader in readers.items()
             ]
         with _translated(partial):
             _write_manifest(partial / MANIFEST, copies, made_by)
-            _synced(partial)
+            _sync(partial)
             if folder.exists():
                 folder.rmdir()
             partial.rename(folder)
-            _synced(folder.parent)
+            _sync(folder.parent)
     return [Copy(folder / copy.path.name, copy.rows, copy.sha256) for copy in copies]
 
 
@@ -108,10 +108,10 @@ def back_up_one(database: Path, target: Path) -> Copy:
         raise AlreadyExists(f"{target}: already exists; name a new file")
     with _folder_beside(target, "partial") as folder:
         with _snapshots({target.name: database}) as readers:
-            copy = _copied(readers[target.name], database, folder / target.name)
+            copy = _copy(readers[target.name], database, folder / target.name)
         with _translated(target):
             copy.path.rename(target)
-            _synced(target.parent)
+            _sync(target.parent)
     return Copy(target, copy.rows, copy.sha256)
 
 
@@ -174,8 +174,8 @@ def restore(
             target = targets[name]
             folder = undo.enter_context(_folder_beside(target, "restore", mode=0o700))
             _check_sum(source)
-            with closing(_connected(source, "mode=ro")) as connection, _translated(source):
-                copy = _copied(connection, source, folder / target.name)
+            with closing(_connect(source, "mode=ro")) as connection, _translated(source):
+                copy = _copy(connection, source, folder / target.name)
             check(name, copy.path)
             prepared.append((target, copy))
         for target, _ in prepared:
@@ -193,7 +193,7 @@ def restore(
                 # of this and of killed restores
                 for leftover in target.parent.glob(f".{target.name}.restore-*"):
                     shutil.rmtree(leftover, ignore_errors=True)
-                _synced(target.parent)
+                _sync(target.parent)
         return swapped
 
 
@@ -237,12 +237,12 @@ def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Conn
                 raise NotFound(f"{path}: there is no store yet")
             if restoring(path).exists():
                 raise StoreBroken(f"{path}: a restore was interrupted here; run that again first")
-            writer = writers.enter_context(closing(_connected(path, "mode=rw")))
+            writer = writers.enter_context(closing(_connect(path, "mode=rw")))
             with _translated(path):
                 writer.execute("BEGIN IMMEDIATE")  # from here on no other process can write to it
         readers: dict[str, sqlite3.Connection] = {}
         for name, path in databases.items():
-            reader = stack.enter_context(closing(_connected(path, "mode=rw")))
+            reader = stack.enter_context(closing(_connect(path, "mode=rw")))
             with _translated(path):
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -251,19 +251,19 @@ def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Conn
         yield readers
 
 
-def _connected(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     with _translated(path):
         return sqlite3.connect(
             f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S, isolation_level=None
         )
 
 
-def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
+def _copy(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
     """Copy and verify one database. Raises StoreBroken if the copy is damaged or differs."""
     with _translated(source):
         rows = _rows(reader)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with closing(_connected(target, "mode=rw")) as copy, _translated(target):
+    with closing(_connect(target, "mode=rw")) as copy, _translated(target):
         reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
         # makes it a single file without a log
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()
@@ -275,7 +275,7 @@ def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
         raise StoreBroken(
             f"{source}: the copy has other rows ({row_count} instead of {rows}); this is a bug"
         )
-    _synced(target)
+    _sync(target)
     return Copy(target, rows, _sha256(target))
 
 
@@ -293,7 +293,7 @@ def _rows(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _kind(path: Path) -> str:
-    with closing(_connected(path, "mode=ro")) as connection, _translated(path):
+    with closing(_connect(path, "mode=ro")) as connection, _translated(path):
         names = {
             row[0]
             for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -342,7 +342,7 @@ def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     path.chmod(0o600)
-    _synced(path)
+    _sync(path)
 
 
 def _check_sum(source: Path) -> None:
@@ -373,7 +373,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _synced(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

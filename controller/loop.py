@@ -434,8 +434,8 @@ class Loop:
                 if await self._act(action):
                     return True
             actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
-        heard = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
-        if not heard and not (acted and self._runtime.shows_at_once):
+        is_decided = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
+        if not is_decided and not (acted and self._runtime.shows_at_once):
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         else:

@@ -75,7 +75,7 @@ class MeasurementUploader:
         Returns whether an answer is the advice to stop or an outcome.
         """
         opened = memory.opened[number]
-        heard = False
+        is_decided = False
         while len(opened.unreported) > leave and opened.running:
             batch = opened.unreported[:MAX_REPORT]
             try:
@@ -84,13 +84,13 @@ class MeasurementUploader:
                 # A quota is used up. The newest measurements go with the trial's outcome,
                 # which is never refused.
                 del opened.unreported[:-MAX_REPORT]
-                return heard
+                return is_decided
             del opened.unreported[: len(batch)]
             if isinstance(answer, Trial):
                 memory.count(answer)
                 opened.running = False
-                heard = True
+                is_decided = True
             elif answer.should_stop:
                 memory.advised[number] = answer.reason
-                heard = True
-        return heard
+                is_decided = True
+        return is_decided

@@ -12,7 +12,7 @@ Losses = Sequence[float]
 
 
 def dominates(one: Losses, other: Losses) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+    return _as_good(one, other) and tuple(one) != tuple(other)
 
 
 def front(points: Sequence[Losses]) -> list[int]:
@@ -23,14 +23,15 @@ def front(points: Sequence[Losses]) -> list[int]:
     """
     kept: list[int] = []
     # In lexicographic order no point is dominated by a later one.
-    for place in sorted(range(len(points)), key=lambda place: (tuple(points[place]), place)):
-        point = points[place]
-        if not any(
-            all(a <= b for a, b in zip(points[other], point, strict=True))
-            for other in reversed(kept)
-        ):
-            kept.append(place)
+    for index in sorted(range(len(points)), key=lambda index: (tuple(points[index]), index)):
+        if not any(_as_good(points[other], points[index]) for other in reversed(kept)):
+            kept.append(index)
     return sorted(kept)
+
+
+def _as_good(one: Losses, other: Losses) -> bool:
+    """Return whether one point is at least as good as the other in each objective."""
+    return all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
@@ -51,13 +52,12 @@ def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
 def _scaled(points: Sequence[Losses]) -> list[list[float]]:
     """Return the points with each objective scaled to [0, 1]; 0 if it has a single value."""
     sides = [(min(axis), max(axis)) for axis in zip(*points, strict=True)]
-    return [
-        [
-            (x - low) / (high - low) if high > low else 0.0
-            for x, (low, high) in zip(point, sides, strict=True)
-        ]
-        for point in points
-    ]
+
+    def scaled(x: float, side: tuple[float, float]) -> float:
+        low, high = side
+        return (x - low) / (high - low) if high > low else 0.0
+
+    return [[scaled(x, side) for x, side in zip(p, sides, strict=True)] for p in points]
 
 
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
@@ -67,7 +67,7 @@ def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
     the time is that of sorting, and each further objective multiplies it by the number of points.
     """
     inside = [tuple(p) for p in points if all(a < b for a, b in zip(p, reference, strict=True))]
-    return _volume([inside[place] for place in front(inside)], tuple(reference))
+    return _volume([inside[k] for k in front(inside)], tuple(reference))
 
 
 def dominated_share(points: Sequence[Losses]) -> float:
@@ -97,9 +97,11 @@ def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> fl
         return total
     ordered = sorted(points, key=lambda p: p[-1])
     total = 0.0
-    for place, point in enumerate(ordered):
-        end = ordered[place + 1][-1] if place + 1 < len(ordered) else reference[-1]
-        if end > point[-1]:
-            slab = [p[:-1] for p in ordered[: place + 1]]
-            total += _volume([slab[k] for k in front(slab)], reference[:-1]) * (end - point[-1])
+    begins = [point[-1] for point in ordered]
+    ends = [*begins[1:], reference[-1]]
+    for count, (begin, end) in enumerate(zip(begins, ends, strict=True), start=1):
+        if end > begin:
+            slab = [point[:-1] for point in ordered[:count]]
+            base = _volume([slab[k] for k in front(slab)], reference[:-1])
+            total += base * (end - begin)
     return total

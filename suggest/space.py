@@ -305,8 +305,8 @@ def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, s
 
     Each of the latter has its parents.
     """
-    place = {p.name: k for k, p in enumerate(parameters)}
-    waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, place))}
+    indexes = {p.name: k for k, p in enumerate(parameters)}
+    waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, indexes))}
     children: dict[int, list[int]] = {}
     for child, parents in waiting.items():
         for parent in parents:
@@ -333,13 +333,13 @@ def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
     visited: set[int] = set()
     for start in sorted(stuck):
         path: list[int] = []
-        place = start
-        while place not in visited:
-            visited.add(place)
-            path.append(place)
-            place = min(parent for parent in stuck[place] if parent in stuck)
-        if place in path:
-            cycle = path[path.index(place) :]
+        index = start
+        while index not in visited:
+            visited.add(index)
+            path.append(index)
+            index = min(parent for parent in stuck[index] if parent in stuck)
+        if index in path:
+            cycle = path[path.index(index) :]
             first = cycle.index(min(cycle))
             names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
             yield Problem(

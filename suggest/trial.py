@@ -204,18 +204,18 @@ class TrialBatch:
     def __len__(self) -> int:
         return len(self.states)
 
-    def trial(self, place: int) -> Trial:
+    def trial(self, index: int) -> Trial:
         return Trial(
-            self.first + place,
-            self.states[place],
-            {name: column.values[place] for name, column in self.parameters.items()},
-            value=self.values[place],
-            reason=self.reasons[place],
-            failure_class=self.failure_classes[place],
+            self.first + index,
+            self.states[index],
+            {name: column.values[index] for name, column in self.parameters.items()},
+            value=self.values[index],
+            reason=self.reasons[index],
+            failure_class=self.failure_classes[index],
             labels={
                 key: text
                 for key, texts in self.labels.items()
-                if (text := texts[place]) is not None
+                if (text := texts[index]) is not None
             },
             create_time=self.time,
             end_time=self.time,
@@ -224,13 +224,13 @@ class TrialBatch:
     def trials(self) -> Iterator[Trial]:
         return map(self.trial, range(len(self)))
 
-    def result(self, place: int) -> Trial:
+    def result(self, index: int) -> Trial:
         """Return a trial with only its point and its value.
 
         Each object delays the garbage collector.
         """
-        point = {name: column.values[place] for name, column in self.parameters.items()}
-        return Trial(self.first + place, self.states[place], point, value=self.values[place])
+        point = {name: column.values[index] for name, column in self.parameters.items()}
+        return Trial(self.first + index, self.states[index], point, value=self.values[index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -520,31 +520,30 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
 def read_trial(message: pb.Trial) -> Trial:
     """Read a trial that a server sent."""
     problems: Problems = []
+    has = message.HasField
     trial = Trial(
         number=message.number,
         state=read_enum(message.state, _STATES, "state", problems),
         parameters=read_values(message.parameters, "parameters", problems),
-        value=message.value if message.HasField("value") else None,
-        step=message.step if message.HasField("step") else None,
+        value=message.value if has("value") else None,
+        step=message.step if has("step") else None,
         reason=message.reason,
         failure_class=message.failure_class,
         client_id=message.client_id,
         request_id=message.request_id,
         labels=dict(message.labels),
-        create_time=read_time(message.create_time) if message.HasField("create_time") else None,
-        end_time=read_time(message.end_time) if message.HasField("end_time") else None,
+        create_time=read_time(message.create_time) if has("create_time") else None,
+        end_time=read_time(message.end_time) if has("end_time") else None,
         tries=message.tries,
-        lease_s=read_duration(message.lease_duration)
-        if message.HasField("lease_duration")
-        else None,
-        lease_expire_time=read_time(message.lease_expire_time)
-        if message.HasField("lease_expire_time")
-        else None,
+        lease_s=read_duration(message.lease_duration) if has("lease_duration") else None,
+        lease_expire_time=(
+            read_time(message.lease_expire_time) if has("lease_expire_time") else None
+        ),
         further=tuple(message.values[1:]),
         constraint_values=tuple(message.constraint_values),
-        fidelity=message.fidelity if message.HasField("fidelity") else None,
+        fidelity=message.fidelity if has("fidelity") else None,
         rungs=tuple(RungResult(rung.fidelity, rung.value) for rung in message.rungs),
-        parent=message.parent if message.HasField("parent") else None,
+        parent=message.parent if has("parent") else None,
     )
     raise_if(problems)
     return trial

@@ -444,7 +444,7 @@ class _Worker:
         except (EOFError, OSError) as error:
             planned = self._has_answered
             code = self.kill(within_s=_LEAVE_S)
-            reason = f"a worker process has ended ({_described(code)})"
+            reason = f"a worker process has ended ({_how_it_ended(code)})"
             raise _WorkerLost(reason, planned=planned and code == 0) from error
 
     def _done(self) -> None:
@@ -482,7 +482,7 @@ class _Worker:
             process.kill()
 
 
-def _described(code: int | None) -> str:
+def _how_it_ended(code: int | None) -> str:
     if code is None:
         return "it neither reads nor ends"
     if code == -signal.SIGKILL:

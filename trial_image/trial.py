@@ -206,9 +206,15 @@ class Trial:
             with self._timed("export"):
                 model = self._export(training)
         accuracy, loss = self.measured
+        judged = f"{len(judge)} held-out images"
+        if options.final:
+            judged = f"the test set, read once: {len(judge)} images"
         self.seconds["firstStep"] = training.first_step_s or 0.0  # included in training
         self.seconds["total"] = time.perf_counter() - self.started
         on_gpu = device.type == "cuda"
+        hardware = f"cpu, {torch.get_num_threads()} threads"
+        if on_gpu:
+            hardware = torch.cuda.get_device_name(device)
         result = {
             # Tuner reads numbers on this level as measurements, so repeat those of the last line
             # and add no others.
@@ -216,9 +222,7 @@ class Trial:
             "accuracy": round(accuracy, 5),
             "loss": round(loss, 5),
             "accuracySixViews": round(views[0], 5) if views else None,
-            "of": f"the test set, read once: {len(judge)} images"
-            if options.final
-            else f"{len(judge)} held-out images",
+            "of": judged,
             "data": data.name,
             "model": str(model) if model else None,
             "training": {
@@ -231,9 +235,7 @@ class Trial:
                 "resumedAfterEpoch": self.resumed,
             },
             "machine": {
-                "device": torch.cuda.get_device_name(device)
-                if on_gpu
-                else f"cpu, {torch.get_num_threads()} threads",
+                "device": hardware,
                 "precision": str(training.views.dtype).removeprefix("torch."),
                 "captured": isinstance(training.step, Captured) and training.step.graph is not None,
                 "workers": training.world.size,

@@ -49,7 +49,7 @@ def _hash(objective: object) -> str:
     module = _module(functions[-1])
     if module.startswith("tuner."):
         return ""
-    text = "\n".join(_described(objective, module, set()))
+    text = "\n".join(_code_lines(objective, module, set()))
     return f"{sys.implementation.cache_tag} {hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -73,7 +73,7 @@ def _module(function: FunctionType) -> str:
 
 
 # Any: whatever the code uses
-def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
+def _code_lines(value: Any, module: str, seen: set[int]) -> Iterator[str]:
     """Yield lines about the code of a function, a class or an instance.
 
     Only code of the module counts. `seen` has the ids of what was described:
@@ -86,13 +86,13 @@ def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
             yield f"function {function.__qualname__}"
             yield from _instructions(function.__code__)
             for used in _used(function):
-                yield from _described(used, module, seen)
+                yield from _code_lines(used, module, seen)
     owner = value if issubclass(type(value), type) else type(value)
     for base in owner.__mro__:
         if base.__module__ == module and id(base) not in seen:
             seen.add(id(base))
             for _, member in sorted(vars(base).items()):
-                yield from _described(_function(member), module, seen)
+                yield from _code_lines(_function(member), module, seen)
 
 
 # Any: what a class has

@@ -73,7 +73,7 @@ class TrialResult:
 
         def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
-            return _replaced(self, name, _INSTEAD_OF_RESULT)
+            return _refuse_attribute(self, name, _INSTEAD_OF_RESULT)
 
 
 class Study:
@@ -104,7 +104,7 @@ class Study:
 
         def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
-            return _replaced(self, name, _INSTEAD_OF_STUDY)
+            return _refuse_attribute(self, name, _INSTEAD_OF_STUDY)
 
     @property
     def unique_name(self) -> str:
@@ -223,9 +223,7 @@ class Study:
 
     def resume(self, *, progress: bool = True) -> Study:
         """Continue after an interruption, a stop or a pause. Raises as `tuner.run`."""
-        return self._controlled(
-            lambda session: session.resume(self.name, self._namespace), progress
-        )
+        return self._control(lambda session: session.resume(self.name, self._namespace), progress)
 
     def extend(
         self, trials: int = 0, *, overrides: Sequence[str] = (), progress: bool = True
@@ -254,9 +252,9 @@ class Study:
             )
             return await session.go_on(admitted)
 
-        return self._controlled(extended, progress)
+        return self._control(extended, progress)
 
-    def _controlled(self, act: Callable[[Session], Awaitable[RunResult]], progress: bool) -> Study:
+    def _control(self, act: Callable[[Session], Awaitable[RunResult]], progress: bool) -> Study:
         result, interrupted = run_session(self._workspace, act, progress=progress)
         raise_if_unfinished(result, self, interrupted)
         return self
@@ -401,7 +399,7 @@ def listed(caller: str, argument: str, given: object) -> None:
         )
 
 
-def _replaced(owner: object, name: str, instead: Mapping[str, str]) -> object:
+def _refuse_attribute(owner: object, name: str, instead: Mapping[str, str]) -> object:
     """Raise AttributeError, with what replaces the attribute."""
     if name in instead:
         raise AttributeError(

@@ -235,11 +235,11 @@ def _columns(
     further: dict[str, str] = {}
     if present and any(constraint.metric == metric for constraint in spec.constraints):
         further[metric] = present[0]
-    for place, other in enumerate(spec.criteria.metrics[1:], start=1):
+    for index, other in enumerate(spec.criteria.metrics[1:], start=1):
         names = [
             _METRICS + other,
             other,
-            *([f"values_{place}"] if place < len(spec.criteria.objectives) else []),
+            *([f"values_{index}"] if index < len(spec.criteria.objectives) else []),
         ]
         matching = [column for column in names if column in header and column not in taken]
         if matching:
@@ -349,11 +349,10 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
             if number is not None:
                 readings.append(_whole(text, number))
             readings += _json(text)
-            yield from (
-                member
-                for reading in readings
-                if (member := domain.canonical(reading)) is not NO_MEMBER
-            )
+            for reading in readings:
+                member = domain.canonical(reading)
+                if member is not NO_MEMBER:
+                    yield member
             yield readings[-1]
 
 

@@ -67,7 +67,7 @@ async def delete(
         local_only: Send nothing to the cluster, because it no longer exists.
     """
     with workspace.opened() as experiments, ExitStack() as leases:
-        found = _found(experiments, names, namespace)
+        found = _find(experiments, names, namespace)
         services = [workspace.service_of(experiment) for experiment in found]
         for experiment in found:
             if local_only and not _left_behind(experiment):
@@ -96,7 +96,7 @@ async def delete(
     return True
 
 
-def _found(
+def _find(
     experiments: LocalExperiments, names: Sequence[str], namespace: str | None
 ) -> list[Experiment]:
     """Find the experiments, each once.

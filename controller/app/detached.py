@@ -48,7 +48,7 @@ async def control_detached(
             if code is not None:
                 if code != 0:
                     raise FailedPrecondition(
-                        _printed(log, begin) or f"{verb[0]} ended with exit code {code}"
+                        _last_output(log, begin) or f"{verb[0]} ended with exit code {code}"
                     )
                 return
             holder = experiments.holder(experiment.uid)
@@ -95,7 +95,7 @@ def _start(
         os.close(descriptor)
 
 
-def _printed(log: Path, begin: int) -> str:
+def _last_output(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(max(begin, log.stat().st_size - LAST_BYTES))
         return file.read().decode(errors="replace").strip().removeprefix("tuner: ")

@@ -80,10 +80,10 @@ def _here(state: StateDirectory) -> Iterator[Finding]:
 
 
 def _state(state: StateDirectory) -> Iterator[Finding]:
-    place = state.root
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+    folder = state.root
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         yield fail(
             "state directory",
             f"{state.root} cannot be written to; name another one with --state-dir",
@@ -91,10 +91,10 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
         return
     yield ok(
         "state directory",
-        f"{state.root}" + ("" if place == state.root else ", which the first run creates"),
+        f"{state.root}" + ("" if folder == state.root else ", which the first run creates"),
     )
-    free = shutil.disk_usage(place).free
-    shown = f"{free / (1 << 30):.1f} GiB free at {place}"
+    free = shutil.disk_usage(folder).free
+    shown = f"{free / (1 << 30):.1f} GiB free at {folder}"
     if free < NO_ROOM_BYTES:
         yield fail(
             "disk",

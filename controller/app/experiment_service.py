@@ -450,7 +450,9 @@ class ExperimentService:
     ) -> Experiment:
         number = experiment.revision + 1
         now = datetime.now(UTC)
-        message = f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes)
+        message = f"revision {number}: " + "; ".join(
+            str(_without_secrets(change)) for change in changes
+        )
         event = Event(now, "revised", document.spec.words(message))
         experiment = self._without_old_final(experiment)
         return self._store.add_revision(
@@ -689,10 +691,10 @@ def _extension(experiment: Experiment, document: Document, changes: Sequence[Cha
 
 
 def listed(changes: Sequence[Change]) -> str:
-    return "\n".join(f"  {_shown(change)}" for change in changes)
+    return "\n".join(f"  {_without_secrets(change)}" for change in changes)
 
 
-def _shown(change: Change) -> Change:
+def _without_secrets(change: Change) -> Change:
     """Return the change without the values of variables that look like secrets."""
     above, _, key = change.path.rpartition(".")
     old, new = (

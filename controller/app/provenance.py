@@ -127,14 +127,13 @@ class AttemptLauncher:
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
-        recorded = {
-            name: f"[secret {value.name}/{value.key}]"
-            if isinstance(value, SecretRef)
-            else launched.env[name]
-            for name, value in template.env.items()
+        recorded = {}
+        for name, value in template.env.items():
+            if isinstance(value, SecretRef):
+                recorded[name] = f"[secret {value.name}/{value.key}]"
             # A variable that mentions an inactive parameter was left out.
-            if isinstance(value, SecretRef) or name in launched.env
-        }
+            elif name in launched.env:
+                recorded[name] = launched.env[name]
         provenance = {
             "experiment": experiment.name,
             "namespace": experiment.namespace,

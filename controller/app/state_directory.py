@@ -1,4 +1,4 @@
-"""The state directory of this machine: its place and its paths. Opens no database.
+"""The state directory of this machine: its folder and its paths. Opens no database.
 
 <state directory>/controller.db  studies.db
 experiments/<uid>/{experiment.yaml,controller.lock,trials/} <runtime directory>/service-<pid>.sock
@@ -98,11 +98,11 @@ class StateDirectory:
 
     def service_socket(self) -> Path:
         """Return a new path for this process's service, and remove killed processes' sockets."""
-        place = _runtime_directory()
-        for socket_path in place.glob("service-*.sock"):
+        folder = _runtime_directory()
+        for socket_path in folder.glob("service-*.sock"):
             if not _alive(socket_path.stem.split("-")[1]):
                 socket_path.unlink(missing_ok=True)
-        return place / f"service-{os.getpid()}-{secrets.token_hex(2)}.sock"
+        return folder / f"service-{os.getpid()}-{secrets.token_hex(2)}.sock"
 
 
 def _runtime_directory() -> Path:
@@ -113,16 +113,16 @@ def _runtime_directory() -> Path:
     # lazy: not needed to find the directory
     from controller.runtime.local.listening import make_private
 
-    place = Path("/tmp", f"tuner-{os.getuid()}")
+    folder = Path("/tmp", f"tuner-{os.getuid()}")
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
     if session.is_dir() and os.access(session, os.W_OK) and len(os.fsencode(session)) <= _SHORT:
-        place = session / "tuner"
+        folder = session / "tuner"
     try:
-        make_private(str(place), cure="set XDG_RUNTIME_DIR")
+        make_private(str(folder), cure="set XDG_RUNTIME_DIR")
     except OSError as error:
-        cause = f"{place}: no folder for a private socket can be created: {error.strerror}"
+        cause = f"{folder}: no folder for a private socket can be created: {error.strerror}"
         raise Unavailable(str(error) if error.strerror is None else cause) from error
-    return place
+    return folder
 
 
 def _alive(pid: str) -> bool:

@@ -76,18 +76,18 @@ class StoredStudies:
         self, name: StudyName, number: int | None = None, *, latest: bool = False
     ) -> list[tuple[int, Measurement]]:
         def page(last: Measured | None) -> list[Measured]:
-            return self._measured(name, number, None if last is None else last[0], latest=latest)
+            return self._page(name, number, None if last is None else last[0], latest=latest)
 
         return [(trial, measurement) for _, trial, measurement in await _all(page)]
 
     async def latest_page(
         self, name: StudyName, token: str
     ) -> tuple[list[tuple[int, Measurement]], str]:
-        measured = self._measured(name, None, int(token) if token else None, latest=True)
+        measured = self._page(name, None, int(token) if token else None, latest=True)
         pairs = [(trial, measurement) for _, trial, measurement in measured]
         return pairs, _token(measured, PAGE, lambda entry: entry[0])
 
-    def _measured(
+    def _page(
         self, name: StudyName, number: int | None, after: int | None, *, latest: bool
     ) -> list[Measured]:
         """Return a page of measurements after a position; None is the first page."""

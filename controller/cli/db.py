@@ -26,10 +26,10 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     current, newest = server.admin.schema_versions(storage)
     if current == newest:
         print(f"schema {current}, the newest")
-        print(f"{_counted(server.admin.check_rows(storage))}; every row can be read")
+        print(f"{_row_counts(server.admin.check_rows(storage))}; every row can be read")
         if arguments.storage is None and (state := state_of(arguments)).controller_db.exists():
             with closing(SqlExperimentStore(state.controller_db, from_document)) as experiments:
-                print(f"{_counted(experiments.check())}; every row can be read")
+                print(f"{_row_counts(experiments.check())}; every row can be read")
         return ExitCode.OK
     print(f"schema {current}; the newest is {newest}")
     cure = rendered(command("db", "upgrade"), arguments)
@@ -64,7 +64,7 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
     else:
         copies = backup.back_up(databases, target, made_by=f"tuner {VERSION}")
     for copy in copies:
-        print(f"{copy.path}: {_counted(copy.rows)}; verified")
+        print(f"{copy.path}: {_row_counts(copy.rows)}; verified")
     if target.suffix == ".db" and backup.CONTROLLER in databases:
         print(
             f"tuner: {backup.CONTROLLER} is not in it; name a folder to back up both",
@@ -85,7 +85,7 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
         previous = (
             "" if database.kept is None else f"; the one that was there is now {database.kept.name}"
         )
-        print(f"{database.path}: {_counted(database.rows)}{previous}")
+        print(f"{database.path}: {_row_counts(database.rows)}{previous}")
     for name, path in targets.items():
         if name not in sources and path.exists():
             print(f"tuner: {path} stays as it is: the backup has none", file=sys.stderr)
@@ -123,7 +123,7 @@ def _place(arguments: argparse.Namespace) -> str:
     return str(next(iter(_databases(arguments).values())).parent)
 
 
-def _counted(rows: Mapping[str, int]) -> str:
+def _row_counts(rows: Mapping[str, int]) -> str:
     counted = [
         f"{count} {table if count != 1 else _ONE.get(table, table)}"
         for table, count in rows.items()

@@ -338,7 +338,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
             arguments.names,
             arguments.namespace,
             confirm=lambda target: arguments.yes or _sure(target),
-            on_deleted=lambda deleted: _print(arguments, _described(deleted)),
+            on_deleted=lambda deleted: _print(arguments, _deletion_message(deleted)),
             force=arguments.force,
             local_only=arguments.local_only,
         )
@@ -348,7 +348,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK if done else ExitCode.USAGE
 
 
-def _described(deleted: Deleted) -> str:
+def _deletion_message(deleted: Deleted) -> str:
     left_behind = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
     return f"{deleted.name} is deleted{left_behind}"
 

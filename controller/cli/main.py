@@ -70,7 +70,7 @@ def _main(words: Sequence[str]) -> int:
         return cli.exits.ExitCode.OK
     except OSError as error:
         _discard_output()
-        return _reported(error, arguments)
+        return _report(error, arguments)
     return code
 
 
@@ -87,10 +87,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # the only blanket handler: an unknown error is a bug
-        return _reported(error, arguments)
+        return _report(error, arguments)
 
 
-def _reported(error: Exception, arguments: argparse.Namespace) -> int:
+def _report(error: Exception, arguments: argparse.Namespace) -> int:
     """Print the error, and return its exit code."""
     from contextlib import suppress
 

@@ -143,7 +143,7 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
                 f"the final stage of {name} has not begun; see {command('describe', name)}"
             )
     if arguments.output != "table":
-        terminal.write_data(formatting.data_text(_described(record, number), arguments.output))
+        terminal.write_data(formatting.data_text(_document(record, number), arguments.output))
         return ExitCode.OK
     if number is None:
         text = description.describe_experiment(record, folder=folders.root, now=now)
@@ -164,7 +164,7 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _described(record: ExperimentRecord, number: TrialOrFinal | None) -> documents.Json:
+def _document(record: ExperimentRecord, number: TrialOrFinal | None) -> documents.Json:
     """Return what `describe` prints as JSON and YAML."""
     if number is None:
         return documents.with_file(record, redacted_document(record.experiment.spec.document))
@@ -224,7 +224,7 @@ class _Screen:
 
 def report(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html or arguments.figure or arguments.to:
-        return _drawn(arguments)
+        return _write_page(arguments)
     latest = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True)
     )
@@ -247,7 +247,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _drawn(arguments: argparse.Namespace) -> ExitCode:
+def _write_page(arguments: argparse.Namespace) -> ExitCode:
     """Write the report as a page, or one of its figures."""
     if bool(arguments.figure) != bool(arguments.to):
         raise InvalidArgument.at(
@@ -302,10 +302,10 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        constrained = (
-            "" if not record.counts.get(TrialState.SUCCEEDED) else " and satisfied the constraints"
-        )
-        print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
+        missing = "succeeded"
+        if record.counts.get(TrialState.SUCCEEDED):
+            missing += " and satisfied the constraints"
+        print(f"tuner: no trial of {name} has {missing}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json" | "yaml" as form:

@@ -545,10 +545,7 @@ class LineParser:
     # Tables
 
     def _row(self, text: str) -> ParsedLine | None:
-        """Read a row of a table with named columns (fastai, skorch, scikit-learn).
-
-        Or of a result table (Lightning).
-        """
+        """Read a row of a result table (Lightning), or of a table with named columns (fastai)."""
         if "│" in text:
             stripped = map(str.strip, _BORDER.split(text))
             return self._result([cell for cell in stripped if cell])
@@ -648,10 +645,7 @@ def end_of_bar(text: str) -> int:
 
 
 def _without_phase(name: str) -> tuple[str, str]:
-    """Divide `val_loss` and `val loss` into the part of the data and the metric.
-
-    ("", name) without one.
-    """
+    """Divide `val_loss` and `val loss` into the part of the data, "" if none, and the metric."""
     first, sign, rest = name.partition("_") if "_" in name else name.partition(" ")
     return (first.lower(), rest) if sign and first.lower() in _PHASES else ("", name)
 

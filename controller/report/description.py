@@ -63,7 +63,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Ended", formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
         ("Trials", ", ".join(counts) or "none yet"),
-        ("Imported", _imported(record)),
+        ("Imported", _imports_by_source(record)),
         ("Best", _best(record)),
         ("Log gaps", _log_gaps(record)),
         ("Final", _final(record, now=now)),
@@ -211,7 +211,7 @@ def describe_trial(
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
-        parts.append("Measurements\n" + _indented(aligned(header, _measured(measured))))
+        parts.append("Measurements\n" + _indented(aligned(header, _metric_rows(measured))))
     parts += _events(record.events)
     parts.append(f"Why: {why_trial(record, entry)}")
     return "\n".join(parts) + "\n"
@@ -460,7 +460,7 @@ def _budget(record: ExperimentRecord) -> str:
     return ", ".join([*words, f"{spent}{limit} running"])
 
 
-def _imported(record: ExperimentRecord) -> str:
+def _imports_by_source(record: ExperimentRecord) -> str:
     """Return the imported trials by source: `24 from results.csv, 3 from digits-a`."""
     sources = [entry.imported_from for entry in record.trials if entry.imported_from]
     return ", ".join(f"{sources.count(source)} from {source}" for source in dict.fromkeys(sources))
@@ -491,12 +491,14 @@ def _log_gaps(record: ExperimentRecord) -> str:
     if not gaps:
         return ""
     doubted = [entry for entry in gaps if entry.value_doubt]
-    in_doubt = f"; in doubt: {_numbered(doubted)}" if doubted else ", and no value depends on them"
+    in_doubt = (
+        f"; in doubt: {_trial_numbers(doubted)}" if doubted else ", and no value depends on them"
+    )
     look = command("describe", f"{record.experiment.name}/{(doubted or gaps)[0].trial.number}")
-    return f"{_numbered(gaps)}{in_doubt}; see: {look}"
+    return f"{_trial_numbers(gaps)}{in_doubt}; see: {look}"
 
 
-def _numbered(entries: Sequence[TrialRecord]) -> str:
+def _trial_numbers(entries: Sequence[TrialRecord]) -> str:
     numbers = ", ".join(str(entry.trial.number) for entry in entries[:MOST_WAITING])
     more = f" and {len(entries) - MOST_WAITING} more" if len(entries) > MOST_WAITING else ""
     return f"{'trial' if len(entries) == 1 else 'trials'} {numbers}{more}"
@@ -507,7 +509,7 @@ def describe_objective(objective: ExperimentObjective) -> str:
     return f"{objective.direction.value} {objective.metric}{target}"
 
 
-def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
+def _metric_rows(measured: Sequence[Measurement]) -> list[list[str]]:
     """Return the table of the newest attempt that measured anything."""
     attempt = max(measurement.attempt for measurement in measured)
     rows = []

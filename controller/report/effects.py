@@ -204,7 +204,7 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:
             at = next(
-                (place for place, (coordinate, _) in enumerate(point) if coordinate == name),
+                (index for index, (coordinate, _) in enumerate(point) if coordinate == name),
                 len(point),
             )
         if at < len(point):
@@ -256,7 +256,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
         end = at
         while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
             end += 1
-        for place in order[at : end + 1]:
-            ranks[place] = (at + end) / 2
+        for index in order[at : end + 1]:
+            ranks[index] = (at + end) / 2
         at = end + 1
     return ranks

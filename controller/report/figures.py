@@ -262,16 +262,16 @@ def slice_(record: TrialList) -> Json:
         {
             "width": 240,
             "height": 170,
-            "transform": [{"filter": f"isValid(datum.p{place})"}],
+            "transform": [{"filter": f"isValid(datum.p{index})"}],
             "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.6},
             "encoding": {
-                "x": _axis(parameter.domain, f"p{place}", parameter.name),
+                "x": _axis(parameter.domain, f"p{index}", parameter.name),
                 "y": y,
                 "color": _state_color(rows),
                 "tooltip": [_tip("trial"), _tip("value", metric), _tip("state")],
             },
         }
-        for place, parameter in enumerate(parameters)
+        for index, parameter in enumerate(parameters)
     ]
     body = {"concat": charts, "columns": 3}
     return _figure(f"{metric} over each parameter", rows, body, note=_of(drawn, valued))
@@ -485,10 +485,7 @@ def timeline(record: TrialList) -> Json:
 
 
 def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
-    """Return how the axis writes times.
-
-    With seconds for a short search, with the day for a long one.
-    """
+    """Return how the axis writes times: with seconds for a short search, the day for a long one."""
     times = [attempt.start_time for _, attempt in attempts if attempt.start_time is not None]
     span = max(times) - min(times) if times else timedelta()
     if span < timedelta(minutes=10):
@@ -694,11 +691,11 @@ def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
     Parameters are called `p0`, `p1` and so on: Vega would interpret people's names.
     """
     row: Json = {"trial": entry.trial.number, "value": _value(entry), "state": entry.state.value}
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name in entry.trial.parameters:
             value = entry.trial.parameters[name]
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            row[f"p{place}"] = value if is_number else formatting.parameter(value)
+            row[f"p{index}"] = value if is_number else formatting.parameter(value)
     return row
 
 

@@ -55,18 +55,15 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
 
 def _headline(record: ExperimentRecord) -> str:
     experiment = record.experiment
-    states = (
-        ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
-    )
-    limit = "" if experiment.spec.budget.trials is None else f" of {experiment.spec.budget.trials}"
+    counts = [f"{n} {state.value}" for state, n in record.counts.items()]
+    line = f"{experiment.name}  {shown_state(record)}  {', '.join(counts) or 'no trials yet'}"
+    if experiment.spec.budget.trials is not None:
+        line += f" of {experiment.spec.budget.trials}"
     best = record.best
-    description = (
-        ""
-        if best is None
-        else f"; best {experiment.spec.objective.metric} {formatting.number(best.value)} (trial "
-        f"{best.number})"
-    )
-    return f"{experiment.name}  {shown_state(record)}  {states}{limit}{description}\n"
+    if best is not None:
+        value = formatting.number(best.value)
+        line += f"; best {experiment.spec.objective.metric} {value} (trial {best.number})"
+    return f"{line}\n"
 
 
 def _gpus(record: ExperimentRecord, report: QuotaReport) -> str:
@@ -75,11 +72,9 @@ def _gpus(record: ExperimentRecord, report: QuotaReport) -> str:
     if record.final is not None and record.final.state == "running":
         running, gpus = 1, gpus_of(record.experiment.spec.template_of(FINAL))
     holds = "holds" if record.controlled_by or not running else "when last seen held"
-    gpus_held = (
-        f"this experiment {holds} {gpus:g}"
-        if record.gpus or gpus
-        else "this experiment asks for none"
-    )
+    gpus_held = "this experiment asks for none"
+    if record.gpus or gpus:
+        gpus_held = f"this experiment {holds} {gpus:g}"
     scope = f"GPUs in {record.experiment.namespace}"
     if report.quotas is None:
         return f"{scope}: unknown, {report.trouble}; {gpus_held}\n"
@@ -88,18 +83,17 @@ def _gpus(record: ExperimentRecord, report: QuotaReport) -> str:
 
 
 def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: datetime) -> str:
+    attempts = [entry.newest for entry in running]
     columns = {
         "TRIAL": [str(entry.trial.number) for entry in running],
-        "STATE": [
-            entry.newest.state.value if entry.newest is not None else "" for entry in running
-        ],
+        "STATE": [attempt.state.value if attempt is not None else "" for attempt in attempts],
         "AGE": [run_time(entry, now=now) for entry in running],
-        "STEP": ["" if entry.trial.step is None else str(entry.trial.step) for entry in running],
+        "STEP": [formatting.text(entry.trial.step) for entry in running],
         "VALUE": [formatting.number(entry.trial.value) for entry in running],
     }
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
-    nodes = [entry.newest.node if entry.newest is not None else "" for entry in running]
+    nodes = [attempt.node if attempt is not None else "" for attempt in attempts]
     if any(nodes):
         columns["NODE"] = nodes
     return aligned(list(columns), list(zip(*columns.values(), strict=True)))

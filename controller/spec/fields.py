@@ -50,9 +50,12 @@ def describe_value(raw: object) -> str:
         case bool():
             return "true" if raw else "false"
         case str():
-            return f"the string {raw!r}" if len(raw) <= 40 else f"the string {raw[:37] + '...'!r}"
+            shown = raw if len(raw) <= 40 else raw[:37] + "..."
+            return f"the string {shown!r}"
+        case int() | float():
+            return f"the number {as_text(raw)}"
         case _:
-            return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
+            return f"the number {raw}"
 
 
 def refuse(

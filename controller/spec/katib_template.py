@@ -450,7 +450,7 @@ class KatibTemplateReader(KatibSectionReader):
         at = "spec.trialTemplate"
         used: set[str] = set()
         template = self._filled_data(job, f"{at}.trialSpec", names, used)
-        self._unused(names, used)
+        self._check_used(names, used)
         primary: Json = {}
         if isinstance(labels := section.get("primaryPodLabels"), dict):
             primary["labels"] = labels
@@ -474,7 +474,7 @@ class KatibTemplateReader(KatibSectionReader):
             }
         return data
 
-    def _unused(self, names: dict[str, str], used: set[str]) -> None:
+    def _check_used(self, names: dict[str, str], used: set[str]) -> None:
         for name in names.keys() - used:
             self._problems.add(
                 "spec.trialTemplate.trialParameters",
@@ -545,7 +545,7 @@ class KatibTemplateReader(KatibSectionReader):
                 f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it"
             )
         if all(isinstance(container.get(key), list | None) for key in words):
-            self._unused(names, used)
+            self._check_used(names, used)
         if trial_dir:
             self.places = {}
             command_line = list(chain.from_iterable(words.values()))
@@ -682,9 +682,9 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
     script: list[str] = []
     for word in words:
         parts = word.split(folder)
-        places = range(len(texts) + 1, len(texts) + len(parts) + 1)
+        indexes = range(len(texts) + 1, len(texts) + len(parts) + 1)
         script.append(
-            '"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"'
+            '"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{index}}}" for index in indexes) + '"'
         )
         texts += parts
     return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]

@@ -6,7 +6,7 @@ A value that depends on an unreadable one is left out and never reported. Pure f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from controller.spec.document import Json, space_of
@@ -33,14 +33,7 @@ def readable_space(parameters: Json, raw: object) -> Space:
     """Return the readable parameters, without conditions on those of `raw` that are unreadable."""
     lost = {name for name in raw if name not in parameters} if isinstance(raw, dict) else set()
     space = space_of(parameters)
-    return Space(
-        tuple(
-            replace(p, when=tuple(c for c in p.when if c.parameter not in lost))
-            for p in space.parameters
-        )
-        if lost
-        else space.parameters
-    )
+    return _without_parents(space, lost)
 
 
 def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
@@ -50,18 +43,19 @@ def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
     """
     if not problems:
         return space
-    right = {
-        p.name: p
-        for p in space.parameters
-        if is_name(p.name) and not any(True for _ in p.domain.problems())
-    }
-    valid = Space(
-        tuple(
-            replace(p, when=tuple(c for c in p.when if c.parameter in right))
-            for p in right.values()
-        )
-    )
+    right = [p for p in space.parameters if is_name(p.name) and not list(p.domain.problems())]
+    wrong = {p.name for p in space.parameters} - {p.name for p in right}
+    valid = _without_parents(Space(tuple(right)), wrong)
     return unconditional(valid) if any(".when." in problem.path for problem in problems) else valid
+
+
+def _without_parents(space: Space, names: Set[str]) -> Space:
+    """Return the space without conditions on these parameters."""
+    kept = []
+    for p in space.parameters:
+        conditions = tuple(c for c in p.when if c.parameter not in names)
+        kept.append(replace(p, when=conditions))
+    return Space(tuple(kept))
 
 
 def unconditional(space: Space) -> Space:

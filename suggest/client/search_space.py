@@ -346,12 +346,10 @@ def json_value(caller: str, argument: str, value: object) -> Value:
                 json_value(caller, f"{argument}[{index}]", item) for index, item in enumerate(value)
             ]
         case Mapping():
-            return {
-                key
-                if isinstance(key, str)
-                else refuse(caller, argument, key, "text for a key"): json_value(
-                    caller, f"{argument}.{key}", item
-                )
-                for key, item in value.items()
-            }
+            found: dict[str, Value] = {}
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    refuse(caller, argument, key, "text for a key")
+                found[key] = json_value(caller, f"{argument}.{key}", item)
+            return found
     refuse(caller, argument, value, "text, a number, a boolean, None, or a list or dict of these")

@@ -41,9 +41,9 @@ def promotion(spec: StudySpec) -> Promotion | None:
 
 @dataclass(slots=True)
 class _Rung:
-    """The trials of one bracket with a value at one fidelity, sorted by (loss, number).
+    """The trials of one bracket at one fidelity.
 
-    And those paused there.
+    Those with a value are sorted by (loss, number); those that are paused there are kept beside.
     """
 
     reached: list[tuple[float, int]]

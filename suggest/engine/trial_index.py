@@ -138,12 +138,12 @@ class TrialIndex:
         return tuple(trial for trial in trials if trial.request_id == request_id)
 
     def _list(self, request_id: str, number: int) -> None:
-        place = bisect_right(self._hashes, hash(request_id))
-        self._hashes.insert(place, hash(request_id))
-        self._numbers.insert(place, number)
+        index = bisect_right(self._hashes, hash(request_id))
+        self._hashes.insert(index, hash(request_id))
+        self._numbers.insert(index, number)
 
     def _unlist(self, request_id: str, number: int) -> None:
-        place = bisect_left(self._hashes, hash(request_id))
-        while self._numbers[place] != number:
-            place += 1
-        del self._hashes[place], self._numbers[place]
+        index = bisect_left(self._hashes, hash(request_id))
+        while self._numbers[index] != number:
+            index += 1
+        del self._hashes[index], self._numbers[index]

@@ -42,36 +42,36 @@ class TrialHistory:
         self._reader = TrialReader(experiment)
         self._raws = raws
         self._columns = self._reader.read({})
-        self._rows: dict[int, int] = {}  # of `_columns`, by place
+        self._rows: dict[int, int] = {}  # of `_columns`, by index
         # instead of these two, if all trials were read together
         self._all: HistoryColumns | None = None
         self._seen: Mapping[int, str] = {}
         self._known = [""] * len(raws)  # the names of trials that are in `_seen`, "" for the others
-        self._fresh: Sequence[int] = range(len(raws))  # the places of the others
+        self._fresh: Sequence[int] = range(len(raws))  # the indexes of the others
 
     def __len__(self) -> int:
         return len(self._raws)
 
-    def trials_at(self, places: Sequence[int]) -> HistoryColumns:
-        """Return the trials at these places, which ascend.
+    def trials_at(self, indexes: Sequence[int]) -> HistoryColumns:
+        """Return the trials at these indexes, which ascend.
 
-        Raises InvalidArgument with the places of problems.
+        Raises InvalidArgument with the indexes of problems.
         """
         rows = self._rows
-        if not rows and len(places) == len(self):
+        if not rows and len(indexes) == len(self):
             self._all = self._all or self._reader.read(dict(enumerate(self._raws)))
         if self._all is not None:
-            return self._all.take(places)
-        if unread := {place: self._raws[place] for place in places if place not in rows}:
+            return self._all.take(indexes)
+        if unread := {index: self._raws[index] for index in indexes if index not in rows}:
             read = self._reader.read(unread)
             rows.update(
                 zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True)
             )
             self._columns = self._columns.plus(read)
-        return self._columns.take([rows[place] for place in places])
+        return self._columns.take([rows[index] for index in indexes])
 
     def fresh(self, seen: Mapping[int, str]) -> Sequence[int]:
-        """Return the places of trials whose hashes are not in `seen`, which has names by hashes."""
+        """Return the indexes of trials whose hashes are not in `seen`, names by their hashes."""
         if not seen:
             return range(len(self))
         self._look_up(seen)
@@ -82,7 +82,7 @@ class TrialHistory:
             self._seen = seen
             known = self._known = list(map(seen.get, self.hashes, repeat("")))
             self._fresh = (
-                [place for place, name in enumerate(known) if not name] if "" in known else ()
+                [index for index, name in enumerate(known) if not name] if "" in known else ()
             )
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
@@ -98,8 +98,8 @@ class TrialHistory:
         else:
             self._look_up(seen)
             names = self._known.copy()
-            for place, name in zip(self._rows, self._columns.names, strict=True):
-                names[place] = name
+            for index, name in zip(self._rows, self._columns.names, strict=True):
+                names[index] = name
         different = set(names)
         if len(different) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
@@ -348,10 +348,10 @@ class StudyIndex:
         """
         fidelity, spec = self.experiment.fidelity, self.experiment.spec
         assert fidelity is not None
-        place = self.experiment.names.index(fidelity.parameter)
+        index = self.experiment.names.index(fidelity.parameter)
 
         def training(point: Point, value: float | None) -> Training:
-            return Training((*point[:place], *point[place + 1 :]), float(str(point[place])), value)
+            return Training((*point[:index], *point[index + 1 :]), float(str(point[index])), value)
 
         known_trials = map(self.known.__getitem__, self.known)
         trainings = [training(known.point, known.result) for known in known_trials]
@@ -366,7 +366,7 @@ class StudyIndex:
                 )
                 points.append(tuple(drawn.values()))
             else:
-                points.append((*configuration[:place], resource, *configuration[place:]))
+                points.append((*configuration[:index], resource, *configuration[index:]))
         self._hand_out(writer, points, positions)
 
     def _hand_out(self, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
@@ -422,7 +422,7 @@ class StudyIndex:
         self._add(writer, columns.take(self._unknown(columns)))
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        new_hashes = hashes if len(fresh) == len(hashes) else [hashes[place] for place in fresh]
+        new_hashes = hashes if len(fresh) == len(hashes) else [hashes[index] for index in fresh]
         self.seen.update(zip(new_hashes, columns.names, strict=True))
         gone = sorted(self.running.difference(names))
         waited_for = stopped(gone)  # their observations are still to come

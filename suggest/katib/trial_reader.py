@@ -165,46 +165,46 @@ class TrialReader:
         self._names = set(experiment.names)
 
     def read(self, raws: Mapping[int, bytes]) -> HistoryColumns:
-        """Parse the trials at these places of a request. Raises InvalidArgument."""
+        """Parse the trials at these indexes of a request. Raises InvalidArgument."""
         if not raws:
             return HistoryColumns([ValueColumn([], []) for _ in self._texts])
-        places = list(raws)
+        indexes = list(raws)
         texts = self._texts_of(raws)
         columns = [
             [given.get(text.name, "") for given in texts.assignments] for text in self._texts
         ]
         are_whole = [len(given) == len(self._names) for given in texts.assignments]
-        parameters, are_inside = self._values(places, columns, are_whole)
+        parameters, are_inside = self._values(indexes, columns, are_whole)
         states, values, reasons = self._outcomes(texts.conditions, texts.values)
         return HistoryColumns(
             parameters, texts.names, are_whole, are_inside, states, values, reasons, texts.moments
         )
 
     def _texts_of(self, raws: Mapping[int, bytes]) -> _TrialTexts:
-        """Return what the trials at these places say. Raises InvalidArgument.
+        """Return what the trials at these indexes say. Raises InvalidArgument.
 
         Only one trial is a message at a time: as messages, the trials of a request may take thirty
         times their bytes.
         """
         texts = _TrialTexts()
         problems: list[Problem] = []
-        for place, raw in raws.items():
+        for index, raw in raws.items():
             try:
                 trial = pb.Trial.FromString(raw)
             except DecodeError:
                 problems.append(
-                    Problem(f"trials[{place}]", "is not a trial: its bytes cannot be read")
+                    Problem(f"trials[{index}]", "is not a trial: its bytes cannot be read")
                 )
                 continue
             given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
             if not 0 < len(trial.name) <= MAX_NAME or "\0" in trial.name:
                 message = f"give each trial its name, of 1 to {MAX_NAME} characters"
-                problems.append(Problem(f"trials[{place}].name", message))
+                problems.append(Problem(f"trials[{index}].name", message))
                 continue
             status = trial.status
             has_ended = status.condition in _ENDED_WELL or status.condition in _FAILED
             if given.keys() - self._names or (has_ended and len(given) < len(self._names)):
-                problems.append(self._misnamed(given, place))
+                problems.append(self._misnamed(given, index))
                 continue
             texts.names.append(trial.name)
             texts.moments.append(status.completion_time or status.start_time)
@@ -219,30 +219,30 @@ class TrialReader:
         _refuse(problems)
         return texts
 
-    def _misnamed(self, given: Mapping[str, str], place: int) -> Problem:
+    def _misnamed(self, given: Mapping[str, str], index: int) -> Problem:
         """Return the problem of a trial whose parameters are not those of the experiment."""
         for name in given:
             if name not in self._names:
                 return Problem(
-                    f"trials[{place}].{name[:80]}", "is not a parameter of the experiment"
+                    f"trials[{index}].{name[:80]}", "is not a parameter of the experiment"
                 )
         missing = next(text.name for text in self._texts if text.name not in given)
         return Problem(
-            f"trials[{place}].{missing}", "has no value; each trial has one for each parameter"
+            f"trials[{index}].{missing}", "has no value; each trial has one for each parameter"
         )
 
     def _values(
-        self, places: Sequence[int], given: Sequence[list[str]], are_whole: Sequence[bool]
+        self, indexes: Sequence[int], given: Sequence[list[str]], are_whole: Sequence[bool]
     ) -> tuple[list[ValueColumn], list[bool]]:
         """Return the values of each parameter, and whether each trial is inside of the space."""
         problems: list[Problem] = []
         columns: list[ValueColumn] = []
-        are_inside = [True] * len(places)
+        are_inside = [True] * len(indexes)
         for text, texts in zip(self._texts, given, strict=True):
             found = text.values(texts)
             for row in [row for row in found.unreadable if are_whole[row]][:MOST_PROBLEMS]:
                 message = f"{texts[row][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{places[row]}].{text.name}", message))
+                problems.append(Problem(f"trials[{indexes[row]}].{text.name}", message))
             columns.append(found.column)
             for row in found.outside:
                 are_inside[row] = False
@@ -253,12 +253,15 @@ class TrialReader:
         self, conditions: Sequence[int], texts: Sequence[str]
     ) -> tuple[list[TrialState], list[float | None], list[str]]:
         """Return states, values and reasons of trials with these texts as objective values."""
-        outcomes = list(map(self._outcome, conditions, texts))
-        return (
-            [state for state, _, _ in outcomes],
-            [value for _, value, _ in outcomes],
-            [why for *_, why in outcomes],
-        )
+        states: list[TrialState] = []
+        values: list[float | None] = []
+        reasons: list[str] = []
+        for condition, text in zip(conditions, texts, strict=True):
+            state, value, reason = self._outcome(condition, text)
+            states.append(state)
+            values.append(value)
+            reasons.append(reason)
+        return states, values, reasons
 
     def _outcome(self, condition: int, text: str) -> tuple[TrialState, float | None, str]:
         """Return the state, value and reason of a trial with this text as its objective's value."""

@@ -79,10 +79,10 @@ def _varies(trials: Sequence[FrozenTrial], name: str) -> bool:
 
 
 def _ranks(trials: Sequence[Trial], direction: Direction) -> list[int]:
-    """Return the place of each trial from the best on, which is 0. Equal trials share theirs."""
+    """Return the rank of each trial, from 0 for the best on. Equal trials have the same."""
     keys = [_key(trial, direction) for trial in trials]
-    places = {key: place for place, key in enumerate(sorted(set(keys)))}
-    return [places[key] for key in keys]
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    return [ranks[key] for key in keys]
 
 
 def _key(trial: Trial, direction: Direction) -> tuple[float, float]:
@@ -159,8 +159,8 @@ def _shares(
     """Return each parameter's share beyond chance: mean and standard deviation of the resamples."""
     by_chance = {name: statistics.fmean(values) for name, values in chances.items()}
     shares: dict[str, list[float]] = {name: [] for name in gains}
-    for place in range(RESAMPLES):
-        beyond = {name: max(0.0, values[place] - by_chance[name]) for name, values in gains.items()}
+    for k in range(RESAMPLES):
+        beyond = {name: max(0.0, values[k] - by_chance[name]) for name, values in gains.items()}
         total = sum(beyond.values())
         for name, gain in beyond.items():
             shares[name].append(gain / total if total else 0.0)

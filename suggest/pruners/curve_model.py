@@ -59,16 +59,23 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
     def clipped(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.clip(np.nan_to_num(losses, nan=math.inf), low - reach, high + reach)
 
-    own, observed, ends = clipped(own), clipped(observed), clipped(ends)
+    own = clipped(own)
+    observed = clipped(observed)
+    ends = clipped(ends)
     least = TINY * (1 + abs(high))
     spread = np.maximum(observed.std(axis=0), least)
-    x = np.column_stack([np.ones(len(observed)), (observed - own) / spread])
+    standardized = (observed - own) / spread
+    x = np.column_stack([np.ones(len(observed)), standardized])
     weights = 0.1 + np.exp(-0.5 * x[:, 1] ** 2)
-    penalty = RIDGE * len(x) * np.diag([0.0, *np.ones(x.shape[1] - 1)])
-    inverse = np.linalg.pinv((x.T * weights) @ x + penalty)
-    slopes = inverse @ (x.T * weights) @ ends
-    leverage = np.minimum(weights * np.einsum("ij,jk,ik->i", x, inverse, x), 0.9)
-    left_out = (ends - x @ slopes) / (1 - leverage)
+    # The constant has no penalty.
+    penalized = np.ones(x.shape[1])
+    penalized[0] = 0.0
+    penalty = RIDGE * len(x) * np.diag(penalized)
+    weighted = x.T * weights
+    inverse = np.linalg.pinv(weighted @ x + penalty)
+    slopes = inverse @ weighted @ ends
+    leverage = weights * np.einsum("ij,jk,ik->i", x, inverse, x)
+    left_out = (ends - x @ slopes) / (1 - np.minimum(leverage, 0.9))
     error = np.average(left_out**2, weights=weights)
     variance = float(error * (1 + max(0.0, inverse[0, 0])))
     return Predicted(float(slopes[0]), max(math.sqrt(variance), least))

@@ -185,15 +185,15 @@ class _Known:
             return None
         return self._grid.total - len(self._held) - len(taken)
 
-    def free_point(self, place: int, taken: Sequence[int]) -> Assignment:
-        """Return the free point with index `place` among the free ones. `taken` is ascending."""
+    def free_point(self, rank: int, taken: Sequence[int]) -> Assignment:
+        """Return the free point with index `rank` among the free ones. `taken` is ascending."""
         assert self._grid is not None
-        index = self._held.free(place)
+        index = self._held.free(rank)
         for key in taken:
             # Skip this key, and the held keys that the shift passes.
             if key <= index:
-                place += 1
-                index = self._held.free(place)
+                rank += 1
+                index = self._held.free(rank)
         return self._grid.point(index)
 
 

@@ -140,10 +140,7 @@ class LearnedTrials:
                 del self._others[self._barred.pop(0)]
 
     def _best(self, below: int) -> Iterator[int]:
-        """Return the numbers of the Pareto front, latest first.
-
-        Without a front, those of the ranked trials.
-        """
+        """Return the numbers of the Pareto front, latest first, or of ranked trials without one."""
         if self._front:
             return (trial.number for trial in reversed(self._front) if trial.number < below)
         return (number for *_, number in self._ranked if number < below)

@@ -64,15 +64,14 @@ class GpModel:
             below = fitted_below(finished[-1].number, [t.number for t in pending])
             search = self._search(finished, below, pending[-LIARS:])
             points: list[Assignment] = []
-            for place, one in enumerate(wanted):
-                if place:
+            for index, one in enumerate(wanted):
+                if index:
                     deadline.check()
                 # So that a large batch does not cost its square.
-                if place and place % LIARS == 0:
+                if index and index % LIARS == 0:
                     search = self._search(finished, below, pending[-LIARS:])
-                rng = np.random.Generator(
-                    np.random.PCG64(one.source(self._seed, "gp").getrandbits(128))
-                )
+                source = one.source(self._seed, "gp")
+                rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
                 row = search.best(one.fixed, rng)
                 points.append(self._places.decoded(row, one.fixed))
                 pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
@@ -91,14 +90,13 @@ class GpModel:
             history = _History(finished, rows, below, Features(self._places, rows))
             process = self._warped(history, taught, self._failures(history, taught)[1])
             trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
+            succeeded = [trial.state is TrialState.SUCCEEDED for trial in trials]
             return estimate(
                 process,
                 self._places,
                 numbers=history.numbers[taught],
                 rows=rows[taught],
-                succeeded=np.array(
-                    [t.state is TrialState.SUCCEEDED for t in trials], dtype=np.bool_
-                ),
+                succeeded=np.array(succeeded, dtype=np.bool_),
                 losses=self._losses(finished, taught, 0),
                 sign=self._criteria.objectives[0].direction.sign,
                 rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
@@ -108,9 +106,8 @@ class GpModel:
         """Return a search for the next point. below: as in `_History`."""
         rows = self._encoded(learned)
         pending = self._places.encoded([t.parameters for t in running])
-        history = _History(
-            learned, rows, below, Features(self._places, np.concatenate([rows, pending]))
-        )
+        features = Features(self._places, np.concatenate([rows, pending]))
+        history = _History(learned, rows, below, features)
         search = CandidateSearch(self._places, self._acquisition(history), rows)
         for row in pending:
             search.add_pending(row)
@@ -136,9 +133,8 @@ class GpModel:
         if not kept.any():
             # There is nothing to improve on.
             if bounds:
-                return Acquisition(
-                    None, chances, known[np.argsort(violations, kind="stable")[:CENTERS]]
-                )
+                least = np.argsort(violations, kind="stable")[:CENTERS]
+                return Acquisition(None, chances, known[least])
             # No constraint was measured.
             kept[:] = True
         improvement: Improvement
@@ -146,13 +142,12 @@ class GpModel:
             # At the border of what the constraints allow, only points
             # that break them would promise so much.
             gain = 0.0 if bounds else LEAST_GAIN
-            improvement = ExpectedImprovement(
-                self._warped(history, taught, hopeless), known, kept, gain=gain
-            )
+            process = self._warped(history, taught, hopeless)
+            improvement = ExpectedImprovement(process, known, kept, gain=gain)
         else:
             members = [
-                self._linear(history, taught, hopeless, place)
-                for place in range(len(criteria.objectives))
+                self._linear(history, taught, hopeless, index)
+                for index in range(len(criteria.objectives))
             ]
             improvement = ExpectedHypervolumeImprovement(members, known, kept)
         return Acquisition(improvement, chances, known)
@@ -162,21 +157,21 @@ class GpModel:
         first = history.deciding(taught)
         # What the parameters follow from must not depend on later trials:
         # a fit is kept while its own are the same.
-        found = self._fit(
-            "objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True
-        )
-        y, *_ = warped(scaled(self._losses(history.trials, taught, 0)), found.log_delta)
+        early = scaled(self._losses(history.trials, first, 0))
+        found = self._fit("objective", history, first, early, warp=True)
+        losses = scaled(self._losses(history.trials, taught, 0))
+        y, *_ = warped(losses, found.log_delta)
         return self._believed(history, taught, hopeless, found, y)
 
-    def _linear(self, history: _History, taught: Flags, hopeless: Floats, place: int) -> Posterior:
+    def _linear(self, history: _History, taught: Flags, hopeless: Floats, index: int) -> Posterior:
         """Return the process of one of several objectives.
 
         Its losses are not warped, which would distort volumes.
         """
         first = history.deciding(taught)
-        early, _ = standardized(scaled(self._losses(history.trials, first, place)))
-        found = self._fit(f"objective {place}", history, first, early)
-        y, _ = standardized(scaled(self._losses(history.trials, taught, place)))
+        early, _ = standardized(scaled(self._losses(history.trials, first, index)))
+        found = self._fit(f"objective {index}", history, first, early)
+        y, _ = standardized(scaled(self._losses(history.trials, taught, index)))
         return self._believed(history, taught, hopeless, found, y)
 
     def _believed(
@@ -204,29 +199,29 @@ class GpModel:
         rows = history.rows[barred]
         return [Feasibility(process, DOUBTFUL)], rows[process.means(rows) > 0.5 * BARRED]
 
-    def _constraint(self, history: _History, place: int) -> list[Feasibility]:
+    def _constraint(self, history: _History, index: int) -> list[Feasibility]:
         """Return the probability of keeping one constraint; nothing if it was never measured."""
-        bound = self._criteria.constraints[place]
+        bound = self._criteria.constraints[index]
         values = [
-            t.constraint_values[place] if t.constraint_values else np.nan for t in history.trials
+            t.constraint_values[index] if t.constraint_values else np.nan for t in history.trials
         ]
         margins = np.array([bound.margin(value) for value in values])
         told: Flags = np.isfinite(margins)
         if not told.any():
             return []
         first = history.deciding(told)
-        found = self._fit(f"constraint {place}", history, first, balanced(margins[first]))
+        found = self._fit(f"constraint {index}", history, first, balanced(margins[first]))
         process = Posterior(found, history.features, history.rows[told], balanced(margins[told]))
         return [Feasibility(process, 0.0)]
 
-    def _losses(self, learned: Sequence[Trial], which: Flags, place: int) -> Floats:
+    def _losses(self, learned: Sequence[Trial], which: Flags, index: int) -> Floats:
         """Return the losses of one objective.
 
         A pruned trial counts as no better than the median of succeeded ones.
         """
-        sign = self._criteria.objectives[place].direction.sign
+        sign = self._criteria.objectives[index].direction.sign
         trials = [trial for trial, there in zip(learned, which, strict=True) if there]
-        losses = np.array([sign * t.values[place] for t in trials])
+        losses = np.array([sign * t.values[index] for t in trials])
         pruned = np.array([t.state is TrialState.PRUNED for t in trials], dtype=np.bool_)
         if pruned.any() and not pruned.all():
             losses[pruned] = np.maximum(losses[pruned], np.median(losses[~pruned]))

@@ -175,15 +175,16 @@ class Likelihood:
 
 
 def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
-    """Return the most probable parameters found from two starts: short lengths, strong warp.
+    """Return the most probable parameters found from two starts.
 
-    Long ones, weak warp.
+    One has short lengths and a strong warp, the other long lengths and a weak warp.
     """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
-    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
-    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
+    weights = np.full(axes, WEIGHT_BOUND)
+    high = np.array([*weights, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
+    low = np.array([*-weights, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
     found = minimize(
         likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE
     )
@@ -232,7 +233,8 @@ class Posterior:
         trial = self._scaled(row[None])[0]
         kernel, _ = matern(squared_distances(trial[None], self._trials))
         row = self._inverse @ (self._signal * kernel[0])
-        last = math.sqrt(max(self._signal * (1.0 + JITTER) + self._noise - float(row @ row), 1e-10))
+        variance = self._signal * (1.0 + JITTER) + self._noise - float(row @ row)
+        last = math.sqrt(max(variance, 1e-10))
         inverse = np.zeros((n + 1, n + 1))
         inverse[:n, :n] = self._inverse
         inverse[n, :n] = -(row @ self._inverse) / last
@@ -279,13 +281,17 @@ class Posterior:
         kernel, slope = self._kernels(at)
         explained = kernel @ self._inverse.T
         deviations = self._deviations(explained)
-        mean_slope = self._pulled(at, slope * self._alpha)
+        mean_slope = self._pullback(at, slope * self._alpha)
         slope *= explained @ self._inverse
-        deviation_slope = -self._pulled(at, slope) / deviations[:, None]
-        back = self._features.pullback
-        return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
+        deviation_slope = -self._pullback(at, slope) / deviations[:, None]
+        return (
+            kernel @ self._alpha,
+            deviations,
+            self._features.pullback(rows, mean_slope),
+            self._features.pullback(rows, deviation_slope),
+        )
 
-    def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
+    def _pullback(self, at: Floats, by_squares: Floats) -> Floats:
         """Return a gradient by features.
 
         It is that of a sum over trials of the derivatives by distances².

@@ -60,10 +60,11 @@ class CandidateSearch:
 
     def _candidates(self, decided: Floats, rng: np.random.Generator) -> Floats:
         size = self._places.size
-        rows = np.empty((ANYWHERE + NEAR, size))
-        rows[:ANYWHERE] = self._places.uniform(rng.random((ANYWHERE, size)))
+        anywhere = self._places.uniform(rng.random((ANYWHERE, size)))
         centers = self._acquisition.centers()
-        rows[ANYWHERE:] = self._places.moved(centers[rng.integers(0, len(centers), NEAR)], rng)
+        drawn = rng.integers(0, len(centers), NEAR)
+        near = self._places.moved(centers[drawn], rng)
+        rows = np.concatenate([anywhere, near])
         there = ~np.isnan(decided)
         rows[:, there] = decided[there]
         return self._places.completed(rows, rng.random(rows.shape))
@@ -95,7 +96,8 @@ class CandidateSearch:
             here = rows[which].copy()
             here[:, axes] = np.where(moving[which], x / scale, here[:, axes])
             promise, gradient = self._acquisition.slopes(here)
-            return -promise, np.where(moving[which], -gradient[:, axes] / scale, 0.0)
+            downhill = -gradient[:, axes] / scale
+            return -promise, np.where(moving[which], downhill, 0.0)
 
         found = minimize(
             function,

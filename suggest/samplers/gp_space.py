@@ -150,7 +150,8 @@ class Places:
             if parent.name in self._row:
                 k = self._row[parent.name]
                 numbers = np.array([encode(parent.domain, v) for v in condition.values])
-                parents.append((k, self.axes[k].places(numbers[~np.isnan(numbers)])))
+                members = numbers[~np.isnan(numbers)]
+                parents.append((k, self.axes[k].places(members)))
                 continue
             above = self._parents(parent)
             if above is None or not condition.holds({parent.name: parent.domain.at(0)}):
@@ -192,8 +193,9 @@ class Places:
                 on[:, k] = False
                 continue
             for parent, places in parents:
-                near = np.abs(rows[:, parent, None] - places[None]) < 1e-9
-                on[:, k] &= on[:, parent] & near.any(axis=1)
+                distances = np.abs(rows[:, parent, None] - places[None])
+                holds = (distances < 1e-9).any(axis=1)
+                on[:, k] &= on[:, parent] & holds
         return on
 
     def completed(self, rows: Floats, quantiles: Floats) -> Floats:
@@ -263,7 +265,8 @@ class Places:
                 others = np.arange(min(axis.count, CORNERS))
             else:
                 others = here + np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
-                others = others[(others >= axis.dimension.first) & (others <= axis.dimension.last)]
+                first, last = axis.dimension.first, axis.dimension.last
+                others = others[(others >= first) & (others <= last)]
             for place in axis.places(others[others != here]):
                 other = row.copy()
                 other[k] = place
@@ -279,15 +282,14 @@ class Features:
 
     def __init__(self, places: Places, known: Floats) -> None:
         number = ~places.choice
-        arc = number & (places.optional | np.isnan(known).any(axis=0))
-        self._plain: Indexes = np.flatnonzero(number & ~arc)
-        self._arc: Indexes = np.flatnonzero(arc)
-        self._corners = [
-            _Corners.of(int(k), places.axes[k].count, known[:, k])
-            for k in np.flatnonzero(places.choice)
-        ]
+        may_lack = places.optional | np.isnan(known).any(axis=0)
+        self._plain: Indexes = np.flatnonzero(number & ~may_lack)
+        self._arc: Indexes = np.flatnonzero(number & may_lack)
         of = [self._plain, self._arc, self._arc]
-        for corners in self._corners:
+        self._corners = []
+        for k in np.flatnonzero(places.choice):
+            corners = _Corners.of(int(k), places.axes[k].count, known[:, k])
+            self._corners.append(corners)
             of.append(np.full(len(corners.values) + corners.others, corners.axis))
         self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
         self.axes = places.size

@@ -22,10 +22,7 @@ LEAST_SPREAD = 1e-12  # of warped losses
 
 
 def scaled(losses: Floats) -> Floats:
-    """Return finite losses, however large or small, as 0 for the best and 1 for the median.
-
-    At most CLIP.
-    """
+    """Return finite losses of any size, scaled: the best is 0, the median 1, the largest CLIP."""
     largest = np.abs(losses).max()
     if largest == 0:
         return np.zeros_like(losses)

@@ -81,15 +81,15 @@ class Grid:
         }
         mentioned = _mentioned(space, self._axes)
         self._levels: list[_Level] = []
-        for place, parameter in enumerate(order):
-            conditions = chain.from_iterable(each.when for each in order[place:])
+        for index, parameter in enumerate(order):
+            conditions = chain.from_iterable(each.when for each in order[index:])
             later = {condition.parameter for condition in conditions}
             when = tuple(
                 (c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when
             )
             axis = self._axes[parameter.name]
             runs = _runs(axis, mentioned.get(parameter.name, frozenset()))
-            needed = tuple(p.name for p in order[:place] if p.name in later)
+            needed = tuple(p.name for p in order[:index] if p.name in later)
             self._levels.append(_Level(parameter, axis, when, runs, needed))
         self._memo: dict[tuple[int, tuple[int, ...]], int] = {}
         self.total = self._count(0, {})
@@ -97,22 +97,22 @@ class Grid:
     def _active(self, level: _Level, state: Mapping[str, int]) -> bool:
         return all(state[parent] in allowed for parent, allowed in level.when)
 
-    def _count(self, place: int, state: dict[str, int]) -> int:
-        """Return how many ways there are to continue from `place`, without changing `state`."""
-        if place == len(self._levels):
+    def _count(self, depth: int, state: dict[str, int]) -> int:
+        """Return how many ways there are to continue from `depth`, without changing `state`."""
+        if depth == len(self._levels):
             return 1
-        level = self._levels[place]
-        key = (place, tuple(state[name] for name in level.needed))
+        level = self._levels[depth]
+        key = (depth, tuple(state[name] for name in level.needed))
         if key not in self._memo:
             name = level.parameter.name
             if self._active(level, state):
                 total = 0
                 for _, length, kind in level.runs:
                     state[name] = kind
-                    total += length * self._count(place + 1, state)
+                    total += length * self._count(depth + 1, state)
             else:
                 state[name] = INACTIVE
-                total = self._count(place + 1, state)
+                total = self._count(depth + 1, state)
             self._memo[key] = total
         return self._memo[key]
 
@@ -120,14 +120,14 @@ class Grid:
         """Return the point of a number below `total`."""
         state: dict[str, int] = {}
         values: dict[str, Value] = {}
-        for place, level in enumerate(self._levels):
+        for depth, level in enumerate(self._levels):
             name = level.parameter.name
             if not self._active(level, state):
                 state[name] = INACTIVE
                 continue
             for first, length, kind in level.runs:
                 state[name] = kind
-                below = self._count(place + 1, state)
+                below = self._count(depth + 1, state)
                 if index < length * below:
                     skip, index = divmod(index, below)
                     values[name] = level.axis.at(first + skip)
@@ -143,7 +143,7 @@ class Grid:
         """Return the number of a point; None if it is incomplete or not in this grid."""
         state: dict[str, int] = {}
         index = 0
-        for place, level in enumerate(self._levels):
+        for depth, level in enumerate(self._levels):
             name = level.parameter.name
             if not self._active(level, state):
                 state[name] = INACTIVE
@@ -153,7 +153,7 @@ class Grid:
                 return None
             for first, length, kind in level.runs:
                 state[name] = kind
-                below = self._count(place + 1, state)
+                below = self._count(depth + 1, state)
                 if first <= position < first + length:
                     index += (position - first) * below
                     break
@@ -166,7 +166,7 @@ class Grid:
 class HeldPoints:
     """Which points trials hold. A point is a number; those of a grid count from 0.
 
-    The points of a grid are in a sorted list, because both reading by place and inserting in order
+    The points of a grid are in a sorted list, because both reading by rank and inserting in order
     are fast, and a grid hands its points out in order. 80,000 points in random order, such as
     imported ones, take half a second to put.
     """
@@ -197,16 +197,16 @@ class HeldPoints:
             self._hold(trial, point)
         return before
 
-    def free(self, place: int) -> int:
-        """Return the point of a grid with the index `place` among those that no trial holds."""
+    def free(self, rank: int) -> int:
+        """Return the point of a grid with the index `rank` among those that no trial holds."""
         held, low, high = self._sorted, 0, len(self._sorted)
         while low < high:
             middle = (low + high) // 2
-            if held[middle] - middle <= place:
+            if held[middle] - middle <= rank:
                 low = middle + 1
             else:
                 high = middle
-        return place + low
+        return rank + low
 
     def _hold(self, trial: int, point: int) -> None:
         self.points[trial] = point
@@ -253,8 +253,8 @@ class GridSampler(Sampler):
 
     def _free(self, taken: set[int]) -> Iterator[int]:
         """Yield points that no trial holds, in order. `taken` may grow meanwhile."""
-        for place in range(self._grid.total - len(self._held)):
-            if (index := self._held.free(place)) not in taken:
+        for rank in range(self._grid.total - len(self._held)):
+            if (index := self._held.free(rank)) not in taken:
                 yield index
 
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:

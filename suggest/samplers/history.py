@@ -89,10 +89,7 @@ class ValueWindow(Window):
 
 
 class History:
-    """All trials that a model learns from: with `points`, trials with any outcome.
-
-    Otherwise only succeeded ones.
-    """
+    """All trials that a model learns from: succeeded ones, with `points` any that ended."""
 
     def __init__(self, *, points: bool) -> None:
         self._points = points

@@ -177,13 +177,13 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     masses = masses_of(kernels, at.bins)
     size = len(at.features)
     step = block_of(kernels.log_weights.size)
-    parts = [
-        _log_densities(
-            frame, mixtures, kernels, masses, at if size <= step else at.part(slice(k, k + step))
-        )
-        for k in range(0, size, step)
-    ]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    if size <= step:
+        return _log_densities(frame, mixtures, kernels, masses, at)
+    parts = []
+    for k in range(0, size, step):
+        block = at.part(slice(k, k + step))
+        parts.append(_log_densities(frame, mixtures, kernels, masses, block))
+    return np.concatenate(parts, axis=1)
 
 
 def block_of(kernels: int) -> int:
@@ -198,16 +198,15 @@ def masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
     parts = [
         (bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at
     ]
-    found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
+    lows = np.concatenate([low.ravel() for low, _ in parts])
+    highs = np.concatenate([high.ravel() for _, high in parts])
+    found = log_mass(lows, highs)
     masses: list[Masses] = []
     done = 0
     for bins, (ends, _) in zip(at, parts, strict=True):
         wide = np.zeros((len(ends) + 1, ends.shape[1]))
-        np.subtract(
-            found[done : done + ends.size].reshape(ends.shape),
-            kernels.log_whole[bins.row],
-            out=wide[:-1],
-        )
+        own = found[done : done + ends.size].reshape(ends.shape)
+        np.subtract(own, kernels.log_whole[bins.row], out=wide[:-1])
         done += ends.size
         masses.append(Masses(wide, _narrow(kernels, bins)))
     return masses

@@ -74,8 +74,8 @@ def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
     for level in range(int(levels.max(initial=-1)) + 1):
         members = kept[levels == level]
         if before < good < before + len(members):
-            for place, k in enumerate(most_spread(losses[:, members], good - before)):
-                found[2, members[k]] = place - len(members)
+            for rank, k in enumerate(most_spread(losses[:, members], good - before)):
+                found[2, members[k]] = rank - len(members)
         before += len(members)
     return found
 
@@ -101,13 +101,13 @@ def most_spread(losses: Floats, count: int) -> list[int]:
         best, most = -1, -1.0
         # A point's gain only decreases as other points are chosen,
         # so its earlier gain is an upper bound.
-        for place in sorted(gains, key=lambda place: -gains[place]):
-            if gains[place] <= most:
+        for index in sorted(gains, key=lambda index: -gains[index]):
+            if gains[index] <= most:
                 break
-            gain = pareto.hypervolume([points[k] for k in (*chosen, place)], reference) - held
-            gains[place] = gain
+            gain = pareto.hypervolume([points[k] for k in (*chosen, index)], reference) - held
+            gains[index] = gain
             if gain > most:
-                best, most = place, gain
+                best, most = index, gain
         chosen.append(best)
         held += most
         del gains[best]

@@ -70,12 +70,12 @@ class TpeModel:
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learned, running)
             points: list[Assignment] = []
-            for place, one in enumerate(wanted):
-                if place:
+            for index, one in enumerate(wanted):
+                if index:
                     deadline.check()
                 numbers: dict[str, float] = {}
-                points.append(self._point(batch, wanted[place:], numbers, alone=len(wanted) == 1))
-                if self._settings.constant_liar and place + 1 < len(wanted):
+                points.append(self._point(batch, wanted[index:], numbers, alone=len(wanted) == 1))
+                if self._settings.constant_liar and index + 1 < len(wanted):
                     batch.add_pending(one, [numbers.get(name, np.nan) for name in self._place])
             return points
 
@@ -98,9 +98,9 @@ class TpeModel:
     def _losses(self, finished: Sequence[Trial]) -> Floats:
         """Return the losses of all objectives, (objectives, trials); infinite if there is none."""
         losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
-        for place, trial in enumerate(finished):
+        for index, trial in enumerate(finished):
             if found := self._criteria.losses(trial):
-                losses[:, place] = found
+                losses[:, index] = found
         return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
@@ -303,7 +303,7 @@ class Others:
     def is_even(self, rows: Indexes) -> bool:
         """Return whether each trial has either all of these parameters or none.
 
-        Without those of `add_pending`.
+        The trials of `add_pending` are not looked at.
         """
         return self.finished.is_even(rows) and (self.running is None or self.running.is_even(rows))
 
@@ -438,7 +438,7 @@ class Pending:
         """Add a kernel around a point: (dimensions,)."""
         frame, k = self._frame, self._count
         self._count += 1
-        self._codes[:, k] = numbers[[place for place, _ in frame.choices]]
+        self._codes[:, k] = numbers[[index for index, _ in frame.choices]]
         if not frame.numeric.size:
             return
         raw = frame.scaled(numbers[frame.numeric, None])

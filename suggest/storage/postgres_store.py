@@ -53,19 +53,19 @@ class FailureDetector:
     """
 
     def __init__(self) -> None:
-        self._heard: dict[str, _LastBeat] = {}
+        self._last_beats: dict[str, _LastBeat] = {}
 
     def look(self, heartbeats: Mapping[str, int], *, began: float, ended: float) -> None:
         """Record the heartbeats of all servers that exist."""
-        for server in self._heard.keys() - heartbeats.keys():
-            del self._heard[server]
+        for server in self._last_beats.keys() - heartbeats.keys():
+            del self._last_beats[server]
         for server, value in heartbeats.items():
             self.look_at(server, value, began=began, ended=ended)
 
     def look_at(self, server: str, value: int, *, began: float, ended: float) -> Liveness:
-        heard = self._heard.get(server)
+        heard = self._last_beats.get(server)
         if heard is None:
-            self._heard[server] = _LastBeat(value, since=ended, looked=ended)
+            self._last_beats[server] = _LastBeat(value, since=ended, looked=ended)
             return Liveness.UNKNOWN
         if value != heard.value:
             heard.value, heard.since, heard.changed = value, ended, True
@@ -78,14 +78,14 @@ class FailureDetector:
 
     def interrupted(self) -> None:
         """Record that a look failed: other servers may also have failed to write heartbeats."""
-        for heard in self._heard.values():
+        for heard in self._last_beats.values():
             heard.looked = -math.inf
 
     def silent_for(self, seconds: float, now: float) -> dict[str, int]:
         """Return the servers whose heartbeat has not changed for this long, with that heartbeat."""
         return {
             server: heard.value
-            for server, heard in self._heard.items()
+            for server, heard in self._last_beats.items()
             if now - heard.since >= seconds
         }
 

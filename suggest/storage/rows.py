@@ -74,7 +74,7 @@ def study_of(row: AnyRow) -> Study:
     try:
         return _study_of(row)
     except _DAMAGE as e:
-        raise DamagedRow(f"study {row.namespace}/{row.study}: {_said(e)}") from e
+        raise DamagedRow(f"study {row.namespace}/{row.study}: {_error_text(e)}") from e
 
 
 def _study_of(row: AnyRow) -> Study:
@@ -200,14 +200,12 @@ def _objects(columns: Mapping[str, Sequence[str | None]], count: int) -> list[st
     """Return a JSON object per row, with the values of its columns, all JSON; None is no value."""
     if any(None in texts for texts in columns.values()):
         heads = [f"{_encode(key)}: " for key in columns]
-        return [
-            "{"
-            + ", ".join(
-                head + text for head, text in zip(heads, row, strict=True) if text is not None
-            )
-            + "}"
-            for row in zip(*columns.values(), strict=True)
-        ]
+        objects = []
+        for row in zip(*columns.values(), strict=True):
+            pairs = zip(heads, row, strict=True)
+            fields = [head + text for head, text in pairs if text is not None]
+            objects.append("{" + ", ".join(fields) + "}")
+        return objects
     parts: list[Iterable[str]] = []
     for key, texts in columns.items():
         parts += [repeat(f"{', ' if parts else '{'}{_encode(key)}: "), cast(Sequence[str], texts)]
@@ -254,10 +252,10 @@ def trial_of(row: AnyRow) -> Trial:
     try:
         return _trial_of(row)
     except _DAMAGE as e:
-        raise DamagedRow(f"trial {row.namespace}/{row.study}/{row.number}: {_said(e)}") from e
+        raise DamagedRow(f"trial {row.namespace}/{row.study}/{row.number}: {_error_text(e)}") from e
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -320,5 +318,5 @@ def measurement_of(row: AnyRow) -> Measurement:
         return Measurement(int(row.attempt), row.metric, int(row.step), value)
     except _DAMAGE as e:
         raise DamagedRow(
-            f"measurement of trial {row.namespace}/{row.study}/{row.trial}: {_said(e)}"
+            f"measurement of trial {row.namespace}/{row.study}/{row.trial}: {_error_text(e)}"
         ) from e

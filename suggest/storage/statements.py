@@ -133,12 +133,12 @@ class Statements(ABC):
 class SqliteStatements(Statements):
     def __init__(self) -> None:
         self.insert_study = _insert_study(sqlite.insert(studies))
-        new = sqlite.insert(trials).from_select(_TRIAL, _given(_TRIAL))
+        new = sqlite.insert(trials).from_select(_TRIAL, _parameter_row(_TRIAL))
         self._insert_trial = _Compiled(new)
         self._hand_out = _Compiled(_handing_out(new))
         measurement = sqlite.insert(measurements).prefix_with("OR REPLACE")
         self._insert_measurement = _Compiled(
-            measurement.from_select(_MEASUREMENT, _given(_MEASUREMENT))
+            measurement.from_select(_MEASUREMENT, _parameter_row(_MEASUREMENT))
         )
         self._finish = _Compiled(_FINISH_TRIAL, sets=OUTCOME)
 
@@ -289,7 +289,7 @@ def _handing_out(insert: Any) -> Insert:  # as above
     return statement
 
 
-def _given(columns: Sequence[Column[Any]]) -> Any:
+def _parameter_row(columns: Sequence[Column[Any]]) -> Any:
     """Return a row with a parameter for each column, if the lease is held."""
     return select(*(bindparam(column.name, type_=column.type) for column in columns)).where(
         held_by_parameters()

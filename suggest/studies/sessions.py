@@ -373,17 +373,14 @@ class StudySessions:
         if not leases:
             return trials
         now_s, now = self.clock.now_s(), datetime.now(UTC)
-        left_s = {
-            t.number: leases.left_s(t.number, now_s)
-            for t in trials
-            if t.state is TrialState.RUNNING
-        }
-        return [
-            trial
-            if (remaining_s := left_s.get(trial.number)) is None
-            else replace(trial, lease_expire_time=now + timedelta(seconds=remaining_s))
-            for trial in trials
-        ]
+        found = []
+        for trial in trials:
+            if trial.state is TrialState.RUNNING:
+                left_s = leases.left_s(trial.number, now_s)
+                if left_s is not None:
+                    trial = replace(trial, lease_expire_time=now + timedelta(seconds=left_s))
+            found.append(trial)
+        return found
 
     def record(self, name: StudyName) -> StudyRecord:
         """Read the study's record from the store, without a session. Raises NotFound."""

@@ -89,9 +89,10 @@ def status_of(
     members = members_of(obj, pods, rules, stopped=stopped, now=now)
     end = _end(obj, members, rules, stopped=stopped, now=now)
     decisive = _decisive(members, end)
+    expected = workers_in(obj) if ends_by_pods(obj, rules) else 1
     status = AttemptStatus(
         name,
-        _start_time(members, workers_in(obj) if ends_by_pods(obj, rules) else 1),
+        _start_time(members, expected),
         end,
         node=node_of(decisive.pod) if decisive else "",
         image=image_of(decisive.pod, decisive.container) if decisive else "",

@@ -644,7 +644,9 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
     """
     if obj is None:
         return _JOB_RULES
-    rules = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
+    rules = _json_object(
+        str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}"))
+    )
     preset = preset_of(obj) or JOB
     primary_pod, primary = preset.primary_pod(dict(obj)), rules.get("primary") or {}
     success, failure = _condition(rules.get("success")), _condition(rules.get("failure"))
@@ -657,14 +659,12 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
 
 
 def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject | None:
-    """Return the matching status condition, or the mapping with the matching field.
-
-    None: it does not hold.
-    """
+    """Return the condition that holds, or the mapping with the field; None if it does not hold."""
     match expected:
         case ByType(kind, status):
             actual = condition(obj, kind)
-            return actual if actual is not None and actual.get("status") == status else None
+            holds = actual is not None and actual.get("status") == status
+            return actual if holds else None
         case ByPath(path, equals):
             above, _, key = path.rpartition(".")
             beside = at(obj, above) if above else obj
@@ -833,7 +833,7 @@ def mappings(items: object) -> Iterator[Raw]:
 
 
 @lru_cache(64)  # all objects of an experiment have the same annotation
-def _given(text: str) -> Raw:
+def _json_object(text: str) -> Raw:
     try:
         document = load_json(text)
     except ValueError:

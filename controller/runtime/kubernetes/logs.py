@@ -815,9 +815,11 @@ class _StreamReader:
         if self._owner.marked_after == self._newest_before:
             return
         if self._newest_before:
-            lines = f"lines printed between {_shown(self._newest_before)} and {_shown(stamp)}"
+            lines = (
+                f"lines printed between {_time_text(self._newest_before)} and {_time_text(stamp)}"
+            )
         else:
-            lines = f"lines printed before {_shown(stamp)}"
+            lines = f"lines printed before {_time_text(stamp)}"
         verb = "are" if self._newest_before or self._of_the_end else "may be"
         self._gap = f"{GAP_LINE}{lines} {verb} missing: {cause}\n".encode()
 
@@ -843,7 +845,7 @@ def _others_are_short(directory: Path, log: CopiedLog) -> bool:
     return bool(sizes) and max(sizes) < _SHORT_BYTES
 
 
-def _shown(stamp: str) -> str:
+def _time_text(stamp: str) -> str:
     return f"{stamp[:23]}Z"
 
 

@@ -249,7 +249,7 @@ class GpuClaim:
 
     def _why(self, holding: Sequence[_PeerClaim], ahead: Sequence[_PeerClaim]) -> str:
         holders = {
-            id: [_shown(other) for other in holding if key in other.devices]
+            id: [_label(other) for other in holding if key in other.devices]
             for key, id in self._ids.items()
         }
         used = [
@@ -264,7 +264,7 @@ class GpuClaim:
         return f"needs {self._wanted()}: {', '.join(used) or 'none is free'}"
 
 
-def _shown(other: _PeerClaim) -> str:
+def _label(other: _PeerClaim) -> str:
     return f"{other.name} ({other.gpu:g})" if other.gpu < 1 else other.name
 
 

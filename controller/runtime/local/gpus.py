@@ -58,7 +58,7 @@ def pool(environment: Mapping[str, str], selected: Sequence[str] = ()) -> tuple[
     the wanted ones are assumed to.
     """
     listing = _listed(environment.get("PATH"))
-    named = _named(environment)
+    named = _visible_devices(environment)
     ids = listing.ids if named is None else named
     if selected and named is None and not listing.ids:
         ids = tuple(selected)
@@ -86,7 +86,7 @@ def source(environment: Mapping[str, str]) -> str:
     return f"{LISTED} lists"
 
 
-def _named(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+def _visible_devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     named = environment.get(POOL, environment.get(VARIABLE))
     if named is None:
         return None

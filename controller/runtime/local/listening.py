@@ -77,14 +77,14 @@ def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[
     """Have `make` create this folder's socket, for this user only; return its result and the path.
 
     Raises:
-        OSError: No place is suitable.
+        OSError: No folder is suitable.
     """
     identity = os.stat(folder)
-    problem = OSError("no place for a socket")
-    for place in private_places():
-        path = os.path.join(place, f"{identity.st_dev:x}-{identity.st_ino:x}{suffix}")
+    problem = OSError("no folder for a socket")
+    for private_folder in private_folders():
+        path = os.path.join(private_folder, f"{identity.st_dev:x}-{identity.st_ino:x}{suffix}")
         try:
-            make_private(place, cure="set XDG_RUNTIME_DIR")
+            make_private(private_folder, cure="set XDG_RUNTIME_DIR")
             if len(os.fsencode(path)) > _MAX_PATH:
                 raise OSError(f"too long for a socket: {path}")
             try:
@@ -97,24 +97,24 @@ def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[
     raise problem
 
 
-def private_places() -> list[str]:
+def private_folders() -> list[str]:
     """Return folders for sockets, which `make_private` makes; the last always has a short path."""
     session = os.environ.get("XDG_RUNTIME_DIR")
     return [*([os.path.join(session, "tuner")] if session else []), f"/tmp/tuner-{os.getuid()}"]
 
 
-def make_private(place: str, *, cure: str) -> None:
+def make_private(folder: str, *, cure: str) -> None:
     """Create the folder, or make sure that only this user can use it. Raises OSError."""
     try:
-        os.mkdir(place, mode=0o700)
+        os.mkdir(folder, mode=0o700)
     except FileExistsError:
-        status = os.lstat(place)
+        status = os.lstat(folder)
         if (
             not stat.S_ISDIR(status.st_mode)
             or status.st_uid != os.getuid()
             or status.st_mode & 0o077
         ):
-            message = f"{place} must be a folder that only you can enter; remove it, or {cure}"
+            message = f"{folder} must be a folder that only you can enter; remove it, or {cure}"
             raise PermissionError(message) from None
 
 

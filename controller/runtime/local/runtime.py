@@ -64,7 +64,7 @@ class LocalRuntime:
         self._folder = experiment_dir.resolve()
         self._connection: SupervisorConnection | None = None
         self._connecting = asyncio.Lock()
-        self._shown: dict[str, Message] = {}
+        self._messages: dict[str, Message] = {}
         self._statuses: dict[str, AttemptStatus] = {}
         # when each is to be killed, to be repeated to a new supervisor
         self._stops: dict[str, float] = {}
@@ -85,7 +85,7 @@ class LocalRuntime:
 
     async def start(self, launch: Launch) -> None:
         await self._connected()  # only then are earlier starts known
-        if launch.name in self._shown:
+        if launch.name in self._messages:
             return
         env = {**os.environ, **launch.env}
         for name in CREDENTIALS:
@@ -96,7 +96,7 @@ class LocalRuntime:
                 raise CannotStart(
                     f"it asks for more GPUs ({launch.gpu:g}) than this machine offers"
                 )
-            if any("waiting" not in message for message in self._shown.values()):
+            if any("waiting" not in message for message in self._messages.values()):
                 raise RuntimeLost(
                     "trials of an older tuner are running, which claims no GPUs; continue when "
                     "they have ended"
@@ -151,7 +151,13 @@ class LocalRuntime:
         self._drop(name)
 
     def _drop(self, name: str) -> None:
-        for table in (self._shown, self._statuses, self._running_logs, self._stops, self._log_seen):
+        for table in (
+            self._messages,
+            self._statuses,
+            self._running_logs,
+            self._stops,
+            self._log_seen,
+        ):
             table.pop(name, None)
         if (collector := self._collectors.pop(name, None)) is not None:
             collector.close()
@@ -173,7 +179,7 @@ class LocalRuntime:
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._connected()
-        message = self._shown.get(name)
+        message = self._messages.get(name)
         if message is None:
             return b""
         path = Path(message["directory"], "log.txt")
@@ -185,7 +191,7 @@ class LocalRuntime:
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._connected()
-        message = self._shown.get(name)
+        message = self._messages.get(name)
         if message is None or message["time"] is None or self._collection is None:
             return b""
         directory = Path(message["directory"])
@@ -250,11 +256,11 @@ class LocalRuntime:
     def _show(self, message: Message) -> None:
         name = message["name"]
         end = message["exit"]
-        previous = self._shown.get(name, message)
+        previous = self._messages.get(name, message)
         changes_itself = previous["time"] != message["time"] or previous.get(
             "waiting"
         ) != message.get("waiting")
-        self._shown[name] = message
+        self._messages[name] = message
         self._statuses[name] = AttemptStatus(
             name=name,
             start_time=None
@@ -328,7 +334,7 @@ class LocalRuntime:
             show=self._show,
             lost=self._changed.set,
         )
-        for table in (self._shown, self._statuses, self._running_logs):
+        for table in (self._messages, self._statuses, self._running_logs):
             table.clear()
         try:
             await connection.ask("list", {})

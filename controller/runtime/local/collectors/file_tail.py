@@ -43,7 +43,7 @@ class FileTail(Collector):
         self._source = source
         self._lines = lines
         self._origin_path = lines.path.with_name(ORIGIN_FILE)
-        self._origin = self._stored()
+        self._origin = self._stored_origin()
         self._seen: tuple[int, int] | None = None
 
     def grew(self) -> bool:
@@ -78,10 +78,10 @@ class FileTail(Collector):
             return False
         if self._lines.size >= until:
             return False
-        if origin is None or not is_current or current.status.st_size < self._copied(origin):
+        if origin is None or not is_current or current.status.st_size < self._copied_bytes(origin):
             self._origin = origin = self._begin_at_end(current.status)
         self._copy(current.file, origin, until)
-        self._seen = (current.status.st_ino, self._copied(origin))
+        self._seen = (current.status.st_ino, self._copied_bytes(origin))
         return False
 
     def _next_rotated(self, origin: _Origin | None) -> os.stat_result | None:
@@ -89,7 +89,7 @@ class FileTail(Collector):
 
         If that is gone, all that are left were.
         """
-        by_inode = {entry.st_ino: entry for entry in _rotated(self._source)}
+        by_inode = {entry.st_ino: entry for entry in _rotated_files(self._source)}
         since = (
             0
             if origin is None or origin.inode not in by_inode
@@ -98,13 +98,13 @@ class FileTail(Collector):
         later = [entry for entry in by_inode.values() if entry.st_mtime_ns > since]
         return min(later, key=lambda entry: entry.st_mtime_ns, default=None)
 
-    def _copied(self, origin: _Origin) -> int:
+    def _copied_bytes(self, origin: _Origin) -> int:
         return self._lines.size - origin.base
 
     def _copy(self, file: int, origin: _Origin, until: int) -> None:
         while self._lines.size < until:
             length = min(_PORTION, until - self._lines.size)
-            data = os.pread(file, length, self._copied(origin))
+            data = os.pread(file, length, self._copied_bytes(origin))
             if not data:
                 return
             self._lines.append(data)
@@ -130,7 +130,7 @@ class FileTail(Collector):
         write_json(str(self._origin_path), asdict(origin))
         return origin
 
-    def _stored(self) -> _Origin | None:
+    def _stored_origin(self) -> _Origin | None:
         try:
             return _Origin(**json.loads(self._origin_path.read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -159,7 +159,7 @@ def _opened(path: Path) -> Iterator[_Opened | None]:
         os.close(file)
 
 
-def _rotated(source: Path) -> Iterator[os.stat_result]:
+def _rotated_files(source: Path) -> Iterator[os.stat_result]:
     """Yield the status of each numbered file beside the source, such as `metrics.log.1`."""
     try:
         with os.scandir(source.parent) as entries:

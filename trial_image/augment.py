@@ -39,11 +39,14 @@ class Views:
         # Reflect positions beyond the edge, which gives the same pixels
         # as a padded copy of all images.
         rows = _reflected(self.line + down)
-        columns = _reflected(torch.where(mirrored > 0, SIDE - 1 - self.line, self.line) + right)
-        pixels = ((image * SIDE + rows) * SIDE).unsqueeze(2) + columns.unsqueeze(1)
+        line = torch.where(mirrored > 0, SIDE - 1 - self.line, self.line)
+        columns = _reflected(line + right)
+        row_starts = (image * SIDE + rows) * SIDE
+        pixels = row_starts.unsqueeze(2) + columns.unsqueeze(1)
         x = (self.flat[pixels].float() - self.mean) * self.scale
         if self.cutout:
-            x.masked_fill_(_square(self.line, top, left, self.cutout).unsqueeze(3), 0.0)
+            hole = _square(self.line, top, left, self.cutout)
+            x.masked_fill_(hole.unsqueeze(3), 0.0)
         return x.to(self.dtype).permute(0, 3, 1, 2)
 
 
@@ -75,9 +78,8 @@ def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
             plan[3] = coins[plan[0]] ^ (epoch & 1)
     if recipe.cutout:
         plan[4:] = rng.integers(0, SIDE - recipe.cutout + 1, (2, count))
-    return torch.from_numpy(
-        np.ascontiguousarray(plan.reshape(ROWS, steps, recipe.batch).transpose(1, 0, 2))
-    )
+    by_step = plan.reshape(ROWS, steps, recipe.batch).transpose(1, 0, 2)
+    return torch.from_numpy(np.ascontiguousarray(by_step))
 
 
 def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = False) -> Tensor:
@@ -86,7 +88,10 @@ def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = Fal
     images: (n,) int64.
     """
     plan = torch.zeros(ROWS, len(images), dtype=torch.int64, device=images.device)
-    plan[0], plan[1], plan[2], plan[3] = images, down, right, int(mirrored)
+    plan[0] = images
+    plan[1] = down
+    plan[2] = right
+    plan[3] = int(mirrored)
     return plan
 
 

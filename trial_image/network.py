@@ -70,7 +70,8 @@ class Norm(nn.Module):
             var.lerp_(batch_var * (count / max(count - 1, 1)), self.momentum)
         scale = self.weight * (batch_var + self.eps).rsqrt()
         shift = self.bias - batch_mean * scale
-        return (x.float() * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
+        normalized = x.float() * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+        return normalized.to(x.dtype)
 
 
 class Head(nn.Linear):
@@ -93,7 +94,8 @@ class ConvGroup(nn.Module):
         self.norm1, self.norm2 = (_fast_norm(outputs, recipe, world) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.gelu(self.norm1(F.max_pool2d(self.first(x), 2)))
+        halved = F.max_pool2d(self.first(x), 2)
+        x = F.gelu(self.norm1(halved))
         return F.gelu(self.norm2(self.second(x)))
 
 
@@ -139,13 +141,15 @@ def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
     """
     sums, count = [], 0
     for images in portions:
-        patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
+        windows = images.unfold(2, 2, 1).unfold(3, 2, 1)
+        patches = windows.permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
         sums.append(patches.T @ patches)
         count += len(patches)
     second_moments = torch.stack(sums).sum(0)
     # On the CPU, because loading a GPU's solver would take longer.
     variances, directions = torch.linalg.eigh((second_moments / count).cpu())
-    filters = (directions / (variances + WHITENING_FLOOR).sqrt()).T.flip(0).reshape(12, 3, 2, 2)
+    whitened = directions / (variances + WHITENING_FLOOR).sqrt()
+    filters = whitened.T.flip(0).reshape(12, 3, 2, 2)
     return torch.cat([filters, -filters])
 
 
@@ -156,12 +160,10 @@ class Layer(nn.Module):
         super().__init__()
         normed = recipe.on("batch_norm")
         self.conv = Conv(inputs, outputs, bias=not normed)
-        momentum = recipe.number("bn_momentum")
-        self.norm = (
-            Norm(outputs, momentum=momentum, eps=1e-5, scaled=True, world=world)
-            if normed
-            else nn.Identity()
-        )
+        self.norm: nn.Module = nn.Identity()
+        if normed:
+            momentum = recipe.number("bn_momentum")
+            self.norm = Norm(outputs, momentum=momentum, eps=1e-5, scaled=True, world=world)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))

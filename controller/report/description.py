@@ -499,9 +499,11 @@ def _log_gaps(record: ExperimentRecord) -> str:
 
 
 def _trial_numbers(entries: Sequence[TrialRecord]) -> str:
+    noun = "trial" if len(entries) == 1 else "trials"
     numbers = ", ".join(str(entry.trial.number) for entry in entries[:MOST_WAITING])
-    more = f" and {len(entries) - MOST_WAITING} more" if len(entries) > MOST_WAITING else ""
-    return f"{'trial' if len(entries) == 1 else 'trials'} {numbers}{more}"
+    omitted = len(entries) - MOST_WAITING
+    more = f" and {omitted} more" if omitted > 0 else ""
+    return f"{noun} {numbers}{more}"
 
 
 def describe_objective(objective: ExperimentObjective) -> str:

@@ -108,10 +108,10 @@ def _points(finished: Sequence[Trial]) -> dict[Point, float]:
     """Return the mean value at each point."""
     values: dict[Point, list[float]] = defaultdict(list)
     for trial in finished:
-        if (value := succeeded(trial)) is not None:
-            values[
-                tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))
-            ].append(value)
+        value = succeeded(trial)
+        if value is not None:
+            point = sorted((name, identity(v)) for name, v in trial.parameters.items())
+            values[tuple(point)].append(value)
     return {point: _mean(losses) for point, losses in values.items()}
 
 
@@ -171,10 +171,9 @@ def _level(
     trials: Sequence[Trial], low: Value, high: Value, *, direction: Direction
 ) -> ParameterLevel:
     values = [value for trial in trials if (value := succeeded(trial)) is not None]
-    other_states: Counter[TrialState] = Counter(
-        trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED
-    )
-    left_out = {state: other_states[state] for state in TrialState if other_states[state]}
+    states = Counter(trial.state for trial in trials)
+    del states[TrialState.SUCCEEDED]
+    left_out = {state: states[state] for state in TrialState if states[state]}
     if not values:
         return ParameterLevel(low, high, 0, None, None, None, left_out)
     best = min(values, key=lambda value: direction.sign * value)
@@ -212,11 +211,8 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
     steps = []
     for level in other_values:
         values = of_level[identity(level)]
-        gains = [
-            values[rest] - value
-            for rest, value in of_level[identity(first)].items()
-            if rest in values
-        ]
+        at_first = of_level[identity(first)].items()
+        gains = [values[rest] - value for rest, value in at_first if rest in values]
         if gains:
             steps.append(Step(level, len(gains), _mean(gains), min(gains), max(gains)))
     return steps
@@ -242,7 +238,8 @@ def spearman(points: Sequence[tuple[float, float]]) -> float | None:
     """
     if len(points) < 2:
         return None
-    first, second = _ranks([x for x, _ in points]), _ranks([y for _, y in points])
+    first = _ranks([x for x, _ in points])
+    second = _ranks([y for _, y in points])
     if len(set(first)) == 1 or len(set(second)) == 1:
         return None
     return statistics.correlation(first, second)

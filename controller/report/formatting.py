@@ -86,7 +86,8 @@ def sparkline(trend: Sequence[float], width: int) -> str:
     if low == high:
         return _SPARKS[len(_SPARKS) // 2] * len(finite)
     if math.isinf(high - low):
-        finite, low, high = [value / 2 for value in finite], low / 2, high / 2
+        finite = [value / 2 for value in finite]
+        low, high = low / 2, high / 2
     heights = [round((value - low) / (high - low) * highest) for value in finite]
     return "".join(_SPARKS[height] for height in heights)
 
@@ -170,4 +171,5 @@ def ranges(numbers: Iterable[int]) -> str:
             runs[-1] = runs[-1][0], number
         else:
             runs.append((number, number))
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(texts)

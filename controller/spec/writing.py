@@ -81,23 +81,30 @@ def _text(head: str, text: str, indent: str) -> Iterator[str]:
     if not is_block or body.startswith((" ", "\n")) or body.endswith("\n"):
         yield f"{head} {_json(text)}"
         return
-    yield f"{head} |{'' if text.endswith(chr(10)) else '-'}"
+    sign = "|" if text.endswith("\n") else "|-"
+    yield f"{head} {sign}"
     for line in lines:
         yield f"{indent}{line}" if line else ""
 
 
 def _flow(value: object) -> str | None:
     """Return the value on one line; None if it needs several."""
-    if isinstance(value, dict):
-        items = {_scalar(key): _flow(item) for key, item in value.items()}
-        nested = any(isinstance(item, dict) and item for item in value.values())
-        if nested or None in items.values():
+    match value:
+        case dict():
+            items = {_scalar(key): _flow(item) for key, item in value.items()}
+            nested = any(isinstance(item, dict) and item for item in value.values())
+            if nested or None in items.values():
+                return None
+            pairs = ", ".join(f"{key}: {item}" for key, item in items.items())
+            return f"{{{pairs}}}"
+        case list():
+            texts = [_flow(item) for item in value]
+            if None in texts:
+                return None
+            return f"[{', '.join(map(str, texts))}]"
+        case str() if "\n" in value:
             return None
-        return "{" + ", ".join(f"{k}: {v}" for k, v in items.items()) + "}"
-    if isinstance(value, list):
-        texts = [_flow(item) for item in value]
-        return None if None in texts else "[" + ", ".join(str(item) for item in texts) + "]"
-    return None if isinstance(value, str) and "\n" in value else _scalar(value)
+    return _scalar(value)
 
 
 def _scalar(value: object) -> str:

@@ -85,8 +85,9 @@ class Promotion:
         bracket = self._levels.index(trial.rungs[0].fidelity) if trial.rungs else 0
         losses = self._losses.setdefault(number, [])
         for rung in trial.rungs[len(losses) :]:
-            losses.append(self._sign * rung.value)
-            insort(self._rungs[bracket][bracket + len(losses) - 1].reached, (losses[-1], number))
+            loss = self._sign * rung.value
+            insort(self._rungs[bracket][bracket + len(losses)].reached, (loss, number))
+            losses.append(loss)
         was, now = self._paused_at.pop(number, None), None
         if trial.state is TrialState.PAUSED and losses:
             now = self._paused_at[number] = bracket + len(losses) - 1

@@ -40,9 +40,10 @@ class ByFidelity(SteppedSampler):
         kept = trial.for_algorithms()
         self._trials[trial.number] = kept
         for level in range(len(self._levels)):
-            self._values[level] += (self._value(kept, level) is not None) - (
-                before is not None and self._value(before, level) is not None
-            )
+            if before is not None and self._value(before, level) is not None:
+                self._values[level] -= 1
+            if self._value(kept, level) is not None:
+                self._values[level] += 1
         level = self._best_level()
         if level != self._level:
             self._level, self._sampler = level, self._make()

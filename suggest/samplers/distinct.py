@@ -165,8 +165,10 @@ class _Known:
     def key(self, point: Assignment) -> int:
         if self._grid is not None and (index := self._grid.index_of(point)) is not None:
             return index
-        values = [(name, identity(value)) for name, value in self._space.canonical(point).items()]
-        return -1 - int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest())
+        canonical = self._space.canonical(point)
+        values = [(name, identity(value)) for name, value in canonical.items()]
+        digest = hashlib.blake2b(repr(values).encode(), digest_size=8).digest()
+        return -1 - int.from_bytes(digest)
 
     def holds(self, key: int) -> bool:
         return key in self._held

@@ -317,7 +317,8 @@ class Features:
         found = np.zeros((len(rows), self.axes))
         found[:, self._plain] = gradients[:, :plain]
         angle, there = self._angles(rows)
-        cosine = gradients[:, plain : plain + arc]
-        sine = gradients[:, plain + arc : plain + 2 * arc]
-        found[:, self._arc] = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
+        by_cosine = gradients[:, plain : plain + arc]
+        by_sine = gradients[:, plain + arc : plain + 2 * arc]
+        by_angle = np.cos(angle) * by_sine - np.sin(angle) * by_cosine
+        found[:, self._arc] = np.where(there, by_angle, 0.0)
         return found

@@ -71,7 +71,8 @@ def by_reference_points(
     chosen = np.argsort(fronts, kind="stable")
     if len(chosen) > count:
         last = fronts[chosen[count - 1]]
-        sure, tied = np.flatnonzero(fronts < last), np.flatnonzero(fronts == last)
+        sure = np.flatnonzero(fronts < last)
+        tied = np.flatnonzero(fronts == last)
         missing = count - len(sure)
         if violations[tied[0]] > 0:
             # Equal violations.
@@ -92,13 +93,15 @@ def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes,
     """
     bounded = np.clip(members, -LARGEST, LARGEST)
     ideal = bounded.min(axis=0)
-    scaled = (bounded - ideal) / _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
+    intercepts = _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
+    scaled = (bounded - ideal) / intercepts
     lines = lines / np.linalg.norm(lines, axis=1, keepdims=True)
     along = scaled @ lines.T
     lengths = np.einsum("ij,ij->i", scaled, scaled)
     squares = np.maximum(lengths[:, None] - along * along, 0.0)
     near = np.argmin(squares, axis=1)
-    return near, np.sqrt(squares[np.arange(len(near)), near])
+    distances = np.sqrt(squares[np.arange(len(near)), near])
+    return near, distances
 
 
 def _intercepts(front: Floats) -> Floats:
@@ -157,8 +160,9 @@ def reference_points(objectives: int, most: int) -> Floats:
     divisions = 1
     while objectives > 1 and math.comb(divisions + objectives, objectives - 1) <= most:
         divisions += 1
-    bars = itertools.combinations(range(divisions + objectives - 1), objectives - 1)
-    ends = np.array([(-1, *each, divisions + objectives - 1) for each in bars])
+    size = divisions + objectives - 1
+    bars = itertools.combinations(range(size), objectives - 1)
+    ends = np.array([(-1, *each, size) for each in bars])
     found: Floats = (np.diff(ends, axis=1) - 1) / divisions
     # Every caller gets the same array.
     found.flags.writeable = False

@@ -140,7 +140,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # The canary, and the runtime's slots.
     ("the first trial goes alone", snapshot(four, canary_over=False), [Suggest(1)]),
     (
-        "nobody joins it until it has shown itself",
+        "the canary runs alone until it has reported",
         snapshot(four, open_trial(0, RUNNING), canary_over=False),
         [],
     ),
@@ -157,7 +157,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [done(PAUSED, NO_GPU, ReasonCode.TOO_FEW_GPUS)],
     ),
     (
-        "nor one whose workers do not all fit",
+        "a machine that cannot hold all workers of one pauses",
         snapshot(
             replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})),
             slots=0,

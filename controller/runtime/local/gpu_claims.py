@@ -248,13 +248,11 @@ class GpuClaim:
         return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{per_worker}"
 
     def _why(self, holding: Sequence[_PeerClaim], ahead: Sequence[_PeerClaim]) -> str:
-        holders = {
-            id: [_label(other) for other in holding if key in other.devices]
-            for key, id in self._ids.items()
-        }
-        used = [
-            f"GPU {id} is held by {' and '.join(names)}" for id, names in holders.items() if names
-        ]
+        used = []
+        for key, id in self._ids.items():
+            holders = [_label(other) for other in holding if key in other.devices]
+            if holders:
+                used.append(f"GPU {id} is held by {' and '.join(holders)}")
         unnamed = len(used) - _NAMED_AT_MOST
         if unnamed > 0:
             used[_NAMED_AT_MOST:] = [f"{unnamed} more {'is' if unnamed == 1 else 'are'} held"]

@@ -192,7 +192,7 @@ def teaches(trial: Trial, criteria: Criteria) -> bool:
 def fitted_below(last: int, running: Sequence[int]) -> int:
     """Return the number below which trials decide the model's parameters.
 
-    last: of the latest finished trial.
+    last: the number of the latest finished trial.
 
     It grows by a tenth at a time, and waits for running trials with lower numbers, though not for
     stragglers: each that finished later would change what the model is fitted to.

@@ -19,7 +19,7 @@ FAR = -1e4
 def log_improvement(u: Floats) -> tuple[Floats, Floats]:
     """Return log(phi(u) + u Phi(u)) for finite u, and its derivative Phi(u) / (phi(u) + u Phi(u)).
 
-    u: flat.
+    u: one-dimensional.
     """
     half = -0.5 * u * u
     erfc = scaled_erfc(np.abs(u) * ROOT_HALF)

@@ -248,18 +248,16 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out}", flush=True)
     if imported.source.remark:
         print_line(imported.source.remark)
-    parameters = experiment.spec.space.by_name
-    if unknown := [
-        f"{parameter} ({n})"
-        for parameter, n in tally.remarks.items()
-        if parameter not in parameters
-    ]:
+    unknown: list[str] = []
+    outside: list[str] = []
+    for parameter, n in tally.remarks.items():
+        remarks = outside if parameter in experiment.spec.space.by_name else unknown
+        remarks.append(f"{parameter} ({n})")
+    if unknown:
         print_line(
             f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}"
         )
-    if outside := [
-        f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters
-    ]:
+    if outside:
         print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values "
             "are kept and used once the space includes them "
@@ -269,23 +267,20 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         unlisted = len(tally.refused) - MOST_PROBLEMS
         more = f"\n  and {unlisted} more" if unlisted > 0 else ""
         shown = "\n  ".join(tally.refused[:MOST_PROBLEMS])
-        without_value = any(": no value; " in refusal for refusal in tally.refused)
-        cure = (
-            "\nTo set a parameter that the source lacks: --fill NAME=VALUE" if without_value else ""
-        )
+        cure = ""
+        if any(": no value; " in refusal for refusal in tally.refused):
+            cure = "\nTo set a parameter that the source lacks: --fill NAME=VALUE"
         print_line(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
-        growth = (
-            ("--set", "PATH=VALUE")
-            if experiment.spec.budget.trials is None
-            else ("--trials", "+20")
-        )
+        growth = ("--trials", "+20")
+        if experiment.spec.budget.trials is None:
+            growth = ("--set", "PATH=VALUE")
         print_line(f"Continue with them: {command('extend', name, *growth)}")
     elif not imported.begun:
-        by_name = is_name(arguments.name)
-        print_line(
-            f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}"
-        )
+        run = command("run", arguments.name)
+        if is_name(arguments.name):
+            run = command("resume", name)
+        print_line(f"Run it: {run}")
 
 
 def set_values(arguments: argparse.Namespace) -> ExitCode:

@@ -36,22 +36,18 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     experiment = record.experiment
     spec = experiment.spec
     counts = [f"{n} {state.value}" for state, n in record.counts.items()]
+    objectives = "; ".join(map(describe_objective, spec.objectives))
+    pruning = f", pruning {spec.pruning.name}" if spec.pruning else ""
     fields = [
         ("Name", experiment.name),
         ("Namespace", experiment.namespace),
         ("Uid", experiment.uid),
         ("State", shown_state(record)),
         ("Reason", "" if experiment.reason_code is None else experiment.reason_code.value),
-        (
-            "Objectives" if spec.further else "Objective",
-            "; ".join(map(describe_objective, spec.objectives)),
-        ),
+        ("Objectives" if spec.further else "Objective", objectives),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),
-        (
-            "Algorithm",
-            _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else ""),
-        ),
+        ("Algorithm", _algorithm(record) + pruning),
         ("Revision", str(experiment.revision)),
         ("Directory", experiment.directory),
         ("Folder", str(folder)),
@@ -384,11 +380,8 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             return f"it was {reason}"
         case TrialState.SUCCEEDED:
             best = record.best
-            rank = (
-                "; the best so far"
-                if best is not None and best.number == entry.trial.number
-                else ""
-            )
+            is_best = best is not None and best.number == entry.trial.number
+            rank = "; the best so far" if is_best else ""
             origin = " where it comes from" if entry.imported_from else ""
             doubt = f"; but {entry.value_doubt}" if entry.value_doubt else ""
             return (
@@ -400,11 +393,9 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
         case TrialState.INFEASIBLE:
             return f"its program rejected these parameters: {reason}"
         case TrialState.FAILED:
-            meaning = _MEANING.get(entry.trial.failure_class, entry.trial.failure_class or "failed")
-            if (
-                entry.trial.failure_class == FailureClass.METRICS_MISSING.value
-                and entry.trial.step is not None
-            ):
+            kind = entry.trial.failure_class
+            meaning = _MEANING.get(kind, kind or "failed")
+            if kind == FailureClass.METRICS_MISSING.value and entry.trial.step is not None:
                 meaning = "only a finite number can be compared; see its log"
             # The reason names the cure already.
             if record.experiment.spec.words("spec.objective.metric") in reason:

@@ -45,12 +45,10 @@ def finished_trial(
     ]
     constrained = tuple(v for v in bounded if v is not None)
     if outcome.state is TrialState.SUCCEEDED:
-        metrics = [o.metric for o in spec.objectives[1:]]
-        missing = [] if value is not None else [spec.objective.metric]
-        missing += [
-            m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None
-        ]
-        missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
+        metrics = [objective.metric for objective in spec.objectives]
+        metrics += [constraint.metric for constraint in spec.constraints]
+        values = [value, *(outcome.further or other_values), *bounded]
+        missing = [m for m, v in zip(metrics, values, strict=True) if v is None]
         if missing:
             raise FailedPrecondition(
                 f"{engine.study.name}: trial {trial.number} has no finite value of "

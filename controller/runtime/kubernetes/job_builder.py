@@ -282,11 +282,10 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
         "mountPath": folder,
         "subPath": short_name(part.experiment, part.uid),
     }
-    resources = {
-        kind: {name: amounts[name] for name in _QUOTA if name in amounts}
-        for kind, amounts in _mapping(trial.get("resources")).items()
-        if kind in ("requests", "limits")
-    }
+    resources = {}
+    for kind, amounts in _mapping(trial.get("resources")).items():
+        if kind in ("requests", "limits"):
+            resources[kind] = {name: amounts[name] for name in _QUOTA if name in amounts}
     return {
         "name": PARENT_COPIER,
         **{key: trial[key] for key in _COPIED if key in trial},
@@ -306,16 +305,17 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
 
 
 def _resources(resources: Resources) -> dict[str, str]:
-    amounts = {
-        "cpu": "" if resources.cpu is None else _cores(resources.cpu),
-        "memory": "" if resources.memory_bytes is None else _bytes(resources.memory_bytes),
-        "nvidia.com/gpu": f"{resources.gpu:g}" if resources.gpu else "",
-        "ephemeral-storage": ""
-        if resources.ephemeral_storage_bytes is None
-        else _bytes(resources.ephemeral_storage_bytes),
-        **{name: str(count) if count else "" for name, count in resources.extended.items()},
-    }
-    return {name: amount for name, amount in amounts.items() if amount}
+    amounts: dict[str, str] = {}
+    if resources.cpu is not None:
+        amounts["cpu"] = _cores(resources.cpu)
+    if resources.memory_bytes is not None:
+        amounts["memory"] = _bytes(resources.memory_bytes)
+    if resources.gpu:
+        amounts["nvidia.com/gpu"] = f"{resources.gpu:g}"
+    if resources.ephemeral_storage_bytes is not None:
+        amounts["ephemeral-storage"] = _bytes(resources.ephemeral_storage_bytes)
+    amounts |= {name: str(count) for name, count in resources.extended.items() if count}
+    return amounts
 
 
 def _cores(cores: float) -> str:
@@ -517,31 +517,32 @@ _OUTPUT_DIR, _CHECKPOINT_DIR = "TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR"
 def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "") -> Raw:
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
     preset = preset_of(obj)
+    shape = preset or JOB
     if pod_field and at(obj, f"spec.{pod_field}") is None:
         put(obj, f"spec.{pod_field}", [])
     about = _marked(obj.get("metadata"), part) | {"name": launch.name, "namespace": part.namespace}
-    obj["metadata"] = about | {
-        "annotations": about.get("annotations", {}) | annotations_of(launch, part)
-    }
+    annotations = about.get("annotations", {}) | annotations_of(launch, part)
+    obj["metadata"] = about | {"annotations": annotations}
     obj["metadata"].pop("generateName", None)
-    for template in (preset or JOB).templates(obj):
-        key, spec = (preset or JOB).pod_metadata, template
-        template[key] = _marked(template.get(key), part)
+    for template in shape.templates(obj):
+        template[shape.pod_metadata] = _marked(template.get(shape.pod_metadata), part)
         if part.avoid_nodes:
-            for section in filter(None, (preset or JOB).pod_spec.split(".")):
+            spec = template
+            for section in filter(None, shape.pod_spec.split(".")):
                 spec = below(spec, section)
             prefer_others(spec, part.avoid_nodes)
     claim = _claim_of(part)
     not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
-    for container in (preset or JOB).containers(obj):
+    for container in shape.containers(obj):
         _add_environment(container, launch, not_mounted)
     if claim:
         _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
         reporting = primary_template(obj, _primary_labels(part.template.cluster))
         assert reporting is not None, "cannot_be_collected refuses it"
-        usual = (preset or JOB).primary_pod(obj).container
-        add_collector(reporting["spec"], _primary(reporting["spec"], part, usual), part.collection)
+        usual = shape.primary_pod(obj).container
+        primary = _primary(reporting["spec"], part, usual)
+        add_collector(reporting["spec"], primary, part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")

@@ -429,9 +429,8 @@ class LogFollower:
                 self._report_bug(error)
                 longest_s = _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
-            await asyncio.sleep(
-                _BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S
-            )
+            pause_s = _BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S
+            await asyncio.sleep(pause_s)
             failures += 1
 
     async def _read_rest(self) -> None:

@@ -773,16 +773,14 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(user_name, str) or not user_name:
         raise BadKubeconfig(f"{user.location} has as-uid, as-groups or as-user-extra without `as`")
-    return (
-        ("Impersonate-User", user_name),
-        *([("Impersonate-Uid", str(uid))] if uid else []),
-        *(("Impersonate-Group", str(group)) for group in groups),
-        *(
-            (f"Impersonate-Extra-{quote(key, safe='')}", str(extra_value))
-            for key, values in dict(extra).items()
-            for extra_value in values
-        ),
-    )
+    headers = [("Impersonate-User", user_name)]
+    if uid:
+        headers.append(("Impersonate-Uid", str(uid)))
+    headers += [("Impersonate-Group", str(group)) for group in groups]
+    for key, values in dict(extra).items():
+        name = f"Impersonate-Extra-{quote(key, safe='')}"
+        headers += [(name, str(value)) for value in values]
+    return tuple(headers)
 
 
 def proxy_for(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 # of an item of a list, and of the growth of the list: the largest message here takes 77
 _ITEM_BYTES = 80
@@ -37,14 +37,11 @@ class DecodedSize:
         """`framed`: decoding leaves the items as bytes, and they are read one by one."""
         seen: dict[str, Descriptor] = {}
         _collect(kind, seen)
-        tags = {tag for message in seen.values() for tag in _list_tags(message)}
-        has_numbers = any(
-            field.is_repeated
-            and field.message_type is None
-            and field.type not in (field.TYPE_STRING, field.TYPE_BYTES)
-            for message in seen.values()
-            for field in message.fields
-        )
+        tags: set[int] = set()
+        has_numbers = False
+        for message in seen.values():
+            tags.update(_list_tags(message))
+            has_numbers |= any(map(_is_list_of_numbers, message.fields))
         return cls(
             bytes(sorted(tags)),
             _FRAMED_ITEM_BYTES if framed else _ITEM_BYTES,
@@ -68,6 +65,11 @@ def _collect(kind: Descriptor, seen: dict[str, Descriptor]) -> None:
     for field in kind.fields:
         if field.message_type is not None:
             _collect(field.message_type, seen)
+
+
+def _is_list_of_numbers(field: FieldDescriptor) -> bool:
+    is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
+    return field.is_repeated and field.message_type is None and not is_text
 
 
 def _list_tags(message: Descriptor) -> Iterator[int]:

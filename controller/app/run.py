@@ -18,13 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from controller import app
 from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import final_has_failed
 from controller.app.local_experiments import LocalExperiments
 from controller.app.provenance import AttemptLauncher, git_state
-from controller.app.query import gather
-from controller.app.recovery import rebuild
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
@@ -205,7 +204,7 @@ class Session:
         )
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
-            admitted = await rebuild(
+            admitted = await app.recovery.rebuild(
                 recovered,
                 experiments=self.experiments,
                 client=client,
@@ -339,7 +338,7 @@ class Session:
                 )
 
     async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
-        record = await gather(self.experiments, experiment, client)
+        record = await app.query.gather(self.experiments, experiment, client)
         self.view.close(None)
         return self._result(experiment, record.counts, record.best)
 

@@ -29,7 +29,7 @@ from controller.app.workspace import Workspace
 from controller.clock import SystemClock
 from controller.core.attempt import RuntimeLost
 from controller.core.metrics import ESCAPES
-from controller.core.model import FINAL, Experiment, ExperimentState, attempt_name
+from controller.core.model import FINAL, Experiment, ExperimentState, Uid, attempt_name
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
 from controller.loop import Loop, OnTrial
@@ -170,12 +170,15 @@ class Session:
         self._on_admitted = on_admitted
         self._on_trial = on_trial
 
-    async def run(self, file: ExperimentFile) -> RunResult:
-        """Create the experiment of the file, or continue it."""
+    async def run(self, file: ExperimentFile, *, uid: Uid = "") -> RunResult:
+        """Create the experiment of the file, or continue it.
+
+        uid: that of a new one; "" is a random one.
+        """
         service = ExperimentService(self.experiments)
         admitted = service.run(file.document, file.directory)
         if admitted is None:
-            created = await self._create(file, service)
+            created = await self._create(file, service, uid)
             if created is not None:
                 return created
             # Another process that started at the same time was faster,
@@ -261,13 +264,15 @@ class Session:
         for note in admitted.notes:
             self.view.print_line(note)
 
-    async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult | None:
+    async def _create(
+        self, file: ExperimentFile, service: ExperimentService, uid: Uid
+    ) -> RunResult | None:
         """Create the experiment and control it.
 
         Returns None if another process has created it meanwhile.
         """
         document, workspace = file.document, self.workspace
-        reserved = service.reserve(document.spec.name)
+        reserved = service.reserve(document.spec.name, uid=uid)
         with ExitStack() as undo:
             undo.callback(reserved.lease.discard)
             draft = service.draft(

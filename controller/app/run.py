@@ -320,7 +320,8 @@ class Session:
                 on_trial=self._on_trial,
             )
             survives = traits_of(experiment.spec.runtime).survives_controller
-            if experiment.state is ExperimentState.PAUSED and survives:
+            waits = experiment.state in (ExperimentState.PAUSED, ExperimentState.STOPPED)
+            if waits and survives:
                 await self._free_quota(experiment, startup.connection.runtime)
         finally:
             await startup.end()

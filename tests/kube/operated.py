@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from controller.app.state_directory import StateDirectory
 from controller.operator.process import ControllerOptions, run_controller
@@ -60,6 +57,24 @@ class Installation:
     def apply(self, resource: Raw) -> None:
         self.api.put("experiments", resource)
 
+    def delete(self, name: str = "tiny") -> None:
+        """Delete the resource as kubectl does: at once, or when its finalizers are gone."""
+        found = self.api.get("experiments", NAMESPACE, name)
+        if not found["metadata"].get("finalizers"):
+            self.api.remove("experiments", NAMESPACE, name)
+            return
+        time = "2026-01-01T00:00:00Z"
+        self.api.change(
+            "experiments",
+            NAMESPACE,
+            name,
+            lambda each: each["metadata"].update(deletionTimestamp=time),
+        )
+
+    @property
+    def jobs(self) -> list[Raw]:
+        return self.api.all("jobs", NAMESPACE)
+
     def edit(self, name: str, **spec: object) -> None:
         def change(resource: Raw) -> None:
             resource["spec"].update(spec)
@@ -97,8 +112,7 @@ async def installation(folder: Path, script: Script) -> AsyncIterator[Installati
         api.define(*KIND)
         api.kubelet.play(lambda _job: script)
         installed = Installation(api, folder)
-        with kubeconfig_of(api.kubeconfig()), pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", str(folder)) if len(str(folder)) < 50 else None
+        with kubeconfig_of(api.kubeconfig()):
             installed.start()
             try:
                 yield installed
@@ -106,17 +120,24 @@ async def installation(folder: Path, script: Script) -> AsyncIterator[Installati
                 await installed.stop()
 
 
-def on_a_cluster(
-    test: Callable[[Installation], Any], *, script: Script = Script(lines=("score=0.5",))
-) -> Callable[[Path], None]:
+Claim = Callable[[Installation], Coroutine[Any, Any, None]]
+
+
+SCORED = Script(lines=("score=0.5",))
+
+
+def on_a_cluster(script: Script = SCORED) -> Callable[[Claim], Callable[[Path], None]]:
     """Run a coroutine test with a new installation, on its own loop."""
 
-    def wrapped(tmp_path: Path) -> None:
-        async def main() -> None:
-            async with installation(tmp_path, script) as installed:
-                await test(installed)
+    def decorate(claim: Claim) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            async def main() -> None:
+                async with installation(tmp_path, script) as installed:
+                    await claim(installed)
 
-        asyncio.run(main())
+            asyncio.run(main())
 
-    wrapped.__name__ = test.__name__
-    return wrapped
+        run.__name__, run.__doc__ = claim.__name__, claim.__doc__
+        return run
+
+    return decorate

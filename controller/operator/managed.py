@@ -13,13 +13,15 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from controller.app.delete import delete
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
-from controller.app.extend import Extension, extend
+from controller.app.experiments import ControlledElsewhere
+from controller.app.extend import Extension, allowed_extension, extend
 from controller.app.local_experiments import LocalExperiments
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
@@ -51,6 +53,7 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
+_AGAIN_S = 60.0  # between two tries of a spec that was refused
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
@@ -111,7 +114,11 @@ class ManagedExperiment:
     _progress: Progress | None = None  # of the last session
     _running: _Running | None = None
     _resource: ExperimentResource | None = None  # as it was last there
-    _refused: str = ""  # the spec that was refused, so that it is not tried again
+    _refused: str = (
+        ""  # the spec that was refused, so that it is not tried again before _retry_at_s
+    )
+    _retry_at_s: float = 0.0
+    _failures: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -127,6 +134,8 @@ class ManagedExperiment:
         if running is not None and running.controls.loop is not None:
             self._progress = running.controls.loop.progress()
             self._experiment = self._progress.experiment
+            if self._progress.known:
+                self._failures, self.trouble = 0, ""
         progress = self._progress
         return Observation(
             generation=int(resource["metadata"].get("generation", 0)),
@@ -140,27 +149,39 @@ class ManagedExperiment:
 
     async def run(self) -> None:
         """Look after every notification, until the resource and its experiment are gone."""
-        failures = 0
         while True:
             self._wake.clear()
-            pause_s = _RESYNC_S
             try:
                 if await self._step():
                     return
-                failures, self.trouble = 0, ""
+                if self._is_settled:
+                    self._failures, self.trouble = 0, ""
+                pause_s = _RESYNC_S
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
-                self.trouble = str(error)
-                pause_s = _BACKOFF.pause_s(failures)
-                failures += 1
+                pause_s = self._failed(str(error))
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
-                self.trouble = f"{type(error).__name__}: {error}; this is a bug"
-                pause_s = _BACKOFF.pause_s(failures)
-                failures += 1
+                pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
+
+    def _failed(self, trouble: str) -> float:
+        """Note why a step or a session has failed, and return how long to wait."""
+        self.trouble = trouble
+        pause_s = _BACKOFF.pause_s(self._failures)
+        self._failures += 1
+        return pause_s
+
+    @property
+    def _is_settled(self) -> bool:
+        """Return whether nothing runs, or what runs has read its trials."""
+        running = self._running
+        if running is None:
+            return True
+        loop = running.controls.loop
+        return loop is not None and loop.progress().known
 
     async def detach(self) -> None:
         """End the session; its Jobs run on."""
@@ -199,19 +220,21 @@ class ManagedExperiment:
 
     def _accepted(self, resource: ExperimentResource) -> Document | None:
         """Return the resource's experiment; None if it is refused, now or before."""
-        spec = json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
-        if spec == self._refused:
+        if _spec_of(resource) == self._refused and time.monotonic() < self._retry_at_s:
             return None
         try:
             document = document_of(resource)
         except InvalidArgument as error:
-            self._refuse(spec, INVALID, str(error))
+            self._refuse(resource, INVALID, str(error))
             return None
-        self.refusal, self._refused = None, ""
+        if _spec_of(resource) != self._refused:
+            self.refusal, self._refused = None, ""
         return document
 
-    def _refuse(self, spec: str, reason: str, message: str) -> None:
-        self._refused, self.refusal = spec, Refusal(reason, message)
+    def _refuse(self, resource: ExperimentResource, reason: str, message: str) -> None:
+        """Note why the spec is not in force. The cluster may accept it later, as it is."""
+        self._refused, self.refusal = _spec_of(resource), Refusal(reason, message)
+        self._retry_at_s = time.monotonic() + _AGAIN_S
 
     def _take_result(self) -> None:
         """Forget a session that has ended, and raise what ended it."""
@@ -222,12 +245,13 @@ class ManagedExperiment:
         if running.controls.loop is not None:
             self._progress = running.controls.loop.progress()
         error = running.task.exception()
-        if isinstance(error, InvalidArgument | FailedPrecondition) and self._resource is not None:
-            resource = self._resource
-            spec = json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
-            self._refuse(spec, INVALID, str(error))
-        elif error is not None:
+        is_refusal = isinstance(error, InvalidArgument | FailedPrecondition)
+        if isinstance(error, ControlledElsewhere) or (error is not None and not is_refusal):
             raise error
+        if error is not None and self._resource is not None:
+            self._refuse(self._resource, INVALID, str(error))
+        elif self._experiment is not None:
+            self.refusal, self._refused = None, ""
 
     async def _create(self, resource: ExperimentResource, document: Document) -> None:
         await self._protect(resource)
@@ -248,9 +272,14 @@ class ManagedExperiment:
             document = ExperimentService(self.experiments).completed(stored, document)
             changes = diff(stored.spec.document, document.spec.document)
         if document is not None and changes:
-            await self.detach()
-            await self._revise(resource, document, changes)
-            return
+            try:
+                allowed_extension(stored, document)
+            except FailedPrecondition as error:
+                self._refuse(resource, CHANGE_REFUSED, str(error))
+            else:
+                await self.detach()
+                await self._revise(resource, document, changes)
+                return
         asked = annotation(resource, RESUME) is not None
         if self._running is None and (asked or _goes_on(stored)):
             await self._protect(resource)
@@ -281,8 +310,7 @@ class ManagedExperiment:
                 print_line=lambda _text: None,
             )
         except (InvalidArgument, FailedPrecondition) as error:
-            spec = json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
-            self._refuse(spec, CHANGE_REFUSED, str(error))
+            self._refuse(resource, CHANGE_REFUSED, str(error))
             self.notify()
         else:
             self._begin(lambda session: session.go_on(admitted))
@@ -365,6 +393,10 @@ class ManagedExperiment:
             self.notify()
         else:
             self.workspace.put(patched)
+
+
+def _spec_of(resource: ExperimentResource) -> str:
+    return json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
 
 
 def _goes_on(stored: Experiment) -> bool:

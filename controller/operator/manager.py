@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import cast
 
 from controller.app.local_experiments import LocalExperiments
+from controller.core.attempt import RuntimeLost
 from controller.kube.client import KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import ApiError
 from controller.kube.objects import Raw
 from controller.kube.reflector import Key, Reflector
 from controller.operator import events
@@ -23,6 +24,7 @@ from controller.operator.hosting import HostedWorkspace
 from controller.operator.managed import ManagedExperiment
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
 from controller.operator.status import status_of
+from suggest.errors import TunerError
 
 STATUS_S = 1.0
 _AT_ONCE = 8  # writes of statuses
@@ -157,6 +159,6 @@ class Manager:
                 if error.status not in (_CONFLICT, _NOT_FOUND):
                     _log.warning("the status of %s/%s: %s", *key, error)
                     self._dirty.add(key)
-            except (AccessDenied, Unreachable) as error:
+            except (TunerError, RuntimeLost) as error:
                 _log.warning("the status of %s/%s: %s", *key, error)
                 self._dirty.add(key)

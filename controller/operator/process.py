@@ -75,15 +75,15 @@ async def _until(task: asyncio.Task[None], stop: asyncio.Event) -> bool:
     Raises the error of the task.
     """
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if task.done():
-        task.result()
-        return True
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    return False
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        has_ended = task.done()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return has_ended
 
 
 @asynccontextmanager

@@ -22,16 +22,37 @@ from tests.cluster.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
+INSTALL = ROOT / "deploy" / "install.yaml"
 SYSTEM = "tuner-system"
+KUBE_VERSION = "1.34.0"
+HEADER = """\
+# The controller in the cluster, for namespace tuner-system: deploy/chart with its default values, made by
+# `make deploy/install.yaml`. Replace the image, then:
+#
+#     kubectl create namespace tuner-system
+#     kubectl apply --server-side -f deploy/install.yaml
+#
+# docs/cluster.md says what each part is for.
+"""
 EXPERIMENTS = "/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
 
 
-def rendered(*settings: str) -> list[Object]:
-    """Return the objects of the chart with these values, each as --set takes it."""
+def render(*settings: str) -> str:
+    """Return the text of the chart with these values, each as --set takes it."""
     flags = [word for setting in settings for word in ("--set", setting)]
-    command = [program("helm"), "template", "tuner", CHART, "--namespace", SYSTEM, *flags]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [document for document in yaml.safe_load_all(text) if document]
+    where = ("--namespace", SYSTEM, "--kube-version", KUBE_VERSION)
+    command = [program("helm"), "template", "tuner", CHART, *where, *flags]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def rendered(*settings: str) -> list[Object]:
+    """Return the objects of the chart with these values."""
+    return [document for document in yaml.safe_load_all(render(*settings)) if document]
+
+
+def install_text() -> str:
+    """Return the content of deploy/install.yaml."""
+    return f"{HEADER}{render()}"
 
 
 class Kubectl:
@@ -128,3 +149,7 @@ def experiment(
             **spec,
         },
     }
+
+
+if __name__ == "__main__":
+    INSTALL.write_text(install_text(), encoding="utf-8")

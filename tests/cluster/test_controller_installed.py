@@ -92,7 +92,13 @@ def test_a_standby_takes_over_from_a_killed_and_from_a_frozen_leader(
     second = installed.start(name="second")
     first.send_signal(signal.SIGKILL)
     installed.kubectl(
-        "patch", "experiment", "tiny", "-n", namespace, "--type=merge", "-p",
+        "patch",
+        "experiment",
+        "tiny",
+        "-n",
+        namespace,
+        "--type=merge",
+        "-p",
         json.dumps({"spec": {"parallelism": 3}}),
     )
     installed.until(namespace, lambda status: status.get("running") == 3, within_s=30)

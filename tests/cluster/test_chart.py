@@ -14,6 +14,10 @@ from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import CHART, INSTALL, SYSTEM, Kubectl, install_text, rendered
 
+TERM = (
+    "controller.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    ".nodeSelectorTerms[0].matchExpressions[0]"
+)
 VALUES = [
     (),
     ("crds.install=false",),
@@ -30,7 +34,8 @@ VALUES = [
     (
         "controller.nodeSelector.pool=system",
         "controller.tolerations[0].operator=Exists",
-        "controller.affinity.podAntiAffinity.x=null",
+        f"{TERM}.key=pool",
+        f"{TERM}.operator=Exists",
         "controller.podAnnotations.team=ml",
         "controller.verbose=true",
     ),

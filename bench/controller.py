@@ -46,8 +46,10 @@ def installation() -> Iterator[Installed]:
         cluster = ControlPlane(fake_nodes=8)
         try:
             installed = Installed(cluster, Path(folder))
-            yield installed
-            installed.close()
+            try:
+                yield installed
+            finally:
+                installed.close()
         finally:
             cluster.close()
 
@@ -98,7 +100,7 @@ def measure(installed: Installed, name: str, seconds: dict[str, list[float]]) ->
     )
     noted(
         "wrong spec to refusal",
-        lambda: api.patch(path, {"spec": {"budget": {"trials": -1}}}),
+        lambda: api.patch(path, {"spec": {"suspend": False, "parameters": {"x": {"max": -1}}}}),
         lambda: is_refused(installed, path),
     )
     api.delete(path)

@@ -302,6 +302,13 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="run only the experiments of this namespace; may be repeated (default: all)",
     )
     parser.add_argument(
+        "--allow-service-account",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="let pods of trials have this service account, besides `default`; may be repeated",
+    )
+    parser.add_argument(
         "--health-port",
         metavar="PORT",
         type=int,

@@ -8,6 +8,7 @@ import asyncio
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
+from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
 from suggest.errors import InvalidArgument
 
@@ -22,6 +23,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         context=arguments.context,
         namespaces=tuple(dict.fromkeys(arguments.watch_namespace)),
         health_port=port,
+        policy=Policy(frozenset(arguments.allow_service_account)),
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK

@@ -19,6 +19,7 @@ from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
 from controller.operator.leadership import Leadership
+from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.admission import AdmissionQueue
@@ -71,6 +72,7 @@ class _HostedConnection(RuntimeConnection):
 class HostedWorkspace(Workspace):
     """The workspace of the experiments of one controller.
 
+    policy: what experiments may not make the controller create.
     find: finds the custom resource of an experiment, which owns its objects.
     put: shows what a change of a resource returned, at once.
     """
@@ -78,6 +80,7 @@ class HostedWorkspace(Workspace):
     server: Server
     cluster: Cluster
     guard: Leadership
+    policy: Policy
     find: FindResource
     put: Callable[[Raw], None]
 

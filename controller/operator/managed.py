@@ -31,6 +31,7 @@ from controller.core.snapshot import DesiredState
 from controller.kube.errors import ApiError
 from controller.loop import Loop
 from controller.operator.hosting import HostedWorkspace
+from controller.operator.policy import check_policy
 from controller.operator.resource import (
     EXPERIMENTS,
     FINALIZER,
@@ -224,6 +225,7 @@ class ManagedExperiment:
             return None
         try:
             document = document_of(resource)
+            check_policy(document.spec, self.workspace.policy)
         except InvalidArgument as error:
             self._refuse(resource, INVALID, str(error))
             return None

@@ -26,6 +26,7 @@ from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
 from controller.operator.manager import Manager, Resources
+from controller.operator.policy import NO_EXCEPTIONS, Policy
 from suggest.server import Server
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class ControllerOptions:
     context: str | None = None
     namespaces: Sequence[str] = ()
     health_port: int | None = None
+    policy: Policy = NO_EXCEPTIONS
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -107,6 +109,7 @@ async def _manager(
             server=server,
             cluster=cluster,
             guard=leadership,
+            policy=options.policy,
             find=resources.find,
             put=resources.put,
         )

@@ -190,3 +190,15 @@ async def test_events_say_how_the_state_changes(installed: Installation) -> None
     await installed.until(
         lambda: "Succeeded" in {event["reason"] for event in installed.api.all("events")}
     )
+
+
+@on_a_cluster()
+async def test_a_template_may_not_ask_for_more_than_an_ordinary_pod(
+    installed: Installation,
+) -> None:
+    resource = experiment()
+    resource["spec"]["trial"]["serviceAccount"] = "admin"
+    installed.apply(resource)
+    await installed.until_state("invalid")
+    assert "serviceAccountName: admin is not allowed" in installed.condition("Accepted")["message"]
+    assert not installed.jobs

@@ -44,7 +44,7 @@ from controller.operator.resource import (
     keeps_study,
     uid_of,
 )
-from controller.operator.status import CHANGE_REFUSED, INVALID, Observation, Refusal
+from controller.operator.status import CHANGE_REFUSED, INVALID, Observation, SpecRefusal
 from controller.report.lines import QuietView
 from controller.spec import Change, Document, allowed_in_revision, diff
 from suggest.backoff import Backoff
@@ -110,7 +110,7 @@ class ManagedExperiment:
     experiments: LocalExperiments
     changed: Callable[[], None]
     trouble: str = ""
-    refusal: Refusal | None = None
+    refusal: SpecRefusal | None = None
     _experiment: Experiment | None = None
     _progress: Progress | None = None  # of the last session
     _running: _Running | None = None
@@ -235,7 +235,7 @@ class ManagedExperiment:
 
     def _refuse(self, resource: ExperimentResource, reason: str, message: str) -> None:
         """Note why the spec is not in force. The cluster may accept it later, as it is."""
-        self._refused, self.refusal = _spec_of(resource), Refusal(reason, message)
+        self._refused, self.refusal = _spec_of(resource), SpecRefusal(reason, message)
         self._retry_at_s = time.monotonic() + _AGAIN_S
 
     def _take_result(self) -> None:

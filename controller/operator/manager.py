@@ -32,7 +32,7 @@ _CONFLICT, _NOT_FOUND = 409, 404
 _log = logging.getLogger(__name__)
 
 
-class Resources:
+class ExperimentResources:
     """The custom resources of all namespaces that the controller watches.
 
     listener: called with the key of each resource that was added, changed or deleted.
@@ -79,7 +79,7 @@ class Manager:
     def __init__(
         self,
         workspace: HostedWorkspace,
-        resources: Resources,
+        resources: ExperimentResources,
         experiments: LocalExperiments,
     ) -> None:
         self._workspace = workspace

@@ -25,7 +25,7 @@ from controller.kube.cluster import Cluster
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
-from controller.operator.manager import Manager, Resources
+from controller.operator.manager import Manager, ExperimentResources
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from suggest.server import Server
 
@@ -103,7 +103,7 @@ async def _manager(
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
     await server.start()
     with opened(state, make=True) as experiments:
-        resources = Resources(client, options.namespaces)
+        resources = ExperimentResources(client, options.namespaces)
         workspace = HostedWorkspace(
             state,
             server=server,

@@ -25,7 +25,7 @@ SUSPENDED = "Suspended"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SpecRefusal:
     """Why the spec is not in force. reason: CamelCase; message: for people."""
 
     reason: str
@@ -46,7 +46,7 @@ class Observation:
     generation: int
     experiment: Experiment | None = None
     progress: Progress | None = None
-    refusal: Refusal | None = None
+    refusal: SpecRefusal | None = None
     trouble: str = ""
     suspended: bool = False
     before: Status = field(default_factory=dict)

@@ -58,6 +58,9 @@ cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes
 operator-binaries: cluster-binaries  ## build what the tests with operators need besides, once: ten minutes more
 	$(BIN)/python -m tests.cluster.binaries operator-binaries
 
+deploy/install.yaml: cluster-binaries $(wildcard deploy/chart/* deploy/chart/*/*)  ## write it again, from the chart
+	$(BIN)/python -m tests.cluster.installed
+
 .PHONY: operator-images
 operator-images: operator-binaries cluster-images  ## as root: build the images that train under the operators, once: ten minutes
 	$(BIN)/python -m tests.operators.trainers

@@ -54,6 +54,7 @@ async def delete(
     on_deleted: Callable[[Deleted], None] = lambda _deleted: None,
     force: bool = False,
     local_only: bool = False,
+    keep_studies: bool = False,
 ) -> bool:
     """Delete experiments, or none of them if one is unknown or running.
 
@@ -65,6 +66,7 @@ async def delete(
             one.
         force: Delete what is on this machine even if the suggestion service does not answer.
         local_only: Send nothing to the cluster, because it no longer exists.
+        keep_studies: Leave the studies, with their trials, in the suggestion service.
     """
     with workspace.opened() as experiments, ExitStack() as leases:
         found = _find(experiments, names, namespace)
@@ -87,7 +89,9 @@ async def delete(
         for experiment, service in zip(found, services, strict=True):
             if not local_only:
                 await _end_leftovers(workspace, experiments, experiment)
-            left_behind = await _delete_study(workspace, experiment, service, force=force)
+            left_behind = ""
+            if not keep_studies:
+                left_behind = await _delete_study(workspace, experiment, service, force=force)
             if local_only:
                 left_behind = "; ".join(filter(None, (_left_behind(experiment), left_behind)))
             shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
@@ -171,8 +175,7 @@ async def _end_leftovers(
     try:
         if unended:
             await _remove_attempts(workspace, experiment, unended)
-        folders = workspace.state.folders(experiment.uid)
-        await provider_of(experiment.spec.runtime).discard(experiment, folders)
+        await workspace.discard(experiment)
     except (InvalidArgument, RuntimeLost) as error:
         if not _left_behind(experiment):
             raise

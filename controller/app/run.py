@@ -18,19 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from controller import app
 from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import final_has_failed
 from controller.app.local_experiments import LocalExperiments
 from controller.app.provenance import AttemptLauncher, git_state
-from controller.app.query import gather
-from controller.app.recovery import rebuild
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
 from controller.core.attempt import RuntimeLost
 from controller.core.metrics import ESCAPES
-from controller.core.model import FINAL, Experiment, ExperimentState, attempt_name
+from controller.core.model import FINAL, Experiment, ExperimentState, Uid, attempt_name
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
 from controller.loop import Loop, OnTrial
@@ -171,12 +170,15 @@ class Session:
         self._on_admitted = on_admitted
         self._on_trial = on_trial
 
-    async def run(self, file: ExperimentFile) -> RunResult:
-        """Create the experiment of the file, or continue it."""
+    async def run(self, file: ExperimentFile, *, uid: Uid = "") -> RunResult:
+        """Create the experiment of the file, or continue it.
+
+        uid: that of a new one; "" is a random one.
+        """
         service = ExperimentService(self.experiments)
         admitted = service.run(file.document, file.directory)
         if admitted is None:
-            created = await self._create(file, service)
+            created = await self._create(file, service, uid)
             if created is not None:
                 return created
             # Another process that started at the same time was faster,
@@ -205,7 +207,7 @@ class Session:
         )
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
-            admitted = await rebuild(
+            admitted = await app.recovery.rebuild(
                 recovered,
                 experiments=self.experiments,
                 client=client,
@@ -262,13 +264,15 @@ class Session:
         for note in admitted.notes:
             self.view.print_line(note)
 
-    async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult | None:
+    async def _create(
+        self, file: ExperimentFile, service: ExperimentService, uid: Uid
+    ) -> RunResult | None:
         """Create the experiment and control it.
 
         Returns None if another process has created it meanwhile.
         """
         document, workspace = file.document, self.workspace
-        reserved = service.reserve(document.spec.name)
+        reserved = service.reserve(document.spec.name, uid=uid)
         with ExitStack() as undo:
             undo.callback(reserved.lease.discard)
             draft = service.draft(
@@ -316,7 +320,8 @@ class Session:
                 on_trial=self._on_trial,
             )
             survives = traits_of(experiment.spec.runtime).survives_controller
-            if experiment.state is ExperimentState.PAUSED and survives:
+            waits = experiment.state in (ExperimentState.PAUSED, ExperimentState.STOPPED)
+            if waits and survives:
                 await self._free_quota(experiment, startup.connection.runtime)
         finally:
             await startup.end()
@@ -339,7 +344,7 @@ class Session:
                 )
 
     async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
-        record = await gather(self.experiments, experiment, client)
+        record = await app.query.gather(self.experiments, experiment, client)
         self.view.close(None)
         return self._result(experiment, record.counts, record.best)
 

@@ -81,6 +81,14 @@ class Workspace:
             experiment, self.state.folders(experiment.uid)
         )
 
+    async def discard(self, experiment: Experiment) -> None:
+        """Delete what the runtime still has of an experiment whose attempts were removed.
+
+        Raises what its provider raises.
+        """
+        folders = self.state.folders(experiment.uid)
+        await provider_of(experiment.spec.runtime).discard(experiment, folders)
+
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
         """Return a client of the service.
 

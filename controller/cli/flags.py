@@ -290,6 +290,32 @@ def backup_source(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def controlling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--context", metavar="C", help="context of the kubeconfig (default: the current one)"
+    )
+    parser.add_argument(
+        "--watch-namespace",
+        metavar="NS",
+        action="append",
+        default=[],
+        help="run only the experiments of this namespace; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--allow-service-account",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="let pods of trials have this service account, besides `default`; may be repeated",
+    )
+    parser.add_argument(
+        "--health-port",
+        metavar="PORT",
+        type=int,
+        help="answer /healthz and /readyz on this port",
+    )
+
+
 def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH"

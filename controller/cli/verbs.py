@@ -281,6 +281,15 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "--storage sqlite:////var/lib/tuner/studies.db",
     ),
     Verb(
+        "controller",
+        "run the experiments of a cluster's custom resources",
+        "operator:controller",
+        (flags.controlling,),
+        example="tuner controller --state-dir /var/lib/tuner",
+        more="Runs in the cluster, installed by deploy/install.yaml. SIGTERM ends it, and the Jobs "
+        "run on.",
+    ),
+    Verb(
         "completion",
         "print the script that completes commands, flags and names in your shell",
         "completion:script",

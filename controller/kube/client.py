@@ -55,6 +55,8 @@ _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask f
 _RESPONSE_S = 15.0
 _REQUESTS_AT_ONCE = 64  # apart from watches and logs
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
+_MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
+_MANAGER = "tuner"  # of the fields that `apply` writes
 _log = logging.getLogger(__name__)
 
 
@@ -67,12 +69,12 @@ class Kind:
     kind: str
     namespaced: bool = True
 
-    def path(self, namespace: str | None, name: str = "") -> str:
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
         """Return the path of the collection or of one object. namespace None: of all namespaces."""
         parts = ["apis" if "/" in self.api_version else "api", self.api_version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
-        parts += [self.plural, *([name] if name else [])]
+        parts += [part for part in (self.plural, name, subresource) if part]
         return "/" + "/".join(
             quote(part, safe="/" if part == self.api_version else "") for part in parts
         )
@@ -131,13 +133,17 @@ class Connection:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Raw | None = None,
+        *,
+        content_type: str = "",
     ) -> Raw:
         repeated = method not in ("GET", "DELETE")
         while True:
             try:
                 async with (
                     self._slots,
-                    self.response(method, path, query or {}, body=body) as response,
+                    self.response(
+                        method, path, query or {}, body=body, content_type=content_type
+                    ) as response,
                 ):
                     return self.json_of(await _body_of(response))
             except Unreachable as lost:
@@ -160,12 +166,15 @@ class Connection:
         query: Mapping[str, str],
         *,
         body: Raw | None = None,
+        content_type: str = "",
         silence_s: float | None = None,
     ) -> AsyncIterator[Response]:
         """Yield the successful response, its body unread.
 
+        content_type: of the body; "" is that of a merge patch or of a whole object.
         silence_s: the limit of a stream; None: not a stream.
         """
+        content_type = content_type or (_MERGE_PATCH if method == "PATCH" else "application/json")
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:
@@ -173,7 +182,9 @@ class Connection:
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             authorization = access.credentials.authorization()
-            response = await self._send(access, authorization, method, target, body, silence_s)
+            response = await self._send(
+                access, authorization, method, target, body, content_type, silence_s
+            )
             try:
                 if response.status < 300:
                     yield response
@@ -204,6 +215,7 @@ class Connection:
         method: str,
         target: str,
         body: Raw | None,
+        content_type: str,
         silence_s: float | None,
     ) -> Response:
         transport = await self._current_transport()
@@ -211,10 +223,7 @@ class Connection:
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip" if access.compressed else "identity"),
             ("User-Agent", "tuner"),
-            (
-                "Content-Type",
-                "application/merge-patch+json" if method == "PATCH" else "application/json",
-            ),
+            ("Content-Type", content_type),
             *access.impersonation,  # each group has a header of its own
         ]
         if authorization:
@@ -393,6 +402,28 @@ class KubernetesClient:
     async def patch(self, kind: Kind, namespace: str | None, name: str, body: Raw) -> Raw:
         """Apply a merge patch, in which None removes a key."""
         return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
+
+    async def apply_status(
+        self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
+    ) -> Raw:
+        """Set the status by server-side apply: fields that an earlier call set are removed if
+        `status` lacks them.
+
+        Raises ApiError: 409 if the object of that name has another uid.
+        """
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "uid": uid},
+            "status": status,
+        }
+        return await self._connection.call(
+            "PATCH",
+            kind.path(namespace, name, "status"),
+            {"fieldManager": _MANAGER, "force": "true"},
+            body,
+            content_type=_APPLY_PATCH,
+        )
 
     async def watch(
         self,

@@ -85,5 +85,9 @@ class Cluster:
         return self._reflectors[key]
 
     async def close(self) -> None:
-        await asyncio.gather(*(reflector.close() for reflector in self._reflectors.values()))
+        await self.close_reflectors()
         await self.client.close()
+
+    async def close_reflectors(self) -> None:
+        """Stop watching; the client stays open."""
+        await asyncio.gather(*(reflector.close() for reflector in self._reflectors.values()))

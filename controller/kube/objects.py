@@ -33,12 +33,14 @@ class ObjectMeta(TypedDict, total=False):
     name: str
     namespace: str
     uid: str
+    generation: int
     resourceVersion: str
     creationTimestamp: str
     deletionTimestamp: str
     deletionGracePeriodSeconds: float
     labels: dict[str, str]
     annotations: dict[str, str]
+    finalizers: list[str]
     ownerReferences: list[ObjectReference]
     managedFields: list[object]
 

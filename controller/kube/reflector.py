@@ -147,6 +147,7 @@ class Reflector(Generic[ObjectT]):
         fields: str = "",
         grouped_by: str = "",
         keep: Callable[[ObjectT, ObjectT], None] | None = None,
+        changed: Callable[[Key], None] = lambda _key: None,
         resync_s: float = 600.0,
         timing: WatchTiming = WatchTiming(),
     ) -> None:
@@ -156,6 +157,8 @@ class Reflector(Generic[ObjectT]):
             namespace: None: of all namespaces.
             grouped_by: The key of a label. A view has the objects with one value of it.
             keep: Copies facts from the older of two states of an object into the newer one.
+            changed: Called with the key of each object that was added, changed or deleted, also by
+                the first list.
         """
         self.objects: dict[Key, ObjectT] = {}
         self.trouble = ""  # why the cluster cannot be watched at present, for people
@@ -166,6 +169,7 @@ class Reflector(Generic[ObjectT]):
         self._selection = {"labels": labels, "fields": fields}
         self._grouped_by = grouped_by
         self._keep = keep
+        self._changed = changed
         self._resync_s = resync_s
         self._timing = timing
         self._views: dict[
@@ -314,6 +318,8 @@ class Reflector(Generic[ObjectT]):
             self._remove(obj)
         for item in new:
             self._replace(item)
+        for obj in (*deleted, *new):
+            self._changed(_key(obj))
         self.error = None
         if self.trouble:
             self._set_trouble("")
@@ -364,6 +370,7 @@ class Reflector(Generic[ObjectT]):
                 self._notify(cached or obj, cached, None)
 
     def _notify(self, shown: ObjectT, before: ObjectT | None, after: ObjectT | None) -> None:
+        self._changed(_key(shown))
         for view in self._views_of(shown):
             if view.matters(before, after):
                 view.changed()

@@ -69,9 +69,18 @@ class CallPool:
         return self._threads.waiting + self._heavy_threads.waiting + self._replies.waiting
 
     async def run(
-        self, caller: str, work: Callable[[], T], *, study: str = "", kind: str = ""
+        self,
+        caller: str,
+        work: Callable[[], T],
+        *,
+        study: str = "",
+        kind: str = "",
+        is_heavy: bool = False,
     ) -> T:
         """Run `work` in a thread, one at a time for each `study`; "" means work that needs no lock.
+
+        It is heavy if one of its kind was lately, or if the caller of this method says so: clients
+        may name new studies without end, of which each is new here.
 
         If cancelled while waiting, the work is never done. If cancelled later, the work still
         finishes, and only then the next one begins.
@@ -83,7 +92,7 @@ class CallPool:
         self.wanted += 1
         self._idle.clear()
         try:
-            return await self._run(caller, work, study, kind)
+            return await self._run(caller, work, study, kind, is_heavy)
         finally:
             self.wanted -= 1
             if not self.wanted:
@@ -109,7 +118,9 @@ class CallPool:
         for waited_for in (self._studies, self._heavy_threads, self._replies, self._threads):
             waited_for.close(stopping)
 
-    async def _run(self, caller: str, work: Callable[[], T], study: str, kind: str) -> T:
+    async def _run(
+        self, caller: str, work: Callable[[], T], study: str, kind: str, is_heavy: bool
+    ) -> T:
         seconds = 0.0
 
         def timed() -> T:
@@ -124,7 +135,7 @@ class CallPool:
             if study:
                 await self._studies.acquire(study)
                 taken.callback(self._studies.release, study)
-            if kind in self.heavy:
+            if is_heavy or kind in self.heavy:
                 await self._heavy_threads.take(caller)
                 taken.callback(self._heavy_threads.give, caller)
             await self._replies.take(caller, REPLY_BYTES)

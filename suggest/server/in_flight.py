@@ -22,7 +22,7 @@ REQUEST_BYTES = 256 << 20  # of all requests
 ARRIVAL_S = 30.0  # how long a request may take to arrive after its headers
 SLOW_S = 0.1  # a request that arrives for longer gives way to a caller that has none
 _ARRIVING_COPIES = 3  # gRPC holds a request that arrives up to three times
-_LARGE_BYTES = 256 << 10  # of a heavy request
+HEAVY_BYTES = 256 << 10  # a larger request is heavy
 _PAUSE_S = 0.5  # retry delay of a refused client
 
 
@@ -140,7 +140,7 @@ class RequestRoom:
                 f"the request did not arrive within {ARRIVAL_S:g} s, or was slow while others "
                 f"waited; send it again"
             ) from None
-        if len(serialized) > _LARGE_BYTES:
+        if len(serialized) > HEAVY_BYTES:
             self._requests.heavy.add(self._kind)
         return serialized
 

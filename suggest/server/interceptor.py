@@ -44,10 +44,10 @@ from suggest.server.access.caller import caller_of, current_caller, host_of, set
 from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
 from suggest.server.fair_share import FairShare
-from suggest.server.in_flight import MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
+from suggest.server.in_flight import HEAVY_BYTES, MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
 from suggest.server.limits_file import Limits, RateLimit
 from suggest.server.rate_limits import RateLimiter
-from suggest.server.rpcs import Form, Rpc, resource_of, rpc_of
+from suggest.server.rpcs import Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
 
 log = logging.getLogger(__name__)
@@ -354,6 +354,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if method.recorded and audit.recorded()
             else None
         )
+        is_large = isinstance(request, bytes) and len(request) > HEAVY_BYTES
         try:
             if isinstance(request, bytes):
                 request = await self._in_parser(method.read, request, caller)
@@ -361,7 +362,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 request_sizes.check(request)
             if method.is_coroutine:
                 return method.reply(await method.behavior(request, context))
-            return await self._carried_out(method, request, context, caller, entry)
+            return await self._carried_out(
+                method, request, context, caller, entry, is_large=is_large
+            )
         except grpc.aio.AbortError:
             raise
         except TunerError as e:
@@ -384,6 +387,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         context: Context,
         caller: str,
         entry: audit.AuditEntry | None,
+        *,
+        is_large: bool,
     ) -> Reply:
         resource = resource_of(method.rpc, request)
         if entry is not None:
@@ -411,7 +416,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # get gRPC's context, because gRPC crashes when that is used after the call has ended.
             functools.partial(contextvars.copy_context().run, work),
             study=_lock_key(method, study),
-            kind=_kind(method.name, caller, "" if method.rpc.form is Form.KATIB else study),
+            kind=_kind(method.name, caller, study),
+            is_heavy=is_large,
         )
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
@@ -532,7 +538,7 @@ def _lock_key(method: _Method, study: str) -> str:
 def _kind(method: str, caller: str, study: str = "") -> str:
     """Return the kind of a call: calls of a kind are heavy for some time after one of them was.
 
-    A slow study makes no other study's calls heavy. Katib's callers may name any number of them.
+    A slow study makes no other study's calls heavy.
     """
     return f"{method} by {caller} of {study}" if study else f"{method} by {caller}"
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
 
 GRACE_S = 10.0
+# A thread that computes keeps the GIL for so long while others wait for it. A small call waits for
+# it several times, and gRPC's own thread once for each call that it accepts.
+SWITCH_S = 0.001
 NO_PROTECTION = Protection()  # sufficient for a socket
 NO_OPTIONS = ServerOptions()
 
@@ -185,6 +188,7 @@ def serve(server: Server, *, announce: bool = True, companion: Companion | None 
     while the server runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
+    sys.setswitchinterval(SWITCH_S)
     _import_algorithms()
     return asyncio.run(_serve(server, companion, announce=announce))
 

@@ -100,6 +100,7 @@ MODULES = (
     Module("logs", ("logs",), own=True),
     Module("pause", ("pause",), own=True),
     Module("coredns", ("coredns",)),
+    Module("helm", ("helm",)),
     Module(
         "jobset",
         ("jobsets.yaml",),

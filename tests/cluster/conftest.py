@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 
 FAKE_NODES = 4
+PROCESSES = 2  # of each level
 # tests that use level_c
 REAL = re.compile(r"_node\.py::|/test_server_deployed\.py::|_with_real_containers")
 
@@ -42,18 +42,35 @@ def lacks(what: str) -> None:
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Two processes for each level: they run in parallel, each with one cluster,
-    and their tests in sequence.
+    """Two processes for each level, and each takes one test of its level after another: it starts
+    one cluster.
 
     The groups of `--dist loadgroup` have no effect with the node ids of pytest 9.2: each process
     started both clusters.
     """
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._levels: dict[Any, str] = {}
+
     def _split_scope(self, nodeid: str) -> str:
         if not REAL.search(nodeid):
-            return f"level_b-{zlib.crc32(nodeid.encode()) % 2}"
+            return f"level_b {nodeid}"
         shared = "TUNER_TEST_KUBECONFIG" in os.environ  # all use that cluster and its GPUs
-        return f"level_c-{0 if shared else zlib.crc32(nodeid.encode()) % 2}"
+        return "level_c" if shared else f"level_c {nodeid}"
+
+    def _assign_work_unit(self, node: Any) -> None:
+        waiting = {scope[: len("level_x")] for scope in self.workqueue}
+        if self._levels.get(node) not in waiting:
+            others = [each for each in self.nodes if each is not node and not each.shutting_down]
+            taken = [self._levels.get(other) for other in others]
+            self._levels[node] = min(sorted(waiting), key=taken.count)
+            if taken.count(self._levels[node]) >= PROCESSES:
+                node.shutdown()
+                return
+        mine = (scope for scope in self.workqueue if scope.startswith(self._levels[node]))
+        self.workqueue.move_to_end(next(mine), last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:

@@ -259,6 +259,8 @@ class RealNode(ControlPlane):
             "containerRuntimeEndpoint": f"unix://{self._socket}",
             # Two kubelets that share the default folder remove each other's logs.
             "podLogsDir": f"{self.folder}/pod-logs",
+            # The shortest; ten seconds by default. What is rotated is as by default: 10 MiB.
+            "containerLogMonitorInterval": "3s",
             "volumePluginDir": f"{self.folder}/volume-plugins",
             "podCIDR": self.subnet,
             "clusterDNS": [self.gateway],

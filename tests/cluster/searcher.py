@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -129,12 +130,8 @@ spec:
 
     def states(self, name: str = "tiny") -> dict[str, int]:
         """Return the number of trials per state; empty while there is no such experiment."""
-        counts: dict[str, int] = {}
-        if self.tuner("get", "trials", name)[0] != 0:
-            return counts
-        for trial in self.trials(name):
-            counts[trial["state"]] = counts.get(trial["state"], 0) + 1
-        return counts
+        code, out, _ = self.tuner("get", "trials", name, "-o", "json")
+        return Counter(trial["state"] for trial in json.loads(out)) if code == 0 else {}
 
     def close(self) -> None:
         for process in self._started:

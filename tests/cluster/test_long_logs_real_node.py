@@ -21,7 +21,7 @@ from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 
-# One burst of 12 MB, above the kubelet's 10 MiB, which it checks every few seconds.
+# One burst of 12 MB, above the kubelet's 10 MiB, which it checks every three seconds here.
 UNREAD = """
 import sys, time
 print('step=1 score=0.5', flush=True)
@@ -30,7 +30,7 @@ print('step=2 score=0.9', flush=True)
 for _ in range(12000):
     print('x' * 1000)
 sys.stdout.flush()
-time.sleep(9)
+time.sleep(6)
 print('step=3 score=0.3', flush=True)
 """
 LONG = """
@@ -38,13 +38,14 @@ for number in range(6000):
     print('x' * 1000)
 print('score=0.7')
 """
-# 12 MB at once, which the kubelet rotates within ten seconds, and as much again meanwhile.
+# 12 MB at once, which the kubelet rotates within three seconds, and as much again in the six that
+# follow.
 ROTATED = """
 import time
 for number in range(24000):
     print(number, 'x' * 1000, flush=True)
     if number > 12000 and number % 100 == 0:
-        time.sleep(0.1)
+        time.sleep(0.05)
 print('score=0.7')
 """
 BYTES_PER_S = 400_000

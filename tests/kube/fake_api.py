@@ -17,8 +17,8 @@ As the real one: uids, growing versions, creationTimestamp, generateName, label 
 in, notin, exists) and field selectors (any dotted path, = and !=), 404/409/410, pages, watches
 whose selectors turn a change into ADDED or DELETED, dry runs, deletion of owned objects, logs whose
 sinceTime counts whole seconds (the API server cuts the fraction off on its way to the kubelet, so
-lines of that second repeat). Missing: schemas, defaults, versions of one kind, finalizers other
-than foreground deletion. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
+lines of that second repeat). Missing: schemas, defaults, versions of one kind, server-side apply other
+than that of a status by one manager. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
 
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
 mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
@@ -486,7 +486,13 @@ class FakeApi:
                 )
             case "update" | "patch":
                 return web.json_response(
-                    self._update(target, body, verb=verb, dry_run="dryRun" in query)
+                    self._update(
+                        target,
+                        body,
+                        verb=verb,
+                        dry_run="dryRun" in query,
+                        is_applied="apply-patch" in request.content_type,
+                    )
                 )
             case "delete":
                 return web.json_response(self._delete(target, body))
@@ -611,7 +617,9 @@ class FakeApi:
             }
         return self.put(target.plural, body)
 
-    def _update(self, target: Target, body: Raw, *, verb: str, dry_run: bool) -> Raw:
+    def _update(
+        self, target: Target, body: Raw, *, verb: str, dry_run: bool, is_applied: bool = False
+    ) -> Raw:
         before = self._existing(target)
         asked = body.get("metadata", {}).get("resourceVersion")
         if asked not in (None, before["metadata"]["resourceVersion"]):
@@ -624,8 +632,25 @@ class FakeApi:
                 "Conflict",
                 f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}',
             )
+        if is_applied:
+            return self._apply_status(target, before, body)
         after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
-        return after if dry_run else self.put(target.plural, after)
+        if dry_run:
+            return after
+        about = after["metadata"]
+        if "generation" in about and after.get("spec") != before.get("spec"):
+            about["generation"] += 1
+        if "deletionTimestamp" in about and not about.get("finalizers"):
+            self.remove(*target.key)
+            return after
+        return self.put(target.plural, after)
+
+    def _apply_status(self, target: Target, before: Raw, body: Raw) -> Raw:
+        """By the only manager: its earlier fields are gone."""
+        if body["metadata"].get("uid") != before["metadata"]["uid"]:
+            raise self._failure(409, "Conflict", target, "has another uid")
+        assert target.subresource == "status"
+        return self.put(target.plural, copy.deepcopy(before) | {"status": body["status"]})
 
     def _delete(self, target: Target, options: Raw) -> Raw:
         before = self._existing(target)
@@ -639,6 +664,10 @@ class FakeApi:
                 name=target.name,
                 group=target.group,
                 kind=target.plural,
+            )
+        if before["metadata"].get("finalizers"):
+            return self.change(
+                *target.key, lambda obj: obj["metadata"].setdefault("deletionTimestamp", now())
             )
         # Without a policy a Job's pods stay: the old default of its API.
         policy = options.get("propagationPolicy") or (

@@ -131,6 +131,26 @@ def test_help_loads_nothing_that_a_search_needs() -> None:
     assert heavy_after(program) == []
 
 
+def test_tests_of_torch_are_collected_without_it() -> None:
+    """Each worker collects all tests, and torch would take three seconds in each."""
+    program = (
+        "import sys, pytest\n"
+        "sys.modules['torch'] = None\n"
+        "assert pytest.main(['--collect-only', '-q', 'tests/trial', 'tests/e2e']) == 0\n"
+    )
+    heavy_after(program)
+
+
+def test_a_run_loads_no_reports_of_trials() -> None:
+    program = (
+        "import sys, controller.app.run\n"
+        "modules = ('controller.app.query', 'controller.app.recovery', "
+        "'controller.report.record')\n"
+        "assert [name for name in modules if name in sys.modules] == []\n"
+    )
+    assert "sqlalchemy" in heavy_after(program)
+
+
 def test_the_client_of_a_cluster_imports_its_package_with_the_first_connection() -> None:
     program = "import controller.kube.cluster, controller.runtime.kubernetes.runtime\n"
     assert {"aiohttp", "kubernetes"}.isdisjoint(heavy_after(program))

@@ -612,6 +612,22 @@ def katib_searches(address: str, token: str, begun: Begun, end_s: float) -> None
     _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
 
 
+def katib_models(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send correct histories of 300 trials, each of another experiment with a Gaussian process."""
+    trials = [
+        a_trial(f"search-{n}", {"x": f"0.{n:03}", "y": f"0.{n:03}"}, accuracy=str(n % 7))
+        for n in range(300)
+    ]
+    space = [double(name, "0", "1") for name in ("x", "y")]
+    numbers = itertools.count()
+
+    def request() -> bytes:
+        experiment = an_experiment("bayesianoptimization", space, name=f"search-{next(numbers)}")
+        return a_request(experiment, trials).SerializeToString()
+
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
+
+
 def katib_slow(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Send requests of 15 MiB on 80 connections, a few bytes at a time."""
     connections = [RawConnection(address, source=host) for host in EIGHT_HOSTS for _ in range(10)]
@@ -726,6 +742,7 @@ KATIB_ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
         katib_nested,
         katib_histories,
         katib_searches,
+        katib_models,
         katib_slow,
         katib_gzip,
     )

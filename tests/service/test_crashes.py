@@ -155,14 +155,15 @@ def test_a_server_that_is_stopped_releases_its_studies(folder: Path) -> None:
 
 
 def test_a_server_that_is_gone_is_reported_as_such(folder: Path) -> None:
-    with (
-        a_process(folder / "s.db", f"unix:{folder}/s.sock") as server,
-        Client(server.address, timeout_s=1) as client,
-    ):
-        client.algorithms()
+    with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server:
+        with Client(server.address) as client:
+            client.algorithms()
         server.kill()
         server.stop()
-        with pytest.raises(
-            Unavailable, match=f"no suggestion service answers at unix:{folder}/s.sock"
+        with (
+            Client(server.address, timeout_s=1) as client,
+            pytest.raises(
+                Unavailable, match=f"no suggestion service answers at unix:{folder}/s.sock"
+            ),
         ):
             client.algorithms()

@@ -15,7 +15,7 @@ from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
-from suggest.server import Server
+from suggest.server import Server, call_pool
 from suggest.trial import TrialState
 from tests.service.katib_caller import (
     DONE,
@@ -584,11 +584,14 @@ def test_two_servers_used_in_turn_give_one_sequence(tmp_path: Path) -> None:
     assert len({str(point) for point in given}) == 8
 
 
-def test_a_slow_experiment_does_not_delay_others(served: tuple[Server, SuggestionStub]) -> None:
-    """Both requests come from one controller, and neither computes for long."""
+def test_a_slow_experiment_does_not_delay_others(
+    served: tuple[Server, SuggestionStub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both requests come from one controller, and the slow one's calls are heavy."""
+    monkeypatch.setattr(call_pool, "HEAVY_S", 0.0)
     server, stub = served
     slow, other = (an_experiment(name=name) for name in ("slow", "other"))
-    history = [a_trial(f"slow-{k}", POINT, DONE, "0.5") for k in range(20)]
+    history = [a_trial(f"slow-{k}", POINT, DONE, "0.5") for k in range(200)]
     ask(stub, a_request(slow, history))
     [study] = [name for name in studies(server) if "slow" in name]
     assert server._started is not None
@@ -596,7 +599,7 @@ def test_a_slow_experiment_does_not_delay_others(served: tuple[Server, Suggestio
         waiting = stub.GetSuggestions.future(
             a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60
         )
-        others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(20)]
+        others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(200)]
         assert len(ask(stub, a_request(other, others))) == 1
         assert not waiting.done()
     assert len(waiting.result().parameter_assignments) == 1

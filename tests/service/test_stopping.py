@@ -8,6 +8,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -196,3 +198,26 @@ def test_a_study_whose_suggestions_take_long_leaves_those_of_other_studies_light
         heavy_threads.add("somebody", heavy_threads.total)
         assert len(client.suggest(other, 1, client_id="c", request_id="r").trials) == 1
         heavy_threads.give("somebody", heavy_threads.total)
+
+
+def test_a_thread_that_computes_keeps_the_gil_for_a_millisecond_at_most(folder: Path) -> None:
+    program = """
+import contextlib, os, signal, sys
+from suggest.server import Server, serve
+
+@contextlib.asynccontextmanager
+async def companion(server):
+    print(f"{sys.getswitchinterval():.4f}", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    yield
+
+serve(Server(f"sqlite:///{sys.argv[1]}/s.db", f"unix:{sys.argv[1]}/s.sock"), companion=companion)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "0.0010\n", done.stderr

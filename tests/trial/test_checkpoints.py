@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import Keeper, load, save
 
 from tests.torch_here import needs_torch
 
 pytestmark = needs_torch
 FILE = "checkpoint.pt"
+
+
+def save(folder: Path, state: dict[str, Any]) -> bool:
+    # Here and below, not at the top: it imports torch, and every worker collects this file.
+    import checkpoints
+
+    return checkpoints.save(folder, state)
+
+
+def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
+    import checkpoints
+
+    return checkpoints.load(folder, fingerprint=fingerprint)
 
 
 def state(epoch: int, *, fingerprint: str = "these") -> dict[str, Any]:
@@ -165,6 +177,8 @@ class Slow:
 
 
 def test_a_training_does_not_wait_for_a_checkpoint_to_be_saved(tmp_path: Path) -> None:
+    from checkpoints import Keeper
+
     keeper, time = Keeper(tmp_path), threading.Event()
     keeper.save({**state(1), "slow": Slow(time)})
     assert names(tmp_path) == []
@@ -176,6 +190,8 @@ def test_a_training_does_not_wait_for_a_checkpoint_to_be_saved(tmp_path: Path) -
 
 
 def test_an_error_of_serialization_is_raised_by_the_next_wait(tmp_path: Path) -> None:
+    from checkpoints import Keeper
+
     keeper = Keeper(tmp_path)
     keeper.save({"a function": lambda: None})
     with pytest.raises(Exception, match="lambda"):

@@ -203,6 +203,24 @@ def test_a_kind_of_call_that_took_long_has_few_threads() -> None:
     asyncio.run(play())
 
 
+def test_a_large_call_has_few_threads_even_if_it_is_the_first_of_its_kind() -> None:
+    async def play() -> None:
+        async with turns(8) as them:
+            latch = threading.Event()
+            calls = [
+                asyncio.create_task(
+                    them.run("a", lambda: latch.wait(WITHIN_S), kind=f"new {n}", is_heavy=True)
+                )
+                for n in range(3)
+            ]
+            await asyncio.sleep(0)
+            assert them.waiting_for_thread == 2
+            latch.set()
+            await asyncio.gather(*calls)
+
+    asyncio.run(play())
+
+
 def test_a_kind_of_call_is_heavy_for_ten_seconds() -> None:
     now_s = 100.0
     heavy = HeavyCalls(lambda: now_s)

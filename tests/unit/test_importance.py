@@ -114,7 +114,7 @@ def test_smaller_values_may_be_better(seed: int) -> None:
 
 
 def test_more_trials_reduce_the_uncertainty_of_importance() -> None:
-    few, many = (importances(SPACE, trials(count, 1), direction=UP)[0] for count in (60, 1000))
+    few, many = (importances(SPACE, trials(count, 1), direction=UP)[0] for count in (60, 300))
     assert few.spread is not None
     assert many.spread is not None
     assert many.spread < few.spread
@@ -210,7 +210,7 @@ def test_equal_values_of_all_trials_rank_nothing() -> None:
 
 
 def test_the_same_trials_give_the_same_answer() -> None:
-    of = trials(80, 1)
+    of = trials(30, 1)
     assert importances(SPACE, of, direction=UP) == importances(SPACE, of, direction=UP)
 
 

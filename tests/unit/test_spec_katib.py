@@ -25,6 +25,7 @@ from suggest.domain import Domain, Float, Int, Normal, Scale
 from suggest.errors import InvalidArgument
 from suggest.studies.study_service import check
 from suggest.study import Fidelity, Pruning
+from tests.unit.changes import changes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "katib"
 EXAMPLE = EXAMPLES / "random.yaml"
@@ -302,316 +303,245 @@ def checked(text: str) -> None:
         raise document.locate(error.problems) from None
 
 
-BAD = [
-    ('min: "0.001"', 'min: "0.9"', "spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5"),
-    ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
-    (
-        'min: "0.001"',
-        'min: "few"',
-        "spec.parameters[0].feasibleSpace.min: expected a number in quotes",
-    ),
-    (
-        'min: "16"',
-        'min: "1.5"',
-        "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes",
-    ),
-    (
-        "logUniform",
-        "gauss",
-        "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported",
-    ),
-    ("name: width", "name: lr", "spec.parameters[1].name: lr occurs twice"),
-    (
-        "list: [relu, tanh]",
-        "list: [relu, tanh], min: '1'",
-        "spec.parameters[2].feasibleSpace.min: a categorical",
-    ),
-    ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
-    ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
-    (
-        "algorithmName: random",
-        "algorithmName: enas",
-        "spec.algorithm.algorithmName: a search for a network's layers",
-    ),
-    (
-        "random_state",
-        "seed",
-        "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random",
-    ),
-    (
-        "parallelTrialCount: 2",
-        "parallelTrialCount: 5",
-        "spec.parallelTrialCount: should be less than or equal",
-    ),
-    (
-        "maxTrialCount: 4",
-        "maxTrialCount: 0",
-        "spec.maxTrialCount: expected a whole number from 1, got 0",
-    ),
-    (
-        "maxFailedTrialCount: 2",
-        "maxFailedTrialCount: -1",
-        "spec.maxFailedTrialCount: expected a whole number from 0",
-    ),
-    (
-        "reference: lr",
-        "reference: rate",
-        "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter",
-    ),
-    ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
-    (
-        "    primaryContainerName",
-        "    retain: kept\n    primaryContainerName",
-        "retain: expected true or false, got 'kept'",
-    ),
-    (
-        "primaryContainerName: training",
-        "primaryContainerName: main",
-        "spec.trialTemplate.primaryContainerName: 'main'",
-    ),
-    ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
-    (
-        "algorithmName: random",
-        "algorithmName: [random]",
-        "spec.algorithm.algorithmName: unknown algorithm name ['random']",
-    ),
-    (
-        "image: tuner-digits",
-        "volumeMounts: []",
-        "containers[0].volumeMounts: volumes are not mounted on this machine",
-    ),
-    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read on this machine"),
-    (
-        "image: tuner-digits",
-        "lifecycle: {postStart: {}}",
-        "containers[0].lifecycle: its commands do not run on this",
-    ),
-    (
-        "image: tuner-digits",
-        "workingDir: /app",
-        "containers[0].workingDir: trials start in the file's folder",
-    ),
-    (
-        "image: tuner-digits",
-        "resources: {limits: {example.com/fpga: 1}}",
-        "cannot give example.com/fpga; remove it, or",
-    ),
-    (
-        "            restartPolicy: Never",
-        "            initContainers: [{name: data, image: data}]\n            restartPolicy: Never",
-        "spec.initContainers: they do not run on this machine; do their work in the container's "
-        "command, or run with",
-    ),
-    (
-        "            restartPolicy: Never",
-        "            hostAliases: [{ip: 10.1.1.1, hostnames: [db]}]\n            restartPolicy: "
-        "Never",
-        "spec.hostAliases: names of hosts are those of this machine; remove it, or run with "
-        "--runtime kubernetes",
-    ),
-    (
-        "      spec:\n        template:",
-        "      spec:\n        completions: 3\n        template:",
-        "trialSpec.spec.completions: a trial is one process on this machine; write completions: "
-        "1, or run with",
-    ),
-    (
-        "      spec:\n        template:",
-        "      spec:\n        suspend: true\n        template:",
-        "trialSpec.spec.suspend: a trial that waits for someone to start it never ends; remove "
-        "it, or run with",
-    ),
-    (
-        "name: katib-random",
-        "generateName: random-",
-        "metadata.generateName: tuner run continues an experiment by its name; write "
-        "metadata.name, or add --set",
-    ),
-    (
-        "image: tuner-digits",
-        "resources: {limits: {cpu: many}}",
-        "resources.cpu: expected a number, got 'many'",
-    ),
-    (
-        "- name: training",
-        "- {name: sidecar}\n              - name: training",
-        "containers[0]: only the primary container",
-    ),
-    (
-        "      spec:\n        template:",
-        "      spec:\n        backofLimit: 3\n        template:",
-        "trialSpec.spec.backofLimit: is not a field of a Job",
-    ),
-    (
-        "algorithmName: random",
-        "algorithmName: grid",
-        "spec.parameters[0].feasibleSpace.step: must be specified for grid",
-    ),
-    (
-        "${trialParameters.function}",
-        "tanh",
-        "spec.trialTemplate.trialParameters: function is not used",
-    ),
-    (
-        'value: "7"',
-        'value: "-7"',
-        "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'",
-    ),
-    (
-        'value: "7"',
-        "value: 7",
-        "algorithmSettings[0].value: expected text, got 7; write it in quotes",
-    ),
-    (
-        "algorithmName: random",
-        "algorithmName: hyperband",
-        "algorithmSettings[0]: unknown setting 'random_state'",
-    ),
-    (
-        "algorithmName: random",
-        "algorithmName: pbt",
-        "spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, "
-        "n_population, truncation",
-    ),
-    (
-        "algorithmName: random\n    algorithmSettings: [",
-        "algorithmName: pbt\n    algorithmSettings: [{name: [n_population]}, ",
-        "algorithmSettings: Required params missing: suggestion_trial_dir",
-    ),
-    (
-        "reference: lr",
-        'reference: "${trialSpec.Uid}"',
-        "reference: ${trialSpec.Uid} is not one of Name, Namespace",
-    ),
-    (
-        "reference: lr",
-        'reference: "${trialSpec.Labels[x]}"',
-        "reference: the template's metadata.labels has no 'x'",
-    ),
-    (
-        "  maxTrialCount",
-        "  resumePolicy: Always\n  maxTrialCount",
-        "spec.resumePolicy: expected one of Never",
-    ),
-    (
-        "  maxTrialCount",
-        "  earlyStopping: {algorithmName: hope}\n  maxTrialCount",
-        "unknown algorithm name 'hope'",
-    ),
-    (
-        "  maxTrialCount",
-        "  metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}\n  maxTrialCount",
-        "metricsFormat[0]: '(x)' has 1 groups where two are needed",
-    ),
-    (
-        "    primaryContainerName",
-        "    successCondition: 'status.phase'\n    primaryContainerName",
-        "successCondition: expected a condition such as status.conditions.#(type==",
-    ),
-    (
-        "    primaryContainerName",
-        "    configMap: {}\n    primaryContainerName",
-        "spec.trialTemplate: has trialSpec or configMap, exactly one of them",
-    ),
-]
+BAD = r"""
+- min: "0.001"
++ min: "0.9"
+  spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5
+- min: "0.001"
++ min: "0"
+  spec.parameters[0].feasibleSpace.min: must be above 0
+- min: "0.001"
++ min: "few"
+  spec.parameters[0].feasibleSpace.min: expected a number in quotes
+- min: "16"
++ min: "1.5"
+  spec.parameters[1].feasibleSpace.min: expected a whole number in quotes
+- logUniform
++ gauss
+  spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported
+- name: width
++ name: lr
+  spec.parameters[1].name: lr occurs twice
+- list: [relu, tanh]
++ list: [relu, tanh], min: '1'
+  spec.parameters[2].feasibleSpace.min: a categorical
+- type: maximize
++ type: highest
+  spec.objective.type: must be minimize or maximize
+- [loss]
++ [accuracy]
+  spec.objective.additionalMetricNames: should not contain
+- algorithmName: random
++ algorithmName: enas
+  spec.algorithm.algorithmName: a search for a network's layers
+- random_state
++ seed
+  spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random
+- parallelTrialCount: 2
++ parallelTrialCount: 5
+  spec.parallelTrialCount: should be less than or equal
+- maxTrialCount: 4
++ maxTrialCount: 0
+  spec.maxTrialCount: expected a whole number from 1, got 0
+- maxFailedTrialCount: 2
++ maxFailedTrialCount: -1
+  spec.maxFailedTrialCount: expected a whole number from 0
+- reference: lr
++ reference: rate
+  spec.trialTemplate.trialParameters[0].reference: rate is not a parameter
+- kind: Job
++ kind: TFJob
+  spec.trialTemplate.trialSpec.kind: TFJob needs a cluster
+-     primaryContainerName
++     retain: kept
++     primaryContainerName
+  retain: expected true or false, got 'kept'
+- primaryContainerName: training
++ primaryContainerName: main
+  spec.trialTemplate.primaryContainerName: 'main'
+- [loss]
++ 3
+  spec.objective.additionalMetricNames: expected a list
+- algorithmName: random
++ algorithmName: [random]
+  spec.algorithm.algorithmName: unknown algorithm name ['random']
+- image: tuner-digits
++ volumeMounts: []
+  containers[0].volumeMounts: volumes are not mounted on this machine
+- image: tuner-digits
++ envFrom: []
+  containers[0].envFrom: is not read on this machine
+- image: tuner-digits
++ lifecycle: {postStart: {}}
+  containers[0].lifecycle: its commands do not run on this
+- image: tuner-digits
++ workingDir: /app
+  containers[0].workingDir: trials start in the file's folder
+- image: tuner-digits
++ resources: {limits: {example.com/fpga: 1}}
+  cannot give example.com/fpga; remove it, or
+-             restartPolicy: Never
++             initContainers: [{name: data, image: data}]
++             restartPolicy: Never
+  spec.initContainers: they do not run on this machine; do their work in the container's command, or run with
+-             restartPolicy: Never
++             hostAliases: [{ip: 10.1.1.1, hostnames: [db]}]
++             restartPolicy: Never
+  spec.hostAliases: names of hosts are those of this machine; remove it, or run with --runtime kubernetes
+-       spec:
+-         template:
++       spec:
++         completions: 3
++         template:
+  trialSpec.spec.completions: a trial is one process on this machine; write completions: 1, or run with
+-       spec:
+-         template:
++       spec:
++         suspend: true
++         template:
+  trialSpec.spec.suspend: a trial that waits for someone to start it never ends; remove it, or run with
+- name: katib-random
++ generateName: random-
+  metadata.generateName: tuner run continues an experiment by its name; write metadata.name, or add --set
+- image: tuner-digits
++ resources: {limits: {cpu: many}}
+  resources.cpu: expected a number, got 'many'
+- - name: training
++ - {name: sidecar}
++               - name: training
+  containers[0]: only the primary container
+-       spec:
+-         template:
++       spec:
++         backofLimit: 3
++         template:
+  trialSpec.spec.backofLimit: is not a field of a Job
+- algorithmName: random
++ algorithmName: grid
+  spec.parameters[0].feasibleSpace.step: must be specified for grid
+- ${trialParameters.function}
++ tanh
+  spec.trialTemplate.trialParameters: function is not used
+- value: "7"
++ value: "-7"
+  algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'
+- value: "7"
++ value: 7
+  algorithmSettings[0].value: expected text, got 7; write it in quotes
+- algorithmName: random
++ algorithmName: hyperband
+  algorithmSettings[0]: unknown setting 'random_state'
+- algorithmName: random
++ algorithmName: pbt
+  spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, n_population, truncation
+- algorithmName: random
+-     algorithmSettings: [
++ algorithmName: pbt
++     algorithmSettings: [{name: [n_population]}, 
+  algorithmSettings: Required params missing: suggestion_trial_dir
+- reference: lr
++ reference: "${trialSpec.Uid}"
+  reference: ${trialSpec.Uid} is not one of Name, Namespace
+- reference: lr
++ reference: "${trialSpec.Labels[x]}"
+  reference: the template's metadata.labels has no 'x'
+-   maxTrialCount
++   resumePolicy: Always
++   maxTrialCount
+  spec.resumePolicy: expected one of Never
+-   maxTrialCount
++   earlyStopping: {algorithmName: hope}
++   maxTrialCount
+  unknown algorithm name 'hope'
+-   maxTrialCount
++   metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}
++   maxTrialCount
+  metricsFormat[0]: '(x)' has 1 groups where two are needed
+-     primaryContainerName
++     successCondition: 'status.phase'
++     primaryContainerName
+  successCondition: expected a condition such as status.conditions.#(type==
+-     primaryContainerName
++     configMap: {}
++     primaryContainerName
+  spec.trialTemplate: has trialSpec or configMap, exactly one of them
+"""
 
 
 # What Katib's webhook refuses, by the field in its message; further cases are in BAD.
-WEBHOOK = [
-    ("name: katib-random", "name: 1-katib", "metadata.name: "),
-    ("name: katib-random", f"name: {'a' * 41}", "metadata.name: "),
-    (
-        "maxFailedTrialCount: 2",
-        "maxFailedTrialCount: 5",
-        "spec.maxFailedTrialCount: should be less than or equal to",
-    ),
-    (
-        "parallelTrialCount: 2",
-        "parallelTrialCount: 0",
-        "spec.parallelTrialCount: expected a whole number from 1",
-    ),
-    (
-        "objectiveMetricName: accuracy",
-        "objectiveMetricName: ''",
-        "spec.objective.objectiveMetricName: must be specified",
-    ),
-    (
-        "algorithmName: random",
-        "algorithmName: ''",
-        "spec.algorithm.algorithmName: unknown algorithm name ''",
-    ),
-    (
-        "parameterType: double",
-        "parameterType: unknown",
-        "spec.parameters[0].parameterType: 'unknown' is not supported",
-    ),
-    (
-        "distribution: logUniform",
-        "distribution: unknown",
-        "feasibleSpace.distribution: 'unknown' is not supported",
-    ),
-    (
-        'min: "16", max: "64", step: "16"',
-        "list: ['1']",
-        "spec.parameters[1].feasibleSpace.min: must be specified",
-    ),
-    ("list: [relu, tanh]", "list: []", "spec.parameters[2]"),
-    (
-        "list: [relu, tanh]",
-        "max: '1'",
-        "spec.parameters[2].feasibleSpace.max: a categorical parameter has a list only",
-    ),
-    (
-        "    primaryContainerName: training\n",
-        "",
-        "spec.trialTemplate.primaryContainerName: must be specified",
-    ),
-    (
-        "kind: Job",
-        "kind: Workflow",
-        "spec.trialTemplate.successCondition: must be specified for this template",
-    ),
-    (
-        "apiVersion: batch/v1\n      ",
-        "",
-        "spec.trialTemplate.trialSpec.apiVersion: must be specified",
-    ),
-    (
-        "kind: Job\n",
-        "metadata: {name: mine}\n      kind: Job\n",
-        "trialSpec.metadata.name: each trial gets its own",
-    ),
-    (
-        "kind: Job\n",
-        "metadata: {namespace: n}\n      kind: Job\n",
-        "trialSpec.metadata.namespace: each trial gets its",
-    ),
-    (
-        "name: function, reference",
-        "name: learningRate, reference",
-        "trialParameters[2]: its name or reference occurs",
-    ),
-    (
-        "reference: activation",
-        "reference: lr",
-        "trialParameters[2]: its name or reference occurs twice",
-    ),
-    (
-        "name: function, reference",
-        "name: '{f}', reference",
-        "trialParameters[2]: '{f}' is not a name",
-    ),
-    (
-        "reference: activation",
-        "reference: ''",
-        "trialParameters[2]: 'function' is not a name, or has no reference",
-    ),
-    (
-        "${trialParameters.function}",
-        "${trialParameters.missing}",
-        "is not one of trialParameters; declare it there",
-    ),
-]
+WEBHOOK = r"""
+- name: katib-random
++ name: 1-katib
+  metadata.name:
+- name: katib-random
++ name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+  metadata.name:
+- maxFailedTrialCount: 2
++ maxFailedTrialCount: 5
+  spec.maxFailedTrialCount: should be less than or equal to
+- parallelTrialCount: 2
++ parallelTrialCount: 0
+  spec.parallelTrialCount: expected a whole number from 1
+- objectiveMetricName: accuracy
++ objectiveMetricName: ''
+  spec.objective.objectiveMetricName: must be specified
+- algorithmName: random
++ algorithmName: ''
+  spec.algorithm.algorithmName: unknown algorithm name ''
+- parameterType: double
++ parameterType: unknown
+  spec.parameters[0].parameterType: 'unknown' is not supported
+- distribution: logUniform
++ distribution: unknown
+  feasibleSpace.distribution: 'unknown' is not supported
+- min: "16", max: "64", step: "16"
++ list: ['1']
+  spec.parameters[1].feasibleSpace.min: must be specified
+- list: [relu, tanh]
++ list: []
+  spec.parameters[2]
+- list: [relu, tanh]
++ max: '1'
+  spec.parameters[2].feasibleSpace.max: a categorical parameter has a list only
+-     primaryContainerName: training
+-
++
+  spec.trialTemplate.primaryContainerName: must be specified
+- kind: Job
++ kind: Workflow
+  spec.trialTemplate.successCondition: must be specified for this template
+- apiVersion: batch/v1
+-       
++
+  spec.trialTemplate.trialSpec.apiVersion: must be specified
+- kind: Job
+-
++ metadata: {name: mine}
++       kind: Job
++
+  trialSpec.metadata.name: each trial gets its own
+- kind: Job
+-
++ metadata: {namespace: n}
++       kind: Job
++
+  trialSpec.metadata.namespace: each trial gets its
+- name: function, reference
++ name: learningRate, reference
+  trialParameters[2]: its name or reference occurs
+- reference: activation
++ reference: lr
+  trialParameters[2]: its name or reference occurs twice
+- name: function, reference
++ name: '{f}', reference
+  trialParameters[2]: '{f}' is not a name
+- reference: activation
++ reference: ''
+  trialParameters[2]: 'function' is not a name, or has no reference
+- ${trialParameters.function}
++ ${trialParameters.missing}
+  is not one of trialParameters; declare it there
+"""
 
 
 WHOLE, REAL = "expected a whole number from 0 in quotes", "expected a number in quotes"
@@ -733,7 +663,7 @@ def test_settings_of_early_stopping_are_checked_as_katib_does(
         read(text, source="katib.yaml")
 
 
-@pytest.mark.parametrize(("good", "bad", "message"), WEBHOOK)
+@pytest.mark.parametrize(("good", "bad", "message"), changes(WEBHOOK))
 def test_what_katibs_webhook_refuses_is_refused_at_the_same_field(
     good: str, bad: str, message: str
 ) -> None:
@@ -1025,7 +955,7 @@ def test_one_mistake_is_one_problem() -> None:
         assert len(refused.value.located) == 1, str(refused.value)
 
 
-@pytest.mark.parametrize(("good", "bad", "message"), BAD)
+@pytest.mark.parametrize(("good", "bad", "message"), changes(BAD))
 def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(
     good: str, bad: str, message: str
 ) -> None:

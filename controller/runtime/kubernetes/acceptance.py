@@ -87,6 +87,22 @@ async def check_acceptance(
         )
 
 
+async def check_objects(client: KubernetesClient, spec: ExperimentSpec) -> None:
+    """Check only whether the cluster would accept the objects of a trial and of the final stage.
+
+    Raises as `check_acceptance`.
+    """
+    try:
+        objects = [*await served_manifests_of(client, spec), *final_manifests_of(spec)]
+        verdicts = await dry_run_of(client, spec.namespace, objects)
+        queue = await no_queue(client, spec.namespace, objects)
+    except Unreachable as error:
+        raise Unavailable(str(error)) from error
+    _judge(client, spec, verdicts=verdicts, missing=())
+    if queue:
+        raise InvalidArgument.at("spec.trial.queue", queue)
+
+
 def _judge(
     client: KubernetesClient,
     spec: ExperimentSpec,

@@ -34,7 +34,7 @@ from controller.runtime.kubernetes.job_builder import build_files
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.launch import part_of
-from controller.runtime.kubernetes.lease import FencingLease
+from controller.runtime.kubernetes.lease import WriteGuard
 from controller.runtime.kubernetes.resource_quota import (
     Demand,
     Reservations,
@@ -250,15 +250,23 @@ class JobCreator:
     """Creates or adopts objects.
 
     anchor: the manifest of the object that owns everything of the experiment.
+    owner: an existing object that does so instead.
     """
 
     def __init__(
-        self, client: KubernetesClient, namespace: str, anchor: Raw, lease: FencingLease
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        anchor: Raw,
+        lease: WriteGuard,
+        *,
+        owner: Raw | None = None,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor
         self._lease = lease
+        self._given_owner = owner
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
         self._files: set[str] = set()  # names of the ConfigMaps with files that exist
@@ -309,6 +317,8 @@ class JobCreator:
             ) from error
 
     async def _anchor(self) -> Raw:
+        if self._given_owner is not None:
+            return self._given_owner
         async with self._owning:  # the first of several attempts creates it
             if self._owner is None:
                 self._owner = await self._create(CONFIG_MAPS, self._manifest)

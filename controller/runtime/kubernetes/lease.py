@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from controller.core.attempt import RuntimeLost
 from controller.core.model import ExperimentState
@@ -119,6 +119,32 @@ class LeaseHolder:
     def _write(self, tenure: Tenure) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         write_in_place(self._file, json.dumps(asdict(tenure)))
+
+
+class WriteGuard(Protocol):
+    """What a runtime asks before it writes: whether this controller may still control.
+
+    lost: why nothing may be written any more. Methods raise Superseded, RuntimeLost (another
+    controller may write now), and what the client raises.
+    """
+
+    @property
+    def lost(self) -> Superseded | None: ...
+
+    async def verify(self) -> None:
+        """Return unless another controller has run the experiment since. Only reads."""
+
+    async def check(self, owner: Raw | None = None) -> None:
+        """Return if this controller may write now.
+
+        owner: the object that owns all others, as the server returned it.
+        """
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        """Record how the experiment has ended."""
+
+    async def close(self) -> None:
+        """Let the next controller in."""
 
 
 class FencingLease:

@@ -38,7 +38,7 @@ from controller.runtime.kubernetes.job_builder import build_objects, grace_of, t
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field
 from controller.runtime.kubernetes.labels import attempt_of, name_of
 from controller.runtime.kubernetes.launch import part_of
-from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
+from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
@@ -56,11 +56,14 @@ class ClusterTarget:
 
     cluster: is shared with other experiments of the process, and stays open when the runtime is
     closed.
-    anchor: the object that owns all others, so that deleting it deletes them.
+    anchor: the object that owns all others, so that deleting it deletes them. It is created with
+    the first of them.
+    owner: an existing object that owns all others instead; `anchor` then only gives their names.
     folder_of: the folder of a trial's or the final stage's attempt.
     template: the object in the experiment file, if there is one.
-    holder: the identity of this controller in the lease; None: there is no lease, as no other
-    controller can exist.
+    holder: the identity of this controller in the experiment's lease; None: it has no lease, as no
+    other controller can exist.
+    guard: checks each write instead of a lease of the experiment.
     has_collector: the trials' measurements are in the log of a sidecar.
     log_limit_bytes: the cap of each copy of a log on this machine's disk.
     """
@@ -74,6 +77,8 @@ class ClusterTarget:
     holder: LeaseHolder | None = None
     has_collector: bool = False
     log_limit_bytes: int = LOG_LIMIT_BYTES
+    owner: Raw | None = None
+    guard: WriteGuard | None = None
 
 
 class Wakeup:
@@ -186,7 +191,7 @@ class KubernetesRuntime:
         self._errors = ErrorClassifier()
         # whether the last check of the quota was for the final stage
         self._looked_for_room: bool | None = None
-        self._lease = FencingLease(
+        self._lease: WriteGuard = target.guard or FencingLease(
             self._client,
             target.namespace,
             target.anchor,
@@ -390,7 +395,9 @@ class KubernetesRuntime:
                 except BaseException:
                     await informer.close()
                     raise
-                creator = JobCreator(self._client, target.namespace, target.anchor, self._lease)
+                creator = JobCreator(
+                    self._client, target.namespace, target.anchor, self._lease, owner=target.owner
+                )
                 record, wake = self._record_created, self._wakeup.notify
                 self._opened = (
                     informer,

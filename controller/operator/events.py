@@ -1,0 +1,80 @@
+"""Kubernetes Events about custom resources: one for each change of state, and for each refusal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.kube.client import EVENTS, KubernetesClient
+from controller.kube.errors import ApiError
+from controller.operator.resource import EXPERIMENTS, ExperimentResource
+
+_WARNINGS = ("paused", "failed", "invalid")
+_CONFLICT, _FORBIDDEN = 409, 403
+
+
+async def tell(
+    client: KubernetesClient,
+    resource: ExperimentResource,
+    *,
+    before: Mapping[str, Any] | None,
+    now: Mapping[str, Any],
+) -> None:
+    """Create the Events of a change of the status. The right to do so may be missing.
+
+    An event that is repeated, by the next controller for example, counts in the first one's object.
+    """
+    for kind, reason, message in _changes(before or {}, now):
+        await _create(client, resource, kind, reason, message)
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if before.get("state") != now["state"]:
+        kind = "Warning" if now["state"] in _WARNINGS else "Normal"
+        yield kind, now["state"].capitalize(), now.get("reason") or f"it is {now['state']}"
+    accepted = next(each for each in now["conditions"] if each["type"] == "Accepted")
+    earlier: Mapping[str, Any] = next(
+        (each for each in before.get("conditions", ()) if each["type"] == "Accepted"), {}
+    )
+    is_new = (earlier.get("status"), earlier.get("message")) != ("False", accepted["message"])
+    if accepted["reason"] == "ChangeRefused" and is_new:
+        yield "Warning", "ChangeRefused", accepted["message"]
+
+
+async def _create(
+    client: KubernetesClient, resource: ExperimentResource, kind: str, reason: str, message: str
+) -> None:
+    about = resource["metadata"]
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    digest = hashlib.sha256(f"{about['uid']} {reason} {message}".encode()).hexdigest()[:10]
+    name = f"{about['name']}.{digest}"
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": about["namespace"]},
+        "involvedObject": {
+            "apiVersion": EXPERIMENTS.api_version,
+            "kind": EXPERIMENTS.kind,
+            "namespace": about["namespace"],
+            "name": about["name"],
+            "uid": about["uid"],
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+        "source": {"component": "tuner-controller"},
+    }
+    try:
+        await client.create(EVENTS, about["namespace"], event)
+    except ApiError as error:
+        if error.status == _CONFLICT:
+            with contextlib.suppress(ApiError):
+                await client.patch(EVENTS, about["namespace"], name, {"lastTimestamp": time})
+        elif error.status != _FORBIDDEN:
+            raise

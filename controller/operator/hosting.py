@@ -1,0 +1,113 @@
+"""What all experiments of the controller in the cluster share: a `Workspace` of `controller.app`.
+
+They share a state directory, one suggestion service in this process, one client with its
+reflectors, and one lease. Custom resources own their objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+from controller.app.suggestion_service import SessionClient
+from controller.app.workspace import Workspace
+from controller.core.model import Experiment
+from controller.folders import ExperimentFolders
+from controller.kube.cluster import Cluster
+from controller.kube.objects import Raw
+from controller.operator.leadership import Leadership
+from controller.operator.policy import Policy
+from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
+from controller.runtime.kubernetes import acceptance
+from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.job_builder import anchor
+from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
+from controller.runtime.provider import RuntimeConnection
+from suggest.errors import NotFound
+from suggest.server import Server
+
+# Returns the resource of a namespace and a name; None: it does not exist.
+FindResource = Callable[[str, str], ExperimentResource | None]
+
+
+class _HostedConnection(RuntimeConnection):
+    """One experiment's runtime over the shared cluster, which outlives it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        experiment: Experiment,
+        folders: ExperimentFolders,
+        *,
+        owner: Raw,
+        guard: Leadership,
+    ) -> None:
+        spec = experiment.spec
+        target = ClusterTarget(
+            cluster=cluster,
+            namespace=spec.namespace,
+            uid=experiment.uid,
+            anchor=anchor(spec, experiment.uid),
+            folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
+            template=cast("Raw | None", spec.trial.cluster.get("template")),
+            has_collector=spec.collection is not None,
+            log_limit_bytes=spec.trial.log_limit_bytes,
+            owner=owner,
+            guard=guard,
+        )
+        queue = AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
+        super().__init__(KubernetesRuntime(target, queue=queue))
+        self._cluster = cluster
+        self._spec = spec
+
+    async def check(self) -> None:
+        """Raise what keeps the cluster from accepting the objects of a trial."""
+        await acceptance.check_objects(self._cluster.client, self._spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedWorkspace(Workspace):
+    """The workspace of the experiments of one controller.
+
+    policy: what experiments may not make the controller create.
+    find: finds the custom resource of an experiment, which owns its objects.
+    put: shows what a change of a resource returned, at once.
+    """
+
+    server: Server
+    cluster: Cluster
+    guard: Leadership
+    policy: Policy
+    find: FindResource
+    put: Callable[[Raw], None]
+
+    async def runtime_of(self, experiment: Experiment) -> RuntimeConnection:
+        """Connect to the shared cluster. Raises NotFound if the experiment's resource is gone."""
+        resource = self.find(experiment.namespace, experiment.name)
+        if resource is None or uid_of(resource) != experiment.uid:
+            raise NotFound(f"the resource of experiment {experiment.name} is gone")
+        owner = {
+            "apiVersion": EXPERIMENTS.api_version,
+            "kind": EXPERIMENTS.kind,
+            "metadata": {"name": experiment.name, "uid": resource["metadata"]["uid"]},
+        }
+        folders = self.state.folders(experiment.uid)
+        return _HostedConnection(self.cluster, experiment, folders, owner=owner, guard=self.guard)
+
+    async def discard(self, experiment: Experiment) -> None:
+        """Do nothing: what is left on the cluster is deleted with the resource, its owner."""
+
+    def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
+        return self._client()
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[SessionClient]:
+        """Yield a client of the service in this process. Each has a seed of its own."""
+        client = SessionClient(self.server.address, inside=self.server.inside())
+        try:
+            yield client
+        finally:
+            await client.close()

@@ -1,0 +1,185 @@
+"""Which controller of an installation writes: a Lease that one of them holds.
+
+A standby does not compare clocks: it takes the Lease over once it has seen the same record for
+DURATION_S. The holder renews it every RENEW_S, and stops writing MARGIN_S before another one could
+take over; `check`, before every write, is a look at the clock. `leaseTransitions` is the epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from controller.core.attempt import RuntimeLost
+from controller.kube.client import LEASES, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.objects import LeaseSpec, Raw
+from controller.runtime.kubernetes.lease import Superseded, format_time
+from controller.runtime.protocol import Conclusion
+
+NAME = "tuner-controller"
+DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 2.0
+_CLOSE_S = 2.0
+_NOT_FOUND, _CONFLICT = 404, 409
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Implements `controller.runtime.kubernetes.lease.WriteGuard` for all experiments of a process.
+
+    identity: of this process, another one after each start. on_lost: called when another controller
+    has taken over; nothing may be written any more.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        identity: str,
+        *,
+        on_lost: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lost: Superseded | None = None
+        self.epoch = 0
+        self._client = client
+        self._namespace = namespace
+        self._identity = identity
+        self._on_lost = on_lost
+        self._clock = clock
+        self._valid_until_s = float("-inf")
+        self._seen: tuple[object, float] = (None, float("-inf"))  # a record, and since when
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.lost is None and self._clock() < self._valid_until_s
+
+    async def acquire(self) -> None:
+        """Return once this process holds the lease, and renew it from then on.
+
+        Raises AccessDenied, and ApiError if the right to the lease is missing.
+        """
+        while True:
+            try:
+                if await self._try():
+                    break
+            except Unreachable as error:
+                _log.warning("the lease %s cannot be read: %s", NAME, error)
+            await asyncio.sleep(RENEW_S)
+        self._renewing = asyncio.create_task(self._renew())
+
+    async def verify(self) -> None:
+        await self.check()
+
+    async def check(self, owner: Raw | None = None) -> None:
+        if self.lost is not None:
+            raise self.lost
+        if not self.holds:
+            raise RuntimeLost(f"the lease {NAME} could not be renewed in time")
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        """Do nothing: the status of the resource says how its experiment has ended."""
+
+    async def close(self) -> None:
+        """Do nothing: the lease is that of the process, which calls `release`."""
+
+    async def release(self) -> None:
+        """Give the lease up, so that another controller need not wait for its end."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        if not self.holds:
+            return
+        self._valid_until_s = float("-inf")
+        with contextlib.suppress(ApiError, AccessDenied, Unreachable, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                lease = await self._client.get(LEASES, self._namespace, NAME)
+                if self._is_ours(lease.get("spec") or {}):
+                    await self._write(lease, {"holderIdentity": None})
+
+    async def _renew(self) -> None:
+        while self.lost is None:
+            await asyncio.sleep(RENEW_S)
+            try:
+                if not await self._try():
+                    self._lose("another controller holds it now")
+            except (Unreachable, ApiError, AccessDenied) as error:
+                _log.warning("the lease %s could not be renewed: %s", NAME, error)
+
+    def _lose(self, why: str) -> None:
+        self.lost = Superseded(f"this controller has lost the lease {NAME}: {why}")
+        self._on_lost()
+
+    async def _try(self) -> bool:
+        """Acquire or renew the lease, and return whether this process holds it."""
+        began_s = self._clock()
+        try:
+            taken = await self._take()
+        except ApiError as error:
+            if error.status != _CONFLICT:  # another controller was faster
+                raise
+            return False
+        if taken:
+            self._valid_until_s = began_s + DURATION_S - MARGIN_S
+        return taken
+
+    async def _take(self) -> bool:
+        now = format_time(datetime.now(UTC))
+        try:
+            lease = await self._client.get(LEASES, self._namespace, NAME)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            self.epoch += 1
+            about = {"name": NAME, "namespace": self._namespace}
+            body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
+            await self._client.create(
+                LEASES, self._namespace, {**body, "spec": self._as_holder(now, self.epoch)}
+            )
+            return True
+        spec: LeaseSpec = lease.get("spec") or {}
+        if self._is_ours(spec):
+            await self._write(lease, {"renewTime": now})
+            return True
+        if self.epoch:
+            return False
+        if spec.get("holderIdentity") and not self._is_silent(spec):
+            return False
+        epoch = int(spec.get("leaseTransitions") or 0) + 1
+        await self._write(lease, self._as_holder(now, epoch))
+        self.epoch = epoch
+        return True
+
+    def _is_silent(self, spec: LeaseSpec) -> bool:
+        """Return whether the record has been the same for as long as a lease lasts."""
+        record = tuple(sorted((key, str(value)) for key, value in spec.items()))
+        seen, since_s = self._seen
+        if record != seen:
+            self._seen = record, self._clock()
+            return False
+        return self._clock() - since_s >= float(spec.get("leaseDurationSeconds") or DURATION_S)
+
+    def _is_ours(self, spec: LeaseSpec) -> bool:
+        return bool(self.epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
+            self._identity,
+            self.epoch,
+        )
+
+    def _as_holder(self, now: str, epoch: int) -> LeaseSpec:
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": DURATION_S,
+            "leaseTransitions": epoch,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+
+    async def _write(self, lease: Raw, spec: LeaseSpec) -> None:
+        """Patch the lease; the server refuses (409) if another client has changed it."""
+        version = {"resourceVersion": lease["metadata"]["resourceVersion"]}
+        await self._client.patch(LEASES, self._namespace, NAME, {"metadata": version, "spec": spec})

@@ -1,0 +1,408 @@
+"""The experiment of one custom resource: what the controller does about it after every change.
+
+A step compares the resource with the stored experiment and with what runs, and does what is due. It
+is level-triggered: whatever fails is tried again, and a step of which nothing is due does
+nothing. An experiment runs as a `Session` of `controller.app`, as `tuner run` and `tuner resume`
+have it. To change it, the session detaches (its Jobs run on), the change is recorded, and another
+session goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from controller.app.delete import delete
+from controller.app.experiment_file import ExperimentFile
+from controller.app.experiment_service import ExperimentService
+from controller.app.experiments import ControlledElsewhere
+from controller.app.extend import Extension, allowed_extension, extend
+from controller.app.local_experiments import LocalExperiments
+from controller.app.run import RunResult, Session
+from controller.core.attempt import RuntimeLost
+from controller.core.model import Experiment, ExperimentState, ReasonCode
+from controller.core.progress import Progress
+from controller.core.snapshot import DesiredState
+from controller.kube.errors import ApiError
+from controller.loop import Loop
+from controller.operator.hosting import HostedWorkspace
+from controller.operator.policy import check_policy
+from controller.operator.resource import (
+    EXPERIMENTS,
+    FINALIZER,
+    RESUME,
+    ExperimentResource,
+    annotation,
+    document_of,
+    is_deleted,
+    is_suspended,
+    keeps_study,
+    uid_of,
+)
+from controller.operator.status import CHANGE_REFUSED, INVALID, Observation, SpecRefusal
+from controller.report.lines import QuietView
+from controller.spec import Change, Document, allowed_in_revision, diff
+from suggest.backoff import Backoff
+from suggest.errors import FailedPrecondition, InvalidArgument, TunerError
+
+_log = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
+_RESYNC_S = 30.0
+_AGAIN_S = 60.0  # between two tries of a spec that was refused
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+@dataclass(slots=True)
+class _Controls:
+    """Implements `controller.app.run.Controls`: what a session was asked before it had a loop."""
+
+    loop: Loop | None = None
+    _detaches: bool = False
+    _desired: DesiredState = DesiredState.RUN
+
+    def connected(self, hurry: Callable[[], None]) -> None:
+        pass
+
+    def attach(self, loop: Loop, *, detaches: bool) -> None:
+        self.loop = loop
+        self._pass_on(loop)
+
+    def request(self, desired: DesiredState) -> None:
+        self._desired = desired
+        if self.loop is not None:
+            self._pass_on(self.loop)
+
+    def detach(self) -> None:
+        self._detaches = True
+        if self.loop is not None:
+            self._pass_on(self.loop)
+
+    def _pass_on(self, loop: Loop) -> None:
+        loop.request(self._desired)
+        if self._detaches:
+            loop.detach()
+
+
+@dataclass(slots=True)
+class _Running:
+    """A session that runs in the background."""
+
+    task: asyncio.Task[RunResult]
+    controls: _Controls
+
+
+@dataclass(slots=True)
+class ManagedExperiment:
+    """The experiment of the resource of one namespace and name. `run` until the resource is gone.
+
+    changed: called when its status may be another one.
+    """
+
+    namespace: str
+    name: str
+    workspace: HostedWorkspace
+    experiments: LocalExperiments
+    changed: Callable[[], None]
+    trouble: str = ""
+    refusal: SpecRefusal | None = None
+    _experiment: Experiment | None = None
+    _progress: Progress | None = None  # of the last session
+    _running: _Running | None = None
+    _resource: ExperimentResource | None = None  # as it was last there
+    _refused: str = (
+        ""  # the spec that was refused, so that it is not tried again before _retry_at_s
+    )
+    _retry_at_s: float = 0.0
+    _failures: int = 0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def notify(self) -> None:
+        """Look again: the resource has changed, or a session has ended."""
+        self._wake.set()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.task.done()
+
+    def observation(self, resource: ExperimentResource) -> Observation:
+        running = self._running
+        if running is not None and running.controls.loop is not None:
+            self._progress = running.controls.loop.progress()
+            self._experiment = self._progress.experiment
+            if self._progress.known:
+                self._failures, self.trouble = 0, ""
+        progress = self._progress
+        return Observation(
+            generation=int(resource["metadata"].get("generation", 0)),
+            experiment=self._experiment,
+            progress=progress,
+            refusal=self.refusal,
+            trouble=self.trouble or ("" if progress is None else progress.trouble),
+            suspended=is_suspended(resource),
+            before=resource.get("status") or {},
+        )
+
+    async def run(self) -> None:
+        """Look after every notification, until the resource and its experiment are gone."""
+        while True:
+            self._wake.clear()
+            try:
+                if await self._step():
+                    return
+                if self._is_settled:
+                    self._failures, self.trouble = 0, ""
+                pause_s = _RESYNC_S
+            except (TunerError, RuntimeLost, ApiError, OSError) as error:
+                pause_s = self._failed(str(error))
+            except Exception as error:  # one experiment's bug must not end all others
+                _log.exception("experiment=%s/%s", self.namespace, self.name)
+                pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
+            self.changed()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+
+    def _failed(self, trouble: str) -> float:
+        """Note why a step or a session has failed, and return how long to wait."""
+        self.trouble = trouble
+        pause_s = _BACKOFF.pause_s(self._failures)
+        self._failures += 1
+        return pause_s
+
+    @property
+    def _is_settled(self) -> bool:
+        """Return whether nothing runs, or what runs has read its trials."""
+        running = self._running
+        if running is None:
+            return True
+        loop = running.controls.loop
+        return loop is not None and loop.progress().known
+
+    async def detach(self) -> None:
+        """End the session; its Jobs run on."""
+        if (running := self._running) is not None:
+            running.controls.detach()
+            await asyncio.wait([running.task])
+
+    # One step
+
+    async def _step(self) -> bool:
+        """Do the next thing that is due; True: nothing is left to do for good."""
+        resource = self.workspace.find(self.namespace, self.name)
+        stored = self.experiments.experiment(self.namespace, self.name)
+        if resource is None:
+            return await self._gone(stored)
+        self._resource = resource
+        self._take_result()
+        if stored is not None and stored.uid != uid_of(resource):
+            # Of an earlier resource of that name.
+            await self.detach()
+            await self._forget(keep_study=True)
+            stored = None
+        self._experiment = stored
+        if is_deleted(resource):
+            await self._delete(resource, stored)
+            return False
+        document = self._accepted(resource)
+        if stored is None:
+            if document is not None and not is_suspended(resource) and not self.is_running:
+                await self._create(resource, document)
+        elif is_suspended(resource):
+            await self._suspend(resource)
+        else:
+            await self._go_on(resource, stored, document)
+        return False
+
+    def _accepted(self, resource: ExperimentResource) -> Document | None:
+        """Return the resource's experiment; None if it is refused, now or before."""
+        if _spec_of(resource) == self._refused and time.monotonic() < self._retry_at_s:
+            return None
+        try:
+            document = document_of(resource)
+            check_policy(document.spec, self.workspace.policy)
+        except InvalidArgument as error:
+            self._refuse(resource, INVALID, str(error))
+            return None
+        if _spec_of(resource) != self._refused:
+            self.refusal, self._refused = None, ""
+        return document
+
+    def _refuse(self, resource: ExperimentResource, reason: str, message: str) -> None:
+        """Note why the spec is not in force. The cluster may accept it later, as it is."""
+        self._refused, self.refusal = _spec_of(resource), SpecRefusal(reason, message)
+        self._retry_at_s = time.monotonic() + _AGAIN_S
+
+    def _take_result(self) -> None:
+        """Forget a session that has ended, and raise what ended it."""
+        running = self._running
+        if running is None or not running.task.done():
+            return
+        self._running = None
+        if running.controls.loop is not None:
+            self._progress = running.controls.loop.progress()
+        error = running.task.exception()
+        is_refusal = isinstance(error, InvalidArgument | FailedPrecondition)
+        if isinstance(error, ControlledElsewhere) or (error is not None and not is_refusal):
+            raise error
+        if error is not None and self._resource is not None:
+            self._refuse(self._resource, INVALID, str(error))
+        elif self._experiment is not None:
+            self.refusal, self._refused = None, ""
+
+    async def _create(self, resource: ExperimentResource, document: Document) -> None:
+        await self._protect(resource)
+        file = ExperimentFile(document, self.workspace.state.root)
+        self._begin(lambda session: session.run(file, uid=uid_of(resource)))
+
+    async def _suspend(self, resource: ExperimentResource) -> None:
+        if self._running is not None:
+            self._running.controls.request(DesiredState.INTERRUPT)
+        else:
+            await self._unprotect(resource)
+
+    async def _go_on(
+        self, resource: ExperimentResource, stored: Experiment, document: Document | None
+    ) -> None:
+        changes: list[Change] = []
+        if document is not None:
+            document = ExperimentService(self.experiments).completed(stored, document)
+            changes = diff(stored.spec.document, document.spec.document)
+        if document is not None and changes:
+            try:
+                allowed_extension(stored, document)
+            except FailedPrecondition as error:
+                self._refuse(resource, CHANGE_REFUSED, str(error))
+            else:
+                await self.detach()
+                await self._revise(resource, document, changes)
+                return
+        asked = annotation(resource, RESUME) is not None
+        if self._running is None and (asked or _goes_on(stored)):
+            await self._protect(resource)
+            self._begin(lambda session: session.resume(self.name, self.namespace))
+        elif self._running is None:
+            await self._unprotect(resource)
+        if asked:
+            await self._patch(resource, {"annotations": {RESUME: None}})
+
+    async def _revise(
+        self, resource: ExperimentResource, document: Document, changes: list[Change]
+    ) -> None:
+        """Record the changes and go on, or refuse them; then the accepted revision goes on."""
+        self._take_result()
+        file = ExperimentFile(document, self.workspace.state.root)
+        await self._protect(resource)
+        try:
+            if all(map(allowed_in_revision, changes)):
+                ExperimentService(self.experiments).allowed_changes(self._stored(), document)
+                self._begin(lambda session: session.resume(file, self.namespace))
+                return
+            admitted = await extend(
+                self.workspace,
+                self.experiments,
+                file,
+                Extension(),
+                namespace=self.namespace,
+                print_line=lambda _text: None,
+            )
+        except (InvalidArgument, FailedPrecondition) as error:
+            self._refuse(resource, CHANGE_REFUSED, str(error))
+            self.notify()
+        else:
+            self._begin(lambda session: session.go_on(admitted))
+
+    def _stored(self) -> Experiment:
+        stored = self.experiments.experiment(self.namespace, self.name)
+        assert stored is not None
+        return stored
+
+    def _begin(self, start: Callable[[Session], Awaitable[RunResult]]) -> None:
+        controls = _Controls()
+        session = Session(self.workspace, self.experiments, view=QuietView(), controls=controls)
+
+        async def run() -> RunResult:
+            return await start(session)
+
+        task = asyncio.create_task(run())
+        task.add_done_callback(lambda _task: self.notify())
+        self._running = _Running(task, controls)
+
+    # The end
+
+    async def _delete(self, resource: ExperimentResource, stored: Experiment | None) -> None:
+        """End what runs, delete the study, and let the resource go."""
+        if self._running is not None:
+            self._running.controls.request(DesiredState.STOP)
+            await asyncio.wait([self._running.task])
+            self._running = None
+        if stored is not None:
+            await self._forget(keep_study=keeps_study(resource))
+        await self._unprotect(resource)
+
+    async def _gone(self, stored: Experiment | None) -> bool:
+        """End without a resource. The owner of its Jobs is gone, so the cluster deletes them.
+
+        A resource that this process never saw may be missing for another reason, such as a
+        definition that was removed: then the experiment is kept.
+        """
+        await self.detach()
+        if stored is not None and self._resource is not None:
+            await self._forget(keep_study=keeps_study(self._resource))
+        return self.workspace.find(self.namespace, self.name) is None
+
+    async def _forget(self, *, keep_study: bool) -> None:
+        await delete(
+            self.workspace,
+            [self.name],
+            self.namespace,
+            confirm=lambda _what: True,
+            keep_studies=keep_study,
+        )
+        self._experiment = self._progress = None
+
+    # The resource
+
+    async def _protect(self, resource: ExperimentResource) -> None:
+        """Add the finalizer: from now on something may run."""
+        finalizers = resource["metadata"].get("finalizers") or []
+        if FINALIZER not in finalizers:
+            await self._patch(resource, {"finalizers": [*finalizers, FINALIZER]})
+
+    async def _unprotect(self, resource: ExperimentResource) -> None:
+        finalizers = resource["metadata"].get("finalizers") or []
+        if FINALIZER in finalizers:
+            rest = [each for each in finalizers if each != FINALIZER]
+            await self._patch(resource, {"finalizers": rest})
+
+    async def _patch(self, resource: ExperimentResource, metadata: dict[str, object]) -> None:
+        """Change the metadata of this version of the resource. A later one comes with an event."""
+        await self.workspace.guard.check()
+        version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
+        client = self.workspace.cluster.client
+        try:
+            patched = await client.patch(
+                EXPERIMENTS, self.namespace, self.name, {"metadata": metadata | version}
+            )
+        except ApiError as error:
+            if error.status not in (_CONFLICT, _NOT_FOUND):
+                raise
+            self.notify()
+        else:
+            self.workspace.put(patched)
+
+
+def _spec_of(resource: ExperimentResource) -> str:
+    return json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
+
+
+def _goes_on(stored: Experiment) -> bool:
+    """Return whether the experiment runs unless somebody has stopped it."""
+    if stored.state is ExperimentState.STOPPED:
+        return stored.reason_code is ReasonCode.INTERRUPTED  # it was suspended
+    return stored.state in (ExperimentState.RUNNING, ExperimentState.STOPPING)

@@ -1,0 +1,164 @@
+"""All experiments of the controller: a `ManagedExperiment` for each resource, and their statuses.
+
+The reflectors of the resources say which of them has changed. Statuses are written when they
+differ from what the resource shows, at most once in STATUS_S for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+from controller.app.local_experiments import LocalExperiments
+from controller.core.attempt import RuntimeLost
+from controller.kube.client import KubernetesClient
+from controller.kube.errors import ApiError
+from controller.kube.objects import Raw
+from controller.kube.reflector import Key, Reflector
+from controller.operator import events
+from controller.operator.hosting import HostedWorkspace
+from controller.operator.managed import ManagedExperiment
+from controller.operator.resource import EXPERIMENTS, ExperimentResource
+from controller.operator.status import status_of
+from suggest.errors import TunerError
+
+STATUS_S = 1.0
+_AT_ONCE = 8  # writes of statuses
+_CONFLICT, _NOT_FOUND = 409, 404
+_log = logging.getLogger(__name__)
+
+
+class ExperimentResources:
+    """The custom resources of all namespaces that the controller watches.
+
+    listener: called with the key of each resource that was added, changed or deleted.
+    """
+
+    def __init__(self, client: KubernetesClient, namespaces: Sequence[str]) -> None:
+        self.listener: Callable[[Key], None] = lambda _key: None
+        scopes: Sequence[str | None] = namespaces or [None]
+        self._reflectors: list[Reflector[ExperimentResource]] = [
+            Reflector(client, EXPERIMENTS, scope, changed=self._changed) for scope in scopes
+        ]
+
+    async def start(self) -> None:
+        """Return after the first list. Raises what the client raises."""
+        await asyncio.gather(*(reflector.start() for reflector in self._reflectors))
+
+    def find(self, namespace: str, name: str) -> ExperimentResource | None:
+        found = (reflector.objects.get((namespace, name)) for reflector in self._reflectors)
+        return next((resource for resource in found if resource is not None), None)
+
+    def put(self, patched: Raw) -> None:
+        """Show what a patch returned, at once."""
+        resource = cast(ExperimentResource, patched)
+        about = resource["metadata"]
+        for reflector in self._reflectors:
+            if (about["namespace"], about["name"]) in reflector.objects:
+                reflector.put(resource)
+
+    def _changed(self, key: Key) -> None:
+        self.listener(key)
+
+    @property
+    def trouble(self) -> str:
+        """Return why the resources cannot be watched at present; "" if they can."""
+        return next((each.trouble for each in self._reflectors if each.trouble), "")
+
+    async def close(self) -> None:
+        await asyncio.gather(*(reflector.close() for reflector in self._reflectors))
+
+
+class Manager:
+    """Runs the experiments of all resources until it is cancelled; then their Jobs run on."""
+
+    def __init__(
+        self,
+        workspace: HostedWorkspace,
+        resources: ExperimentResources,
+        experiments: LocalExperiments,
+    ) -> None:
+        self._workspace = workspace
+        self._resources = resources
+        self._experiments = experiments
+        self._managed: dict[Key, ManagedExperiment] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._dirty: set[Key] = set()
+        self._states: dict[Key, str] = {}
+        self._writing = asyncio.Semaphore(_AT_ONCE)
+
+    def resource_changed(self, key: Key) -> None:
+        """Look at the experiment of the resource, now or when `run` has begun."""
+        managed = self._managed.get(key)
+        if managed is None:
+            managed = self._managed[key] = ManagedExperiment(
+                *key,
+                workspace=self._workspace,
+                experiments=self._experiments,
+                changed=lambda: self._dirty.add(key),
+            )
+            self._tasks[key] = asyncio.create_task(self._manage(key, managed))
+        managed.notify()
+        self._dirty.add(key)
+
+    async def run(self) -> None:
+        try:
+            for stored in self._experiments.experiments():
+                self.resource_changed((stored.namespace, stored.name))
+            while True:
+                await self._write_statuses()
+                await asyncio.sleep(STATUS_S)
+        finally:
+            await self._detach()
+
+    async def _manage(self, key: Key, managed: ManagedExperiment) -> None:
+        await managed.run()
+        del self._managed[key], self._tasks[key]
+        self._states.pop(key, None)
+
+    async def _detach(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(managed.detach() for managed in self._managed.values()))
+        self._dirty.update(self._managed)
+        with contextlib.suppress(Exception):  # the next controller writes them
+            await self._write_statuses()
+
+    async def _write_statuses(self) -> None:
+        keys = self._dirty | {key for key, managed in self._managed.items() if managed.is_running}
+        self._dirty = set()
+        await asyncio.gather(*(self._write_status(key) for key in keys))
+
+    async def _write_status(self, key: Key) -> None:
+        managed, resource = self._managed.get(key), self._resources.find(*key)
+        if managed is None or resource is None:
+            return
+        status = status_of(managed.observation(resource), datetime.now(UTC))
+        if status == resource.get("status"):
+            return
+        about = resource["metadata"]
+        async with self._writing:
+            try:
+                await self._workspace.guard.check()
+                written = await self._workspace.cluster.client.apply_status(
+                    EXPERIMENTS, *key, status, uid=about["uid"]
+                )
+                self._resources.put(written)
+                await events.tell(
+                    self._workspace.cluster.client,
+                    resource,
+                    before=resource.get("status"),
+                    now=status,
+                )
+            except ApiError as error:
+                if error.status not in (_CONFLICT, _NOT_FOUND):
+                    _log.warning("the status of %s/%s: %s", *key, error)
+                    self._dirty.add(key)
+            except (TunerError, RuntimeLost) as error:
+                _log.warning("the status of %s/%s: %s", *key, error)
+                self._dirty.add(key)

@@ -1,0 +1,127 @@
+"""The process of `tuner controller`: waits for the lease, then manages all resources until SIGTERM.
+
+Only the holder of the lease opens the state directory. A process that has lost the lease ends, and
+its pod starts again as a standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from controller.app.local_experiments import opened
+from controller.app.state_directory import StateDirectory
+from controller.core.model import UID_LABEL
+from controller.kube.client import KubernetesClient
+from controller.kube.cluster import Cluster
+from controller.operator.health import Health
+from controller.operator.hosting import HostedWorkspace
+from controller.operator.leadership import Leadership
+from controller.operator.manager import Manager, ExperimentResources
+from controller.operator.policy import NO_EXCEPTIONS, Policy
+from suggest.server import Server
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """namespaces: those that are watched; none: all. health_port: 0: any; None: no endpoint."""
+
+    state: StateDirectory
+    context: str | None = None
+    namespaces: Sequence[str] = ()
+    health_port: int | None = None
+    policy: Policy = NO_EXCEPTIONS
+
+
+async def run_controller(options: ControllerOptions) -> None:
+    """Run until SIGTERM or SIGINT, or until another controller has taken over.
+
+    Raises Superseded then, and what the client, the store and the service raise at the start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with await KubernetesClient.connect(options.context) as client:
+        namespace = os.environ.get("POD_NAMESPACE") or client.default_namespace
+        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
+        leadership = Leadership(client, namespace, identity, on_lost=stop.set)
+        async with Health(options.health_port, leadership) as health:
+            acquiring = asyncio.create_task(leadership.acquire())
+            if not await _until(acquiring, stop):
+                return
+            _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
+            try:
+                async with _manager(options, client, leadership, health) as manager:
+                    managing = asyncio.create_task(manager.run())
+                    await _until(managing, stop)
+            finally:
+                await leadership.release()
+        if leadership.lost is not None:
+            raise leadership.lost
+
+
+async def _until(task: asyncio.Task[None], stop: asyncio.Event) -> bool:
+    """Wait for the task, and cancel it when a stop is asked; return whether it has ended by itself.
+
+    Raises the error of the task.
+    """
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        has_ended = task.done()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return has_ended
+
+
+@asynccontextmanager
+async def _manager(
+    options: ControllerOptions,
+    client: KubernetesClient,
+    leadership: Leadership,
+    health: Health,
+) -> AsyncIterator[Manager]:
+    """Open the state directory, the service and the watches, and yield the manager over them."""
+    state = options.state
+    state.make()
+    service_socket = state.service_socket()
+    server = Server(state.url_of(""), f"unix:{service_socket}")
+    cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
+    await server.start()
+    with opened(state, make=True) as experiments:
+        resources = ExperimentResources(client, options.namespaces)
+        workspace = HostedWorkspace(
+            state,
+            server=server,
+            cluster=cluster,
+            guard=leadership,
+            policy=options.policy,
+            find=resources.find,
+            put=resources.put,
+        )
+        manager = Manager(workspace, resources, experiments)
+        resources.listener = manager.resource_changed
+        try:
+            await resources.start()
+            health.watch_trouble = lambda: resources.trouble
+            yield manager
+        finally:
+            health.watch_trouble = lambda: ""
+            await resources.close()
+            await cluster.close_reflectors()
+            await server.stop()
+            service_socket.unlink(missing_ok=True)

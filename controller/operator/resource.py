@@ -1,0 +1,84 @@
+"""The custom resource Experiment: its kind, what it has beside the file, and how it is read.
+
+The object is the file: `spec` and `metadata` have the same keys, and `spec.suspend` besides.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from controller.app.experiments import UID_LENGTH
+from controller.core.model import Uid
+from controller.kube.client import Kind
+from controller.kube.objects import KubernetesObject
+from controller.spec import Document, read
+from suggest.server import admin
+
+EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
+# Keeps a deleted resource until its Jobs have ended. A resource has it only while something runs.
+FINALIZER = "tuner.dev/stop"
+# Annotations. With the first, the study outlives the resource. The second asks for what
+# `tuner resume` does, and is removed when that has happened.
+KEEP_STUDY, RESUME = "tuner.dev/keep-study", "tuner.dev/resume"
+RUNTIME = "kubernetes"
+
+
+class ExperimentResource(KubernetesObject, total=False):
+    spec: dict[str, Any]
+    status: dict[str, Any]
+
+
+def uid_of(resource: ExperimentResource) -> Uid:
+    """Return the uid of the experiment that the resource describes.
+
+    It follows from the resource's own, so that a resource that was deleted and made again, or
+    restored from a backup, never gets the trials of another one of its name.
+    """
+    digest = hashlib.sha256(resource["metadata"]["uid"].encode()).digest()
+    return "x" + base64.b32encode(digest).decode().lower()[: UID_LENGTH - 1]
+
+
+def is_suspended(resource: ExperimentResource) -> bool:
+    return resource.get("spec", {}).get("suspend") is True
+
+
+def is_deleted(resource: ExperimentResource) -> bool:
+    return "deletionTimestamp" in resource["metadata"]
+
+
+def annotation(resource: ExperimentResource, key: str) -> str | None:
+    return (resource["metadata"].get("annotations") or {}).get(key)
+
+
+def keeps_study(resource: ExperimentResource) -> bool:
+    return annotation(resource, KEEP_STUDY) not in (None, "false")
+
+
+def file_of(resource: ExperimentResource) -> Mapping[str, object]:
+    """Return the keys of the resource that a file has, with the runtime that it runs on."""
+    about = resource["metadata"]
+    spec = {key: value for key, value in resource.get("spec", {}).items() if key != "suspend"}
+    return {
+        "apiVersion": EXPERIMENTS.api_version,
+        "kind": EXPERIMENTS.kind,
+        "metadata": {
+            "name": about["name"],
+            "namespace": about["namespace"],
+            "labels": about.get("labels") or {},
+        },
+        "spec": {**spec, "runtime": RUNTIME},
+    }
+
+
+def document_of(resource: ExperimentResource) -> Document:
+    """Return the experiment. Raises SpecErrors with all problems, in the words of the file."""
+    return read(
+        json.dumps(file_of(resource)),
+        source=f"experiment {resource['metadata']['name']}",
+        is_file=False,
+        service=lambda spec: admin.check(spec, runs_here=False),
+    )

@@ -1,0 +1,204 @@
+"""The status of the custom resource, from what is known of its experiment. Pure.
+
+`observedGeneration` is that of the spec that was looked at; conditions keep the time of their last
+transition. The names are those of docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from controller.core.budget import spent_trials
+from controller.core.model import Experiment, ExperimentState, ReasonCode
+from controller.core.progress import Progress
+from controller.phrases import quantity
+from suggest.trial import Trial
+
+Status: TypeAlias = Mapping[str, Any]
+
+_MOST = 1000  # characters of a message
+ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefused", "NotChecked"
+SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecRefusal:
+    """Why the spec is not in force. reason: CamelCase; message: for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of a resource's experiment.
+
+    generation: of the resource's spec, as it was read.
+    experiment: None: it was never accepted.
+    progress: of its controller's loop; None: no loop runs, or has run in this process.
+    refusal: why the spec, or a change of it, is not in force.
+    trouble: what keeps it from running, if that may pass.
+    """
+
+    generation: int
+    experiment: Experiment | None = None
+    progress: Progress | None = None
+    refusal: SpecRefusal | None = None
+    trouble: str = ""
+    suspended: bool = False
+    before: Status = field(default_factory=dict)
+
+
+def status_of(seen: Observation, now: datetime) -> dict[str, Any]:
+    """Return the status that the resource has from now on, without empty fields."""
+    status: dict[str, Any] = {
+        "observedGeneration": seen.generation,
+        "state": _state(seen),
+        "reason": _reason(seen),
+        **_revision(seen),
+        **_trials(seen),
+    }
+    status["conditions"] = list(_conditions(seen, now))
+    return {key: value for key, value in status.items() if value not in ("", None)}
+
+
+def _state(seen: Observation) -> str:
+    experiment = seen.experiment
+    if experiment is None:
+        return "invalid" if seen.refusal is not None else "pending"
+    if seen.suspended and not experiment.state.finished:
+        return "suspended" if seen.progress is None or not seen.progress.running else "stopping"
+    return experiment.state.value
+
+
+def _reason(seen: Observation) -> str:
+    """Return one sentence: why it is in its state, or what its first waiting trial waits for."""
+    experiment = seen.experiment
+    if experiment is None:
+        return shortened(seen.trouble or ("" if seen.refusal is None else seen.refusal.message))
+    waiting = () if seen.progress is None else seen.progress.held_up
+    if experiment.state is ExperimentState.RUNNING and not seen.suspended:
+        first = next((trial.waiting_for for trial in waiting if trial.waiting_for), "")
+        return shortened(seen.trouble or first)
+    return shortened(experiment.reason)
+
+
+def _revision(seen: Observation) -> dict[str, Any]:
+    return {} if seen.experiment is None else {"revision": seen.experiment.revision}
+
+
+def _trials(seen: Observation) -> dict[str, Any]:
+    """Return the counts and the best trial; those of before if no loop has run in this process."""
+    progress, experiment = seen.progress, seen.experiment
+    keys = ("trials", "done", "running", "queued", "best", "optimal")
+    if experiment is None or progress is None or not progress.known:
+        return {key: seen.before[key] for key in keys if key in seen.before}
+    at_work, held_up = len(progress.at_work), len(progress.held_up)
+    budget = experiment.spec.budget.trials
+    done = spent_trials(progress.counts)
+    return {
+        "trials": {state.value: n for state, n in progress.counts.items() if n},
+        "done": f"{done}" if budget is None else f"{done}/{budget}",
+        "running": at_work,
+        "queued": progress.queued + held_up,
+        "best": None if progress.best is None else _best(progress.best),
+    }
+
+
+def _best(trial: Trial) -> dict[str, Any]:
+    values = list(trial.values)
+    return {
+        "number": trial.number,
+        "value": values[0] if values else trial.value,
+        **({"values": values} if len(values) > 1 else {}),
+        "parameters": dict(trial.parameters),
+    }
+
+
+def _conditions(seen: Observation, now: datetime) -> Iterator[dict[str, Any]]:
+    before = {each["type"]: each for each in seen.before.get("conditions", ())}
+    for kind, is_true, reason, message in _judged(seen):
+        state = "True" if is_true else "False"
+        earlier: Mapping[str, Any] = before.get(kind, {})
+        since = (
+            earlier["lastTransitionTime"]
+            if earlier.get("status") == state
+            else now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        )
+        yield {
+            "type": kind,
+            "status": state,
+            "reason": reason,
+            "message": shortened(message),
+            "observedGeneration": seen.generation,
+            "lastTransitionTime": since,
+        }
+
+
+_Judgement: TypeAlias = tuple[str, bool, str, str]
+
+
+def _judged(seen: Observation) -> Sequence[_Judgement]:
+    """Return type, truth, reason and message of each condition."""
+    judged = [_accepted(seen)]
+    experiment = seen.experiment
+    if experiment is None:
+        return judged
+    code = experiment.reason_code
+    named = _NAMES.get(experiment.state, "Running") if code is None else code.value
+    state = experiment.state
+    judged.append(_running(seen, experiment, named))
+    if seen.suspended and not state.finished:
+        sentence = "spec.suspend is true; it continues when that is false"
+        judged.append(("Paused", True, SUSPENDED, sentence))
+    elif state in (ExperimentState.PAUSED, ExperimentState.STOPPED):
+        sentence = f"{experiment.reason}; it continues after a change of spec, or with tuner resume"
+        judged.append(("Paused", True, named, sentence))
+    else:
+        judged.append(("Paused", False, named, ""))
+    for kind, end in (("Succeeded", ExperimentState.SUCCEEDED), ("Failed", ExperimentState.FAILED)):
+        judged.append((kind, state is end, named, experiment.reason if state is end else ""))
+    return judged
+
+
+_NAMES = {
+    ExperimentState.RUNNING: "Running",
+    ExperimentState.STOPPING: "Stopping",
+    ExperimentState.STOPPED: "Stopped",
+    ExperimentState.PAUSED: "Paused",
+}
+
+
+def _accepted(seen: Observation) -> _Judgement:
+    if seen.refusal is not None:
+        return "Accepted", False, seen.refusal.reason, seen.refusal.message
+    if seen.experiment is None:
+        return "Accepted", False, UNCHECKED, seen.trouble or "not looked at yet"
+    return "Accepted", True, ACCEPTED, f"revision {seen.experiment.revision} is in force"
+
+
+def _running(seen: Observation, experiment: Experiment, named: str) -> _Judgement:
+    runs = experiment.state is ExperimentState.RUNNING and not seen.suspended
+    if not runs:
+        return "Running", False, SUSPENDED if _is_suspended(seen, experiment) else named, ""
+    if seen.trouble:
+        return "Running", False, "Waiting", seen.trouble
+    progress = seen.progress
+    if progress is None:
+        return "Running", True, "Starting", "its controller starts"
+    at_work = f"{quantity(len(progress.at_work), 'trial')} run"
+    queued = progress.queued + len(progress.held_up)
+    message = f"{at_work} (parallelism {experiment.spec.parallelism}), {queued} queued"
+    reason = ReasonCode.FINAL_STAGE_RUNS.value if progress.final_runs else "TrialsRunning"
+    return "Running", True, reason, message
+
+
+def _is_suspended(seen: Observation, experiment: Experiment) -> bool:
+    return seen.suspended and not experiment.state.finished
+
+
+def shortened(message: str) -> str:
+    return message if len(message) <= _MOST else f"{message[: _MOST - 1]}…"

@@ -1,0 +1,74 @@
+{{- define "tuner.labels" -}}
+app.kubernetes.io/name: tuner-controller
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "tuner.image" -}}
+{{- if contains "@" .Values.image.repository -}}
+{{ .Values.image.repository }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "tuner.claim" -}}
+{{ .Values.storage.existingClaim | default "tuner-controller" }}
+{{- end }}
+
+{{/* What the controller may do in a namespace of a tenant. It reads no Secret and impersonates nobody. */}}
+{{- define "tuner.rules" -}}
+# The experiments: the controller adds and removes its finalizer, and writes the status.
+- apiGroups: [tuner.dev]
+  resources: [experiments]
+  verbs: [get, list, watch, patch]
+- apiGroups: [tuner.dev]
+  resources: [experiments/status]
+  verbs: [patch]
+# Objects that name an experiment as their owner, where the cluster asks for that right.
+- apiGroups: [tuner.dev]
+  resources: [experiments/finalizers]
+  verbs: [update]
+# What has happened to an experiment, and why a pod could not be created, scheduled or started.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch, list, watch]
+# Each attempt of a trial is a Job. The controller creates, watches and deletes Jobs, and never changes one.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create, get, list, watch, delete]
+# The cluster creates their pods. The controller deletes a pod to stop a running trial.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch, delete]
+# The output of trials, with their metrics.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+# A headless Service for each attempt with several workers, by which they find each other.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, get, delete]
+# The quota and limits of the namespace: a trial that does not fit waits instead of failing.
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [limitranges]
+  verbs: [list]
+{{- if .Values.controller.kueue }}
+# Why Kueue keeps a trial waiting, and whether its queue exists.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list, watch]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [localqueues]
+  verbs: [list]
+{{- end }}
+{{- range .Values.controller.kinds }}
+# The values say that spec.trial.template may be one of these.
+- apiGroups: [{{ .group }}]
+  resources: [{{ join ", " .resources }}]
+  verbs: [create, get, list, watch, delete]
+{{- end }}
+{{- end }}

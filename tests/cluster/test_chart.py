@@ -1,0 +1,128 @@
+"""deploy/chart: what it renders is what an API server accepts, and what deploy/install.yaml has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.binaries import program
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.installed import CHART, INSTALL, SYSTEM, Kubectl, install_text, rendered
+
+TERM = (
+    "controller.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    ".nodeSelectorTerms[0].matchExpressions[0]"
+)
+VALUES = [
+    (),
+    ("crds.install=false",),
+    ("image.repository=registry.example/tuner@sha256:abcd", "image.pullSecrets={pull}"),
+    ("controller.watchNamespaces={default,kube-public}", "controller.kueue=true"),
+    (
+        "controller.kinds[0].group=jobset.x-k8s.io",
+        "controller.kinds[0].resources={jobsets}",
+        "controller.kinds[1].group=ray.io",
+        "controller.kinds[1].resources={rayjobs,rayclusters}",
+    ),
+    ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
+    ("storage.storageClassName=fast", "storage.size=1Ti"),
+    (
+        "controller.nodeSelector.pool=system",
+        "controller.tolerations[0].operator=Exists",
+        f"{TERM}.key=pool",
+        f"{TERM}.operator=Exists",
+        "controller.podAnnotations.team=ml",
+        "controller.verbose=true",
+    ),
+]
+REFUSED = ["nope=1", "controller.replicas=2", "storage.size=many", "controller.kinds[0].group=x"]
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    subprocess.run([program("helm"), "lint", "--strict", "--quiet", CHART], check=True)
+
+
+def test_the_installation_as_one_file_is_the_chart_with_its_defaults() -> None:
+    assert INSTALL.read_text(encoding="utf-8") == install_text(), (
+        "make deploy/install.yaml writes it again"
+    )
+
+
+@pytest.mark.parametrize("settings", VALUES, ids=lambda settings: ",".join(settings) or "defaults")
+def test_the_server_accepts_what_the_values_render(
+    level_b: ControlPlane, settings: tuple[str, ...]
+) -> None:
+    kubectl = Kubectl(level_b.kubeconfig())
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}])
+    text = "---\n".join(json.dumps(document) + "\n" for document in rendered(*settings))
+    kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=text
+    )
+
+
+@pytest.mark.parametrize("setting", REFUSED)
+def test_the_schema_refuses_unknown_and_wrong_values(setting: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        rendered(setting)
+
+
+def test_the_controller_runs_under_the_restricted_profile() -> None:
+    (deployment,) = (each for each in rendered() if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+
+
+def test_no_rule_reads_secrets_impersonates_or_has_a_wildcard() -> None:
+    rules = [
+        rule
+        for document in rendered("controller.kueue=true")
+        if document["kind"] in ("Role", "ClusterRole")
+        for rule in document["rules"]
+    ]
+    for rule in rules:
+        assert "secrets" not in rule["resources"]
+        assert not {"impersonate", "escalate", "bind"} & set(rule["verbs"])
+        assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+
+
+def test_every_value_has_a_comment_and_a_rule_of_the_schema() -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = dict(leaves(yaml.safe_load(text)))
+    assert set(values) == set(declared(schema))
+    lines = text.splitlines()
+    for path in values:
+        key = path.rpartition(".")[2]
+        (at, *_) = (n for n, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        assert "#" in lines[at] or any("#" in line for line in lines[max(0, at - 6) : at]), path
+
+
+def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the path and the default of each value; what the schema leaves open is one value."""
+    for key, value in values.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict) and value and path != "controller.resources":
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def declared(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, rule in schema["properties"].items():
+        if "properties" in rule:
+            yield from declared(rule, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"

@@ -1,0 +1,143 @@
+"""The controller in the cluster on the small API server: one process, in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from controller.app.state_directory import StateDirectory
+from controller.operator.process import ControllerOptions, run_controller
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+from tests.kube.fake_kubelet import Script
+from tests.kube.small_cluster import eventually
+
+Raw = dict[str, Any]
+NAMESPACE = "user1"
+KIND = ("tuner.dev/v1", "experiments", "Experiment")
+
+
+def experiment(name: str = "tiny", **spec: object) -> Raw:
+    """Return a custom resource with these keys of spec besides the necessary ones."""
+    return {
+        "metadata": {"name": name, "namespace": NAMESPACE, "generation": 1},
+        "spec": {
+            "objective": {"metric": "score", "direction": "maximize"},
+            "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
+            "algorithm": {"name": "random"},
+            "budget": {"trials": 3},
+            "trial": {"image": "tiny:1", "command": ["train", "--x=${x}"]},
+            **spec,
+        },
+    }
+
+
+class Installation:
+    """An API server with the definition, and at most one controller; its state outlives it."""
+
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        self.api = api
+        self.state = StateDirectory(folder / "state")
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self, *namespaces: str) -> None:
+        options = ControllerOptions(self.state, namespaces=namespaces)
+        self._running = asyncio.create_task(run_controller(options))
+
+    async def stop(self) -> None:
+        """End the controller as SIGTERM does, through its task."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    def apply(self, resource: Raw) -> None:
+        self.api.put("experiments", resource)
+
+    def delete(self, name: str = "tiny") -> None:
+        """Delete the resource as kubectl does: at once, or when its finalizers are gone."""
+        found = self.api.get("experiments", NAMESPACE, name)
+        if not found["metadata"].get("finalizers"):
+            self.api.remove("experiments", NAMESPACE, name)
+            return
+        time = "2026-01-01T00:00:00Z"
+        self.api.change(
+            "experiments",
+            NAMESPACE,
+            name,
+            lambda each: each["metadata"].update(deletionTimestamp=time),
+        )
+
+    @property
+    def jobs(self) -> list[Raw]:
+        return self.api.all("jobs", NAMESPACE)
+
+    def edit(self, name: str, **spec: object) -> None:
+        def change(resource: Raw) -> None:
+            resource["spec"].update(spec)
+            resource["metadata"]["generation"] += 1
+
+        self.api.change("experiments", NAMESPACE, name, change)
+
+    def status(self, name: str = "tiny") -> Raw:
+        found = self.api.find("experiments", NAMESPACE, name) or {}
+        return dict(found.get("status") or {})
+
+    def condition(self, kind: str, name: str = "tiny") -> Raw:
+        conditions = self.status(name).get("conditions", ())
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    async def until(self, condition: Callable[[], object], *, within_s: float = 20) -> None:
+        def checked() -> bool:
+            if self._running is not None and self._running.done():
+                self._running.result()
+            return bool(condition())
+
+        await eventually(checked, within_s=within_s)
+
+    async def until_state(self, state: str, name: str = "tiny") -> None:
+        try:
+            await self.until(lambda: self.status(name).get("state") == state)
+        except AssertionError:
+            raise AssertionError(f"{name} is never {state}: {self.status(name)}") from None
+
+
+@contextlib.asynccontextmanager
+async def installation(folder: Path, script: Script) -> AsyncIterator[Installation]:
+    """Yield an installation whose controller runs, on a server whose pods follow the script."""
+    async with FakeApi() as api:
+        api.define(*KIND)
+        api.kubelet.play(lambda _job: script)
+        installed = Installation(api, folder)
+        with kubeconfig_of(api.kubeconfig()):
+            installed.start()
+            try:
+                yield installed
+            finally:
+                await installed.stop()
+
+
+Claim = Callable[[Installation], Coroutine[Any, Any, None]]
+
+
+SCORED = Script(lines=("score=0.5",))
+
+
+def on_a_cluster(script: Script = SCORED) -> Callable[[Claim], Callable[[Path], None]]:
+    """Run a coroutine test with a new installation, on its own loop."""
+
+    def decorate(claim: Claim) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            async def main() -> None:
+                async with installation(tmp_path, script) as installed:
+                    await claim(installed)
+
+            asyncio.run(main())
+
+        run.__name__, run.__doc__ = claim.__name__, claim.__doc__
+        return run
+
+    return decorate

@@ -1,0 +1,204 @@
+"""`tuner controller`: what becomes of a custom resource, on the small API server."""
+
+from __future__ import annotations
+
+from controller.operator.resource import FINALIZER
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
+
+FOREVER = Script(lines=("score=0.5",), forever=True)
+
+
+@on_a_cluster()
+async def test_a_resource_is_run_and_shows_its_result(installed: Installation) -> None:
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    status = installed.status()
+    assert (status["done"], status["trials"], status["revision"]) == ("3/3", {"succeeded": 3}, 1)
+    assert status["best"]["value"] == 0.5
+    assert installed.condition("Succeeded")["status"] == "True"
+    assert installed.condition("Succeeded")["reason"] == "TrialsDone"
+
+
+@on_a_cluster()
+async def test_nothing_holds_a_resource_whose_experiment_has_ended(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    await installed.until(
+        lambda: not installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["finalizers"]
+    )
+
+
+@on_a_cluster(FOREVER)
+async def test_the_resource_owns_its_jobs(installed: Installation) -> None:
+    installed.apply(experiment())
+    await installed.until(lambda: installed.jobs)
+    (owner,) = installed.jobs[0]["metadata"]["ownerReferences"]
+    uid = installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["uid"]
+    assert (owner["kind"], owner["uid"]) == ("Experiment", uid)
+    assert not installed.api.all("configmaps", NAMESPACE)
+
+
+@on_a_cluster()
+async def test_a_wrong_spec_is_refused_in_the_words_of_the_file(installed: Installation) -> None:
+    installed.apply(
+        experiment(budget={"trials": -1}, parameters={"x": {"type": "float", "min": 2}})
+    )
+    await installed.until_state("invalid")
+    accepted = installed.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+    assert "spec.budget.trials" in accepted["message"]
+    assert "spec.parameters.x" in accepted["message"]
+    assert not installed.jobs
+
+
+@on_a_cluster()
+async def test_a_spec_that_was_refused_runs_when_it_is_right(installed: Installation) -> None:
+    installed.apply(experiment(budget={"trials": -1}))
+    await installed.until_state("invalid")
+    installed.edit("tiny", budget={"trials": 1})
+    await installed.until_state("succeeded")
+
+
+@on_a_cluster(FOREVER)
+async def test_an_edit_applies_while_it_runs_and_interrupts_no_trial(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    before = {job["metadata"]["uid"] for job in installed.jobs}
+    installed.edit("tiny", parallelism=2)
+    await installed.until(lambda: installed.status().get("running") == 2)
+    assert installed.status()["revision"] == 2
+    assert before < {job["metadata"]["uid"] for job in installed.jobs}
+
+
+@on_a_cluster(FOREVER)
+async def test_a_wider_range_applies_while_it_runs(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    installed.edit("tiny", parameters={"x": {"type": "float", "min": 0, "max": 2}})
+    await installed.until(lambda: installed.status().get("revision") == 2)
+    assert installed.condition("Accepted")["status"] == "True"
+
+
+@on_a_cluster(FOREVER)
+async def test_another_search_under_the_name_is_refused_and_the_old_one_runs_on(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    installed.edit("tiny", objective={"metric": "loss", "direction": "minimize"})
+    await installed.until(lambda: installed.condition("Accepted").get("status") == "False")
+    accepted = installed.condition("Accepted")
+    assert accepted["reason"] == "ChangeRefused"
+    assert "spec.objective" in accepted["message"]
+    await installed.until(lambda: installed.condition("Running")["reason"] == "TrialsRunning")
+    assert installed.status()["revision"] == 1
+
+
+@on_a_cluster(FOREVER)
+async def test_a_suspended_experiment_stops_and_goes_on(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    installed.edit("tiny", suspend=True)
+    await installed.until_state("suspended")
+    await installed.until(lambda: not installed.jobs)
+    assert installed.condition("Paused")["reason"] == "Suspended"
+    installed.edit("tiny", suspend=False)
+    await installed.until(lambda: installed.status().get("running") == 2)
+    assert installed.status()["revision"] == 1
+
+
+@on_a_cluster(FOREVER)
+async def test_a_deleted_resource_goes_when_its_jobs_have_ended(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    finalizers = installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["finalizers"]
+    assert finalizers == [FINALIZER]
+    installed.delete()
+    await installed.until(lambda: installed.api.find("experiments", NAMESPACE, "tiny") is None)
+    assert not installed.jobs
+    assert not list(installed.state.experiments.iterdir())
+
+
+@on_a_cluster(FOREVER)
+async def test_a_resource_of_an_earlier_name_gets_none_of_its_trials(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    first = {job["metadata"]["name"] for job in installed.jobs}
+    installed.api.remove("experiments", NAMESPACE, "tiny")
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    assert not first & {job["metadata"]["name"] for job in installed.jobs}
+
+
+@on_a_cluster(FOREVER)
+async def test_the_next_controller_adopts_what_runs(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    before = {job["metadata"]["uid"] for job in installed.jobs}
+    await installed.stop()
+    assert {job["metadata"]["uid"] for job in installed.jobs} == before
+    installed.start()
+    installed.edit("tiny", parallelism=3)
+    await installed.until(lambda: installed.status().get("running") == 3)
+    assert before < {job["metadata"]["uid"] for job in installed.jobs}
+
+
+@on_a_cluster(FOREVER)
+async def test_two_namespaces_with_one_name_are_two_experiments(installed: Installation) -> None:
+    installed.api.put("namespaces", {"metadata": {"name": "user2"}})
+    for namespace in (NAMESPACE, "user2"):
+        resource = experiment(parallelism=1)
+        resource["metadata"]["namespace"] = namespace
+        installed.apply(resource)
+    await installed.until(lambda: len(installed.api.all("jobs")) == 2)
+    assert {job["metadata"]["namespace"] for job in installed.api.all("jobs")} == {
+        NAMESPACE,
+        "user2",
+    }
+
+
+@on_a_cluster(FOREVER)
+async def test_a_status_that_somebody_changes_is_set_right(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    installed.api.change(
+        "experiments", NAMESPACE, "tiny", lambda each: each.update(status={"state": "succeeded"})
+    )
+    await installed.until_state("running")
+
+
+@on_a_cluster(FOREVER)
+async def test_a_missing_right_is_told_and_tried_again(installed: Installation) -> None:
+    installed.api.forbid("create", "jobs")
+    installed.apply(experiment())
+    await installed.until(lambda: "jobs" in installed.status().get("reason", ""))
+    installed.api.permit()
+    await installed.until(lambda: installed.status().get("running") == 1)
+
+
+@on_a_cluster()
+async def test_events_say_how_the_state_changes(installed: Installation) -> None:
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    await installed.until(
+        lambda: "Succeeded" in {event["reason"] for event in installed.api.all("events")}
+    )
+
+
+@on_a_cluster()
+async def test_a_template_may_not_ask_for_more_than_an_ordinary_pod(
+    installed: Installation,
+) -> None:
+    resource = experiment()
+    resource["spec"]["trial"]["serviceAccount"] = "admin"
+    installed.apply(resource)
+    await installed.until_state("invalid")
+    assert "serviceAccountName: admin is not allowed" in installed.condition("Accepted")["message"]
+    assert not installed.jobs

@@ -1,0 +1,144 @@
+"""One controller of an installation writes: its lease on the small API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from controller.core.attempt import RuntimeLost
+from controller.kube.client import KubernetesClient
+from controller.operator import leadership
+from controller.operator.leadership import DURATION_S, NAME, Leadership
+from controller.runtime.kubernetes.lease import Superseded
+from tests.kube.fake_api import FakeApi
+from tests.kube.small_cluster import with_a_cluster
+
+NAMESPACE = "user1"
+
+
+class Clock:
+    """Monotonic seconds that the test sets, or that stand still for a frozen process."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def member(
+    client: KubernetesClient,
+    name: str,
+    clock: Callable[[], float],
+    on_lost: Callable[[], None] = lambda: None,
+) -> Leadership:
+    return Leadership(client, NAMESPACE, name, on_lost=on_lost, clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "RENEW_S", 0.01)
+
+
+def holder(api: FakeApi) -> object:
+    return api.get("leases", NAMESPACE, NAME)["spec"].get("holderIdentity")
+
+
+async def waits(task: asyncio.Task[None]) -> bool:
+    await asyncio.sleep(0.1)
+    return not task.done()
+
+
+def test_a_standby_waits_while_the_holder_renews() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first, second = member(client, "first", Clock()), member(client, "second", Clock())
+        await first.acquire()
+        standby = asyncio.create_task(second.acquire())
+        assert await waits(standby)
+        assert (holder(api), first.holds, second.holds) == ("first", True, False)
+        await first.release()
+        await standby
+        assert (holder(api), second.holds, second.epoch) == ("second", True, first.epoch + 1)
+        await second.release()
+
+    check()
+
+
+def test_a_standby_takes_over_from_a_silent_holder_after_the_duration() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock = Clock()
+        silent = member(client, "silent", Clock())
+        await silent._try()
+        second = member(client, "second", clock)
+        standby = asyncio.create_task(second.acquire())
+        assert await waits(standby)
+        clock.now_s += DURATION_S
+        await standby
+        assert holder(api) == "second"
+        await second.release()
+
+    check()
+
+
+def test_a_holder_that_could_not_renew_writes_nothing() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock = Clock()
+        first = member(client, "first", clock)
+        await first._try()
+        await first.check()
+        clock.now_s += DURATION_S - 1
+        with pytest.raises(RuntimeLost, match="could not be renewed in time"):
+            await first.check()
+
+    check()
+
+
+def test_a_holder_that_was_frozen_finds_its_successor_and_never_writes_again() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock, lost = Clock(), asyncio.Event()
+        frozen = member(client, "frozen", clock, lost.set)
+        await frozen.acquire()
+        api.change(
+            "leases",
+            NAMESPACE,
+            NAME,
+            lambda lease: lease["spec"].update(
+                holderIdentity="second", leaseTransitions=frozen.epoch + 1
+            ),
+        )
+        async with asyncio.timeout(10):
+            await lost.wait()
+        with pytest.raises(Superseded, match="another controller holds it"):
+            await frozen.check()
+        await frozen.release()
+        assert holder(api) == "second"
+
+    check()
+
+
+def test_a_deleted_lease_is_made_again_under_a_higher_epoch() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first._try()
+        api.remove("leases", NAMESPACE, NAME)
+        await first._try()
+        assert (first.holds, first.epoch) == (True, 2)
+
+    check()
+
+
+def test_two_standbys_never_both_hold_it() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        members = [member(client, f"m{n}", Clock()) for n in range(5)]
+        await asyncio.gather(*(each._try() for each in members))
+        assert sum(each.holds for each in members) == 1
+
+    check()

@@ -32,7 +32,7 @@ from suggest.errors import Problem, raise_if
 
 # Values of the chart.
 ALLOWED_SERVICE_ACCOUNTS = "controller.allowedServiceAccounts"
-ALLOWED_KINDS = "controller.allowedKinds"
+ALLOWED_KINDS = "controller.kinds"
 CORE_GROUP = "core"  # in the name of a kind whose apiVersion has no group
 
 

@@ -327,7 +327,7 @@ def test_the_platform_team_allows_accounts_and_kinds_by_name() -> None:
     (why,) = of_template(training).values()
     assert why == (
         "an experiment may not create example.org/Training here, only batch/Job; the platform "
-        "team can allow the kind with the chart's value controller.allowedKinds"
+        "team can allow the kind with the chart's value controller.kinds"
     )
     assert of_template(training, Policy(kinds=frozenset({"example.org/Training"}))) == {}
 

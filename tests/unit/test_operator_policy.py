@@ -436,6 +436,15 @@ def test_what_no_cluster_can_run_is_refused_when_the_file_is_read(
     assert message in str(caught.value)
 
 
+def test_what_no_key_is_known_for_is_refused_with_its_place_in_the_object() -> None:
+    volumes = {"data": {"mount": "/data", "emptyDir": {"hostPath": "/"}}}
+    assert refused(image(volumes=volumes)) == {
+        "spec.trial": "spec.template.spec.volumes[0].emptyDir.hostPath of its object: '/' is "
+        "refused: a pod must not access the disk of its node; use persistentVolumeClaim, nfs or "
+        "emptyDir"
+    }
+
+
 def test_an_experiment_with_labels_of_the_controller_is_refused_when_it_is_read() -> None:
     data = experiment(image())
     data["metadata"]["labels"] = {"tuner.dev/experiment": "theirs"}

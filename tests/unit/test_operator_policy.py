@@ -113,6 +113,7 @@ HOSTILE: list[Change] = [
         {"app.kubernetes.io/managed-by": "tuner"},
         ".app.kubernetes.io/managed-by",
     ),
+    ("metadata.labels", {"hostNetwork": True}, ".hostNetwork"),
     ("metadata.generateName", "x-", ""),
     ("metadata.ownerReferences", [{"kind": "Node", "name": "a", "uid": "1"}], ""),
     ("metadata.finalizers", ["example.org/never"], ""),
@@ -158,6 +159,10 @@ OTHER_KINDS = {
     ),
     "path upwards": ("{apiVersion: batch/.., kind: Job}", "kind"),
     "two spellings": ("{apiVersion: v1, kind: Pod, ApiVersion: batch/v1, Kind: Job}", "kind"),
+    "two spellings, the allowed one first": (
+        "{apiVersion: batch/v1, Kind: Job, kind: CronJob}",
+        "kind",
+    ),
     "two spellings of a kind": ("{apiVersion: batch/v1, kind: CronJob, Kind: Job}", "kind"),
 }
 

@@ -369,7 +369,7 @@ def _group(version: object) -> str:
 
 
 def _of_rule(rule: _Rule, value: object) -> str:
-    values = value if isinstance(value, list) and rule.allowed else [value]
+    values = value if isinstance(value, list) else [value]
     refused = [each for each in values if each not in _EMPTY and each not in rule.allowed]
     if not refused:
         return ""

@@ -113,6 +113,7 @@ HOSTILE: list[Change] = [
         {"app.kubernetes.io/managed-by": "tuner"},
         ".app.kubernetes.io/managed-by",
     ),
+    ("metadata.labels", {"hostNetwork": True}, ".hostNetwork"),
     ("metadata.generateName", "x-", ""),
     ("metadata.ownerReferences", [{"kind": "Node", "name": "a", "uid": "1"}], ""),
     ("metadata.finalizers", ["example.org/never"], ""),
@@ -158,6 +159,10 @@ OTHER_KINDS = {
     ),
     "path upwards": ("{apiVersion: batch/.., kind: Job}", "kind"),
     "two spellings": ("{apiVersion: v1, kind: Pod, ApiVersion: batch/v1, Kind: Job}", "kind"),
+    "two spellings, the allowed one first": (
+        "{apiVersion: batch/v1, Kind: Job, kind: CronJob}",
+        "kind",
+    ),
     "two spellings of a kind": ("{apiVersion: batch/v1, kind: CronJob, Kind: Job}", "kind"),
 }
 
@@ -434,6 +439,15 @@ def test_what_no_cluster_can_run_is_refused_when_the_file_is_read(
     with pytest.raises(SpecErrors) as caught:
         refused(trial)
     assert message in str(caught.value)
+
+
+def test_what_no_key_is_known_for_is_refused_with_its_place_in_the_object() -> None:
+    volumes = {"data": {"mount": "/data", "emptyDir": {"hostPath": "/"}}}
+    assert refused(image(volumes=volumes)) == {
+        "spec.trial": "spec.template.spec.volumes[0].emptyDir.hostPath of its object: '/' is "
+        "refused: a pod must not access the disk of its node; use persistentVolumeClaim, nfs or "
+        "emptyDir"
+    }
 
 
 def test_an_experiment_with_labels_of_the_controller_is_refused_when_it_is_read() -> None:

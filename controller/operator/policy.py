@@ -210,9 +210,9 @@ _BY_OTHERS = {
     "namespaceSelector": _Rule(
         "the pod would depend on pods of other namespaces, or keep them off its node"
     ),
-    "serviceAccountToken.audience": _Rule(
-        "the pod could sign in elsewhere as its service account", "omit the serviceAccountToken"
-    ),
+    # For another audience, the pod could sign in elsewhere as its service account; for the API
+    # server, it would have the token that `automountServiceAccountToken: false` denies.
+    "serviceAccountToken": _Rule("pods of trials get no further tokens of their service account"),
     "manualSelector": _Rule("the Job would adopt pods that are not its own"),
     "finalizers": _Rule("the object could not be removed at the end of the trial"),
     # Argo's: a text that is merged into the specs of pods, or by which a step changes objects.

@@ -87,7 +87,12 @@ HOSTILE: list[Change] = [
     (
         f"{POD}.volumes",
         [{"projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}]}}],
-        "[0].projected.sources[0].serviceAccountToken.audience",
+        "[0].projected.sources[0].serviceAccountToken",
+    ),
+    (
+        f"{POD}.volumes",
+        [{"projected": {"sources": [{"secret": {}}, {"serviceAccountToken": {"path": "a"}}]}}],
+        "[0].projected.sources[1].serviceAccountToken",
     ),
     # Other namespaces and nodes.
     ("metadata.namespace", "kube-system", ""),
@@ -307,7 +312,7 @@ HARMLESS = [
     (f"{POD}.serviceAccountName", "default"),
     (f"{POD}.serviceAccountName", ""),
     (f"{POD}.automountServiceAccountToken", False),
-    (f"{POD}.volumes", [{"projected": {"sources": [{"serviceAccountToken": {"path": "a"}}]}}]),
+    (f"{POD}.volumes", [{"projected": {"sources": [{"secret": {"name": "a"}}]}}]),
     (f"{POD}.affinity.podAffinity.x", [{"namespaces": ["vision"], "namespaceSelector": None}]),
     (f"{POD}.topologySpread", [{"labelSelector": {"matchLabels": {"tuner.dev/uid": "x"}}}]),
     (f"{POD}.nodeSelector", {"nodeName": "fast"}),

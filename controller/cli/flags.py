@@ -309,6 +309,13 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="let pods of trials have this service account, besides `default`; may be repeated",
     )
     parser.add_argument(
+        "--allow-kind",
+        metavar="GROUP/KIND",
+        action="append",
+        default=[],
+        help="let templates of trials be of this kind, besides `batch/Job`; may be repeated",
+    )
+    parser.add_argument(
         "--health-port",
         metavar="PORT",
         type=int,

@@ -23,7 +23,10 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         context=arguments.context,
         namespaces=tuple(dict.fromkeys(arguments.watch_namespace)),
         health_port=port,
-        policy=Policy(frozenset(arguments.allow_service_account)),
+        policy=Policy(
+            service_accounts=frozenset(arguments.allow_service_account),
+            kinds=frozenset(arguments.allow_kind),
+        ),
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK

@@ -25,8 +25,10 @@ VALUES = [
     ("controller.watchNamespaces={default,kube-public}", "controller.kueue=true"),
     (
         "controller.kinds[0].group=jobset.x-k8s.io",
+        "controller.kinds[0].kind=JobSet",
         "controller.kinds[0].resources={jobsets}",
         "controller.kinds[1].group=ray.io",
+        "controller.kinds[1].kind=RayJob",
         "controller.kinds[1].resources={rayjobs,rayclusters}",
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),

@@ -200,5 +200,6 @@ async def test_a_template_may_not_ask_for_more_than_an_ordinary_pod(
     resource["spec"]["trial"]["serviceAccount"] = "admin"
     installed.apply(resource)
     await installed.until_state("invalid")
-    assert "serviceAccountName: admin is not allowed" in installed.condition("Accepted")["message"]
+    message = installed.condition("Accepted")["message"]
+    assert "spec.trial.serviceAccount: 'admin' is refused" in message
     assert not installed.jobs

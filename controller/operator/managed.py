@@ -284,6 +284,8 @@ class ManagedExperiment:
                 return
         asked = annotation(resource, RESUME) is not None
         if self._running is None and (asked or _goes_on(stored)):
+            # The platform team may allow less than when the experiment was accepted.
+            check_policy(stored.spec, self.workspace.policy)
             await self._protect(resource)
             self._begin(lambda session: session.resume(self.name, self.namespace))
         elif self._running is None:

@@ -25,7 +25,7 @@ from controller.kube.cluster import Cluster
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
-from controller.operator.manager import Manager, ExperimentResources
+from controller.operator.manager import ExperimentResources, Manager
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from suggest.server import Server
 

@@ -15,6 +15,7 @@ from controller.app.experiments import UID_LENGTH
 from controller.core.model import Uid
 from controller.kube.client import Kind
 from controller.kube.objects import KubernetesObject
+from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.spec import Document, read
 from suggest.server import admin
 
@@ -68,7 +69,11 @@ def file_of(resource: ExperimentResource) -> Mapping[str, object]:
         "metadata": {
             "name": about["name"],
             "namespace": about["namespace"],
-            "labels": about.get("labels") or {},
+            "labels": {
+                key: value
+                for key, value in (about.get("labels") or {}).items()
+                if key != MANAGED_BY  # Helm and others set it; its Jobs have the controller's
+            },
         },
         "spec": {**spec, "runtime": RUNTIME},
     }

@@ -203,3 +203,11 @@ async def test_a_template_may_not_ask_for_more_than_an_ordinary_pod(
     message = installed.condition("Accepted")["message"]
     assert "spec.trial.serviceAccount: 'admin' is refused" in message
     assert not installed.jobs
+
+
+@on_a_cluster()
+async def test_an_experiment_that_helm_installs_runs(installed: Installation) -> None:
+    resource = experiment()
+    resource["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm", "team": "vision"}
+    installed.apply(resource)
+    await installed.until_state("succeeded")

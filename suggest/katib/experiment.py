@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import orjson
+
 from suggest.domain import (
     NO_MEMBER,
     Choice,
@@ -91,28 +93,25 @@ class ParameterText:
 
     def values(self, texts: Sequence[str]) -> TextValues:
         """Return the values of many texts, None for one that has none."""
-        values: list[Value] = []
-        outside: list[int] = []
-        for place, text in enumerate(texts):
-            value, is_inside = self._value(text)
-            values.append(value)
-            if not is_inside:
-                outside.append(place)
+        if isinstance(self.domain, Float) and self.domain.count is None:
+            return _values_of_range(self.domain, texts)
+        # Thousands of trials have few different texts.
+        known = {text: self._value(text) for text in set(texts)}
+        as_json = {text: json.dumps(value) for text, (value, _) in known.items()}
+        values = [known[text][0] for text in texts]
+        outside = [place for place, text in enumerate(texts) if not known[text][1]]
         unreadable = [place for place in outside if values[place] is None]
-        return TextValues(ValueColumn(values, list(map(_as_json, values))), outside, unreadable)
+        return TextValues(
+            ValueColumn(values, [as_json[text] for text in texts]), outside, unreadable
+        )
 
     def _value(self, text: str) -> tuple[Value, bool]:
         """Return the text's value, None if it has none, and whether it is in the domain."""
         domain = self.domain
-        if len(text) > MAX_TEXT:
-            return None, False
         if isinstance(domain, Choice):
-            return text, domain.contains(text)
-        try:
-            x = float(text)
-        except ValueError:
-            return None, False
-        if not math.isfinite(x) or (isinstance(domain, Int) and x != int(x)):
+            return (None, False) if len(text) > MAX_TEXT else (text, domain.contains(text))
+        x = finite(text)
+        if x is None or (isinstance(domain, Int) and x != int(x)):
             return None, False
         member: Value | NoMember = domain.canonical(x)
         if member is NO_MEMBER:
@@ -120,9 +119,26 @@ class ParameterText:
         return member, True
 
 
-def _as_json(value: Value) -> str:
-    # For numbers, json.dumps returns their repr, and takes three times as long.
-    return repr(value) if type(value) in (int, float) else json.dumps(value)
+def _values_of_range(domain: Float, texts: Sequence[str]) -> TextValues:
+    """Return the values of texts in a range without steps, where each number is a member."""
+    low, high = domain.min, domain.max
+    numbers = list(map(finite, texts))
+    outside = [place for place, x in enumerate(numbers) if x is None or not low <= x <= high]
+    unreadable = [place for place in outside if numbers[place] is None]
+    # orjson writes numbers ten times as fast as json.
+    as_json = orjson.dumps(numbers).decode()[1:-1].split(",") if numbers else []
+    return TextValues(ValueColumn(numbers, as_json), outside, unreadable)
+
+
+def finite(text: str) -> float | None:
+    """Return the number in a text, None if it is not a finite number."""
+    if len(text) > MAX_TEXT:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:

@@ -4,7 +4,6 @@ a history has thousands of trials.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -13,8 +12,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.experiment import MAX_NAME, KatibExperiment, finite
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.frames_pb2 import TrialFrame
 from suggest.space import Value
 from suggest.trial import TrialState, ValueColumn
 
@@ -153,7 +153,9 @@ class _TrialTexts:
     moments: list[str] = field(default_factory=list)
     conditions: list[int] = field(default_factory=list)
     values: list[str] = field(default_factory=list)  # of the objective's metric, "" without one
-    assignments: list[dict[str, str]] = field(default_factory=list)
+    are_whole: list[bool] = field(default_factory=list)
+    # of the parameters in the order of the space, "" for one that is missing
+    points: list[list[str]] = field(default_factory=list)
 
 
 class TrialReader:
@@ -162,7 +164,7 @@ class TrialReader:
     def __init__(self, experiment: KatibExperiment) -> None:
         self._metric = experiment.metric
         self._texts = experiment.texts
-        self._names = set(experiment.names)
+        self._names = experiment.names
 
     def read(self, raws: Mapping[int, bytes]) -> HistoryColumns:
         """Parse the trials at these indexes of a request. Raises InvalidArgument."""
@@ -170,14 +172,18 @@ class TrialReader:
             return HistoryColumns([ValueColumn([], []) for _ in self._texts])
         indexes = list(raws)
         texts = self._texts_of(raws)
-        columns = [
-            [given.get(text.name, "") for given in texts.assignments] for text in self._texts
-        ]
-        are_whole = [len(given) == len(self._names) for given in texts.assignments]
-        parameters, are_inside = self._values(indexes, columns, are_whole)
+        columns = list(zip(*texts.points, strict=True))
+        parameters, are_inside = self._values(indexes, columns, texts.are_whole)
         states, values, reasons = self._outcomes(texts.conditions, texts.values)
         return HistoryColumns(
-            parameters, texts.names, are_whole, are_inside, states, values, reasons, texts.moments
+            parameters,
+            texts.names,
+            texts.are_whole,
+            are_inside,
+            states,
+            values,
+            reasons,
+            texts.moments,
         )
 
     def _texts_of(self, raws: Mapping[int, bytes]) -> _TrialTexts:
@@ -188,51 +194,50 @@ class TrialReader:
         """
         texts = _TrialTexts()
         problems: list[Problem] = []
+        names = self._names
         for index, raw in raws.items():
             try:
-                trial = pb.Trial.FromString(raw)
+                trial = TrialFrame.FromString(raw)
             except DecodeError:
                 problems.append(
                     Problem(f"trials[{index}]", "is not a trial: its bytes cannot be read")
                 )
                 continue
-            given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
-            if not 0 < len(trial.name) <= MAX_NAME or "\0" in trial.name:
+            # Each access to a field takes time, so each is read once.
+            name, status = trial.name, trial.status
+            if not 0 < len(name) <= MAX_NAME or "\0" in name:
                 message = f"give each trial its name, of 1 to {MAX_NAME} characters"
                 problems.append(Problem(f"trials[{index}].name", message))
                 continue
-            status = trial.status
-            has_ended = status.condition in _ENDED_WELL or status.condition in _FAILED
-            if given.keys() - self._names or (has_ended and len(given) < len(self._names)):
+            given, condition = trial.spec.parameter_assignments.assignments, status.condition
+            point = [given.get(each, "") for each in names]
+            is_whole = len(given) == len(names) and ("" not in point or set(given) == set(names))
+            if not is_whole and (condition in _ENDED or not set(names).issuperset(given)):
                 problems.append(self._misnamed(given, index))
                 continue
-            texts.names.append(trial.name)
+            texts.names.append(name)
             texts.moments.append(status.completion_time or status.start_time)
-            texts.conditions.append(status.condition)
+            texts.conditions.append(condition)
             objective = self._metric or trial.spec.objective.objective_metric_name
-            value = ""
-            for metric in status.observation.metrics:
-                if metric.name == objective:
-                    value = metric.value
-            texts.values.append(value)
-            texts.assignments.append(given)
+            texts.values.append(status.observation.metrics.get(objective, ""))
+            texts.are_whole.append(is_whole)
+            texts.points.append(point)
         _refuse(problems)
         return texts
 
     def _misnamed(self, given: Mapping[str, str], index: int) -> Problem:
         """Return the problem of a trial whose parameters are not those of the experiment."""
-        for name in given:
-            if name not in self._names:
-                return Problem(
-                    f"trials[{index}].{name[:80]}", "is not a parameter of the experiment"
-                )
-        missing = next(text.name for text in self._texts if text.name not in given)
+        if unknown := sorted(set(given).difference(self._names)):
+            return Problem(
+                f"trials[{index}].{unknown[0][:80]}", "is not a parameter of the experiment"
+            )
+        missing = next(name for name in self._names if name not in given)
         return Problem(
             f"trials[{index}].{missing}", "has no value; each trial has one for each parameter"
         )
 
     def _values(
-        self, indexes: Sequence[int], given: Sequence[list[str]], are_whole: Sequence[bool]
+        self, indexes: Sequence[int], given: Sequence[Sequence[str]], are_whole: Sequence[bool]
     ) -> tuple[list[ValueColumn], list[bool]]:
         """Return the values of each parameter, and whether each trial is inside of the space."""
         problems: list[Problem] = []
@@ -257,49 +262,32 @@ class TrialReader:
         values: list[float | None] = []
         reasons: list[str] = []
         for condition, text in zip(conditions, texts, strict=True):
-            state, value, reason = self._outcome(condition, text)
+            state, value, reason = TrialState.RUNNING, None, ""
+            if condition in _ENDED_WELL:
+                state, reason = _ENDED_WELL[condition]
+                value = finite(text)
+                if value is None:
+                    state = TrialState.FAILED
+                    reason = f"has no finite value of {self._metric or 'its objective'}"
+            elif condition in _FAILED:
+                state, reason = TrialState.FAILED, _FAILED[condition]
             states.append(state)
             values.append(value)
             reasons.append(reason)
         return states, values, reasons
 
-    def _outcome(self, condition: int, text: str) -> tuple[TrialState, float | None, str]:
-        """Return the state, value and reason of a trial with this text as its objective's value."""
-        if condition in _ENDED_WELL:
-            value = finite(text)
-            if value is not None and condition == pb.TrialStatus.EARLYSTOPPED:
-                return TrialState.PRUNED, value, _STOPPED
-            if value is not None:
-                return TrialState.SUCCEEDED, value, ""
-            return (
-                TrialState.FAILED,
-                None,
-                f"has no finite value of {self._metric or 'its objective'}",
-            )
-        if condition in _FAILED:
-            return TrialState.FAILED, None, f"{_FAILED[condition]} in Katib"
-        return TrialState.RUNNING, None, ""
-
 
 _STOPPED = "stopped early in Katib"
-_ENDED_WELL = frozenset({pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED})
-_FAILED: Mapping[int, str] = {
-    condition: pb.TrialStatus.TrialConditionType.Name(condition)
-    for condition in (
-        pb.TrialStatus.KILLED,
-        pb.TrialStatus.FAILED,
-        pb.TrialStatus.METRICSUNAVAILABLE,
-    )
+_ENDED_WELL: Mapping[int, tuple[TrialState, str]] = {
+    pb.TrialStatus.SUCCEEDED: (TrialState.SUCCEEDED, ""),
+    pb.TrialStatus.EARLYSTOPPED: (TrialState.PRUNED, _STOPPED),
 }
-
-
-def finite(text: str) -> float | None:
-    """Return the number in a metric's text, None if it is not a finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+_FAILED: Mapping[int, str] = {
+    pb.TrialStatus.KILLED: "KILLED in Katib",
+    pb.TrialStatus.FAILED: "FAILED in Katib",
+    pb.TrialStatus.METRICSUNAVAILABLE: "METRICSUNAVAILABLE in Katib",
+}
+_ENDED = _ENDED_WELL.keys() | _FAILED.keys()
 
 
 def _refuse(problems: list[Problem]) -> None:

@@ -22,17 +22,36 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from suggest.katib.v1beta1 import api_pb2 as suggest_dot_katib_dot_v1beta1_dot_api__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"suggest/katib/v1beta1/frames.proto\x12\x13tuner.katib.v1beta1\x1a\x1fsuggest/katib/v1beta1/api.proto\"t\n\x10SuggestionsFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1e\n\x16\x63urrent_request_number\x18\x04 \x01(\x05\x12\x1c\n\x14total_request_number\x18\x05 \x01(\x05\"O\n\rStoppingFrame\x12\x12\n\nexperiment\x18\x01 \x01(\x0c\x12\x0e\n\x06trials\x18\x02 \x03(\x0c\x12\x1a\n\x12\x64\x62_manager_address\x18\x03 \x01(\t\"\x84\x01\n\nTrialFrame\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x04spec\x18\x02 \x01(\x0b\x32#.tuner.katib.v1beta1.TrialSpecFrame\x12\x35\n\x06status\x18\x03 \x01(\x0b\x32%.tuner.katib.v1beta1.TrialStatusFrame\"\xc6\x02\n\x0eTrialSpecFrame\x12.\n\tobjective\x18\x02 \x01(\x0b\x32\x1b.api.v1.beta1.ObjectiveSpec\x12W\n\x15parameter_assignments\x18\x03 \x01(\x0b\x32\x38.tuner.katib.v1beta1.TrialSpecFrame.ParameterAssignments\x1a\xaa\x01\n\x14ParameterAssignments\x12^\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32I.tuner.katib.v1beta1.TrialSpecFrame.ParameterAssignments.AssignmentsEntry\x1a\x32\n\x10\x41ssignmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd9\x02\n\x10TrialStatusFrame\x12\x12\n\nstart_time\x18\x01 \x01(\t\x12\x17\n\x0f\x63ompletion_time\x18\x02 \x01(\t\x12?\n\tcondition\x18\x03 \x01(\x0e\x32,.api.v1.beta1.TrialStatus.TrialConditionType\x12\x46\n\x0bobservation\x18\x04 \x01(\x0b\x32\x31.tuner.katib.v1beta1.TrialStatusFrame.Observation\x1a\x8e\x01\n\x0bObservation\x12O\n\x07metrics\x18\x01 \x03(\x0b\x32>.tuner.katib.v1beta1.TrialStatusFrame.Observation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'suggest.katib.v1beta1.frames_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUGGESTIONSFRAME']._serialized_start=59
-  _globals['_SUGGESTIONSFRAME']._serialized_end=175
-  _globals['_STOPPINGFRAME']._serialized_start=177
-  _globals['_STOPPINGFRAME']._serialized_end=256
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS_ASSIGNMENTSENTRY']._loaded_options = None
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS_ASSIGNMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_TRIALSTATUSFRAME_OBSERVATION_METRICSENTRY']._loaded_options = None
+  _globals['_TRIALSTATUSFRAME_OBSERVATION_METRICSENTRY']._serialized_options = b'8\001'
+  _globals['_SUGGESTIONSFRAME']._serialized_start=92
+  _globals['_SUGGESTIONSFRAME']._serialized_end=208
+  _globals['_STOPPINGFRAME']._serialized_start=210
+  _globals['_STOPPINGFRAME']._serialized_end=289
+  _globals['_TRIALFRAME']._serialized_start=292
+  _globals['_TRIALFRAME']._serialized_end=424
+  _globals['_TRIALSPECFRAME']._serialized_start=427
+  _globals['_TRIALSPECFRAME']._serialized_end=753
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS']._serialized_start=583
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS']._serialized_end=753
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS_ASSIGNMENTSENTRY']._serialized_start=703
+  _globals['_TRIALSPECFRAME_PARAMETERASSIGNMENTS_ASSIGNMENTSENTRY']._serialized_end=753
+  _globals['_TRIALSTATUSFRAME']._serialized_start=756
+  _globals['_TRIALSTATUSFRAME']._serialized_end=1101
+  _globals['_TRIALSTATUSFRAME_OBSERVATION']._serialized_start=959
+  _globals['_TRIALSTATUSFRAME_OBSERVATION']._serialized_end=1101
+  _globals['_TRIALSTATUSFRAME_OBSERVATION_METRICSENTRY']._serialized_start=1055
+  _globals['_TRIALSTATUSFRAME_OBSERVATION_METRICSENTRY']._serialized_end=1101
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
+import suggest.katib.v1beta1.api_pb2
 import sys
 import typing
 
@@ -72,3 +73,148 @@ class StoppingFrame(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StoppingFrame: typing_extensions.TypeAlias = StoppingFrame
+
+@typing.final
+class TrialFrame(google.protobuf.message.Message):
+    """A Trial, with names and values as maps instead of lists, which are the same bytes: Python reads them in two thirds of
+    the time. Labels are left out.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    @property
+    def spec(self) -> Global___TrialSpecFrame: ...
+    @property
+    def status(self) -> Global___TrialStatusFrame: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        spec: Global___TrialSpecFrame | None = ...,
+        status: Global___TrialStatusFrame | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["spec", b"spec", "status", b"status"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "spec", b"spec", "status", b"status"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialFrame: typing_extensions.TypeAlias = TrialFrame
+
+@typing.final
+class TrialSpecFrame(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ParameterAssignments(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        @typing.final
+        class AssignmentsEntry(google.protobuf.message.Message):
+            DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: builtins.int
+            VALUE_FIELD_NUMBER: builtins.int
+            key: builtins.str
+            value: builtins.str
+            def __init__(
+                self,
+                *,
+                key: builtins.str = ...,
+                value: builtins.str = ...,
+            ) -> None: ...
+            _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+        ASSIGNMENTS_FIELD_NUMBER: builtins.int
+        @property
+        def assignments(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            assignments: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        ) -> None: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["assignments", b"assignments"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+    OBJECTIVE_FIELD_NUMBER: builtins.int
+    PARAMETER_ASSIGNMENTS_FIELD_NUMBER: builtins.int
+    @property
+    def objective(self) -> suggest.katib.v1beta1.api_pb2.ObjectiveSpec: ...
+    @property
+    def parameter_assignments(self) -> Global___TrialSpecFrame.ParameterAssignments: ...
+    def __init__(
+        self,
+        *,
+        objective: suggest.katib.v1beta1.api_pb2.ObjectiveSpec | None = ...,
+        parameter_assignments: Global___TrialSpecFrame.ParameterAssignments | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["objective", b"objective", "parameter_assignments", b"parameter_assignments"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["objective", b"objective", "parameter_assignments", b"parameter_assignments"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialSpecFrame: typing_extensions.TypeAlias = TrialSpecFrame
+
+@typing.final
+class TrialStatusFrame(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class Observation(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        @typing.final
+        class MetricsEntry(google.protobuf.message.Message):
+            DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: builtins.int
+            VALUE_FIELD_NUMBER: builtins.int
+            key: builtins.str
+            value: builtins.str
+            def __init__(
+                self,
+                *,
+                key: builtins.str = ...,
+                value: builtins.str = ...,
+            ) -> None: ...
+            _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+        METRICS_FIELD_NUMBER: builtins.int
+        @property
+        def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            metrics: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        ) -> None: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["metrics", b"metrics"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+    START_TIME_FIELD_NUMBER: builtins.int
+    COMPLETION_TIME_FIELD_NUMBER: builtins.int
+    CONDITION_FIELD_NUMBER: builtins.int
+    OBSERVATION_FIELD_NUMBER: builtins.int
+    start_time: builtins.str
+    completion_time: builtins.str
+    condition: suggest.katib.v1beta1.api_pb2.TrialStatus.TrialConditionType.ValueType
+    @property
+    def observation(self) -> Global___TrialStatusFrame.Observation: ...
+    def __init__(
+        self,
+        *,
+        start_time: builtins.str = ...,
+        completion_time: builtins.str = ...,
+        condition: suggest.katib.v1beta1.api_pb2.TrialStatus.TrialConditionType.ValueType = ...,
+        observation: Global___TrialStatusFrame.Observation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["observation", b"observation"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["completion_time", b"completion_time", "condition", b"condition", "observation", b"observation", "start_time", b"start_time"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialStatusFrame: typing_extensions.TypeAlias = TrialStatusFrame

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 
 from suggest.storage.database import Database
 from suggest.storage.store import Observed
@@ -19,6 +19,11 @@ _AT_A_TIME = 500  # trials in a statement
 _LINES = 5000  # in a statement
 # the metric of the line that marks a trial as stopped early: a report's metrics have names
 _STOPPED = ""
+# Built once, because a statement with the names themselves takes twice as long.
+_STOPPED_OF = select(katib_observations.c.trial_name).where(
+    katib_observations.c.metric == _STOPPED,
+    katib_observations.c.trial_name.in_(bindparam("trials", expanding=True)),
+)
 
 
 class ObservationLog:
@@ -49,12 +54,10 @@ class ObservationLog:
 
     def stopped(self, trials: Sequence[str]) -> set[str]:
         """Return those of the trials that were stopped early."""
-        o = katib_observations.c
         found: set[str] = set()
         for some in (trials[k : k + _AT_A_TIME] for k in range(0, len(trials), _AT_A_TIME)):
-            query = select(o.trial_name).where(o.metric == _STOPPED, o.trial_name.in_(some))
             with self.database.reading(single=True) as connection:
-                found.update(connection.execute(query).scalars())
+                found.update(connection.execute(_STOPPED_OF, {"trials": some}).scalars())
         return found
 
     def count(self) -> int:

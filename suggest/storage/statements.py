@@ -260,17 +260,28 @@ class _Compiled:
 
         Returns how many rows were touched.
         """
-        given = [columns[name] if name in columns else repeat(same[name]) for name in self._names]
+        given = [
+            _without_none(columns[name]) if name in columns else repeat(same[name])
+            for name in self._names
+        ]
+        rows = zip(*given, strict=False)
         # Bypasses SQLAlchemy, which takes longer for a row than SQLite does.
         driver: Any = connection.connection.driver_connection
-        rows = list(zip(*given, strict=False))
         cursor = (
-            driver.execute(self._text, rows[0])
-            if len(rows) == 1
+            driver.execute(self._text, next(rows))
+            if len(next(iter(columns.values()))) == 1
             else driver.executemany(self._text, rows)
         )
         touched: int = cursor.rowcount
         return touched
+
+
+def _without_none(values: Sequence[Any]) -> Sequence[Any]:
+    """Return the values with NaN for None: SQLite stores either as NULL.
+
+    The driver searches for an adapter of each None, which takes nearly as long as storing the row.
+    """
+    return [math.nan if value is None else value for value in values] if None in values else values
 
 
 def _insert_study(insert: Any) -> Insert:  # each dialect has an Insert of its own

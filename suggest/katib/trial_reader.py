@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -210,7 +211,7 @@ class TrialReader:
                 problems.append(Problem(f"trials[{index}].name", message))
                 continue
             given, condition = trial.spec.parameter_assignments.assignments, status.condition
-            point = [given.get(each, "") for each in names]
+            point = list(map(given.get, names, repeat("")))
             is_whole = len(given) == len(names) and ("" not in point or set(given) == set(names))
             if not is_whole and (condition in _ENDED or not set(names).issuperset(given)):
                 problems.append(self._misnamed(given, index))

@@ -44,7 +44,13 @@ from controller.operator.resource import (
     keeps_study,
     uid_of,
 )
-from controller.operator.status import CHANGE_REFUSED, INVALID, Observation, SpecRefusal
+from controller.operator.status import (
+    CHANGE_REFUSED,
+    INVALID,
+    Observation,
+    SpecRefusal,
+    is_accepted,
+)
 from controller.report.lines import QuietView
 from controller.spec import Change, Document, allowed_in_revision, diff
 from suggest.backoff import Backoff
@@ -115,10 +121,11 @@ class ManagedExperiment:
     _progress: Progress | None = None  # of the last session
     _running: _Running | None = None
     _resource: ExperimentResource | None = None  # as it was last there
-    _refused: str = (
-        ""  # the spec that was refused, so that it is not tried again before _retry_at_s
-    )
+    # The spec that was refused, which is tried again only at _retry_at_s.
+    _refused: str = ""
     _retry_at_s: float = 0.0
+    # The spec that was read last, and what it says.
+    _read: tuple[str, Document] | None = None
     _failures: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -157,7 +164,8 @@ class ManagedExperiment:
                     return
                 if self._is_settled:
                     self._failures, self.trouble = 0, ""
-                pause_s = _RESYNC_S
+                is_idle = self._running is None and not self._refused
+                pause_s = None if is_idle else _RESYNC_S
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
                 pause_s = self._failed(str(error))
             except Exception as error:  # one experiment's bug must not end all others
@@ -209,6 +217,8 @@ class ManagedExperiment:
         if is_deleted(resource):
             await self._delete(resource, stored)
             return False
+        if stored is not None and self._is_over(resource, stored):
+            return False
         document = self._accepted(resource)
         if stored is None:
             if document is not None and not is_suspended(resource) and not self.is_running:
@@ -221,17 +231,37 @@ class ManagedExperiment:
 
     def _accepted(self, resource: ExperimentResource) -> Document | None:
         """Return the resource's experiment; None if it is refused, now or before."""
-        if _spec_of(resource) == self._refused and time.monotonic() < self._retry_at_s:
+        spec = _spec_of(resource)
+        if spec == self._refused and time.monotonic() < self._retry_at_s:
             return None
+        if self._read is not None and self._read[0] == spec:
+            return self._read[1]
         try:
             document = document_of(resource)
             check_policy(document.spec, self.workspace.policy)
         except InvalidArgument as error:
             self._refuse(resource, INVALID, str(error))
             return None
-        if _spec_of(resource) != self._refused:
+        if spec != self._refused:
             self.refusal, self._refused = None, ""
+        self._read = spec, document
         return document
+
+    def _is_over(self, resource: ExperimentResource, stored: Experiment) -> bool:
+        """Return whether it has ended, and its status says so of this spec.
+
+        Most experiments of an installation have ended: they cost no reading of their specs.
+        """
+        status = resource.get("status") or {}
+        metadata = resource["metadata"]
+        return (
+            stored.state.finished
+            and status.get("state") == stored.state.value
+            and status.get("observedGeneration") == metadata.get("generation")
+            and is_accepted(status)
+            and not metadata.get("finalizers")
+            and annotation(resource, RESUME) is None
+        )
 
     def _refuse(self, resource: ExperimentResource, reason: str, message: str) -> None:
         """Note why the spec is not in force. The cluster may accept it later, as it is."""
@@ -247,7 +277,10 @@ class ManagedExperiment:
         if running.controls.loop is not None:
             self._progress = running.controls.loop.progress()
         error = running.task.exception()
-        is_refusal = isinstance(error, InvalidArgument | FailedPrecondition)
+        # Without a loop, the experiment was refused before it began.
+        is_refusal = running.controls.loop is None and isinstance(
+            error, InvalidArgument | FailedPrecondition
+        )
         if isinstance(error, ControlledElsewhere) or (error is not None and not is_refusal):
             raise error
         if error is not None and self._resource is not None:

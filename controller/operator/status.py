@@ -200,5 +200,11 @@ def _is_suspended(seen: Observation, experiment: Experiment) -> bool:
     return seen.suspended and not experiment.state.finished
 
 
+def is_accepted(status: Status) -> bool:
+    """Return whether the condition Accepted of a status is true."""
+    conditions = status.get("conditions", ())
+    return any((each["type"], each["status"]) == ("Accepted", "True") for each in conditions)
+
+
 def shortened(message: str) -> str:
     return message if len(message) <= _MOST else f"{message[: _MOST - 1]}…"

@@ -38,8 +38,10 @@ EXPERIMENTS = "/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
 
 
 def render(*settings: str) -> str:
-    """Return the text of the chart with these values, each as --set takes it."""
-    flags = [word for setting in settings for word in ("--set", setting)]
+    """Return the text of the chart with these values, each as --set takes it, or a flag of helm."""
+    flags: list[str] = []
+    for setting in settings:
+        flags += [setting] if setting.startswith("--") else ["--set", setting]
     where = ("--namespace", SYSTEM, "--kube-version", KUBE_VERSION)
     command = [program("helm"), "template", "tuner", CHART, *where, *flags]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -42,6 +42,7 @@ VALUES = [
         "controller.verbose=true",
     ),
 ]
+PLATFORM = CHART.parents[1] / "examples" / "platform"
 REFUSED = ["nope=1", "controller.replicas=2", "storage.size=many", "controller.kinds[0].group=x"]
 
 
@@ -128,3 +129,20 @@ def declared(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from declared(rule, f"{above}{key}.")
         else:
             yield f"{above}{key}"
+
+
+def test_the_small_platform_is_accepted(level_b: ControlPlane) -> None:
+    kubectl = Kubectl(level_b.kubeconfig())
+    values = PLATFORM / "values.yaml"
+    documents = [*rendered(f"--values={values}"), *yaml.safe_load_all(tenants_text())]
+    kubectl.apply([each for each in documents if each["kind"] == "Namespace"])
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}])
+    kubectl.apply([each for each in documents if each["kind"] == "CustomResourceDefinition"])
+    kubectl("wait", "--for=condition=Established", "crd/experiments.tuner.dev")
+    text = "---\n".join(json.dumps(document) + "\n" for document in documents)
+    kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", given=text)
+    kubectl("create", "-n", "vision", "--dry-run=server", "-f", str(PLATFORM / "experiment.yaml"))
+
+
+def tenants_text() -> str:
+    return (PLATFORM / "tenants.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,105 @@
+"""The chart on a real kubelet: the controller in its pod, under the restricted profile."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import images
+from tests.cluster.api import CORE, Object
+from tests.cluster.installed import EXPERIMENTS, SYSTEM, Kubectl, rendered
+from tests.cluster.objects import pods
+from tests.cluster.realnode import RealNode
+from tests.cluster.waiting import eventually
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "experiment.yaml"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.fixture
+def installed(level_c: RealNode) -> Iterator[Kubectl]:
+    """Install the chart with the image of this checkout, and remove it at the end."""
+    images.server()
+    images.digits()
+    level_c.load(images.SERVER)
+    level_c.load(images.DIGITS)
+    kubectl = Kubectl(level_c.kubeconfig())
+    kubectl.apply(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": SYSTEM, "labels": RESTRICTED},
+            }
+        ]
+    )
+    folder = level_c.folder / "disk-controller"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)  # a hostPath volume does not follow fsGroup
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "controller"},
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": SYSTEM, "name": "tuner-controller"},
+        },
+    }
+    repository, _, tag = images.SERVER.rpartition(":")
+    settings = (f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=Never")
+    objects = rendered(*settings)
+    for document in objects:
+        if document["kind"] == "PersistentVolumeClaim":
+            document["spec"]["storageClassName"] = ""
+    kubectl.apply([volume, *objects])
+    yield kubectl
+    kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=60s")
+    kubectl("delete", "namespace", SYSTEM, "--wait=false")
+    kubectl("delete", "persistentvolume", "controller", "--wait=false")
+
+
+def digits(namespace: str, **spec: Any) -> Object:
+    """Return the experiment of examples/digits, as an object of that namespace."""
+    document: Object = copy.deepcopy(yaml.safe_load(DIGITS.read_text(encoding="utf-8")))
+    document["metadata"]["namespace"] = namespace
+    document["spec"]["trial"] |= {"image": images.DIGITS, "imagePullPolicy": "Never"}
+    document["spec"] |= spec
+    return document
+
+
+def test_from_an_empty_cluster_to_a_best_trial_also_when_the_controller_is_replaced(
+    level_c: RealNode, namespace: str, installed: Kubectl
+) -> None:
+    api = level_c.api()
+    api.patch(f"{CORE}/namespaces/{namespace}", {"metadata": {"labels": RESTRICTED}})
+    began = time.monotonic()
+    installed.apply([digits(namespace, budget={"trials": 6}, parallelism=2)])
+    path = f"{EXPERIMENTS.format(namespace=namespace)}/digits"
+
+    def status() -> dict[str, Any]:
+        return dict(api.get(path).get("status") or {})
+
+    eventually(lambda: status().get("running", 0) > 0, within_s=120)
+    (controller,) = api.items(pods(SYSTEM))
+    installed("delete", "pod", controller["metadata"]["name"], "-n", SYSTEM, "--wait=false")
+    eventually(lambda: status().get("state") == "succeeded", within_s=240)
+    print(f"from the first object to the best of six trials: {time.monotonic() - began:.0f} s")
+    ended = status()
+    assert sum(ended["trials"].values()) == 6
+    assert ended["best"]["value"] > 0.5
+    (successor,) = (
+        pod
+        for pod in api.items(pods(SYSTEM))
+        if pod["metadata"]["uid"] != controller["metadata"]["uid"]
+    )
+    assert all(each["restartCount"] == 0 for each in successor["status"]["containerStatuses"])
+    installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
+    eventually(lambda: not list(api.items(pods(namespace))), within_s=60)

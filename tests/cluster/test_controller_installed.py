@@ -14,9 +14,11 @@ from random import Random
 
 import pytest
 
-from tests.cluster.api import BATCH
+from tests.cluster.api import BATCH, CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Installed, experiment
+from tests.cluster.objects import quota
+from tests.cluster.waiting import eventually
 
 
 @pytest.fixture
@@ -61,7 +63,6 @@ def test_a_controller_that_is_killed_again_and_again_loses_and_repeats_nothing(
         [experiment(namespace, parallelism=4, budget={"trials": 24}, env={"KWOK_RUN": "1s"})]
     )
     moments = Random(7)
-    seen: Counter[str] = Counter()
     for _ in range(6):
         process = installed.start()
         time.sleep(moments.uniform(1.0, 4.0))
@@ -72,12 +73,7 @@ def test_a_controller_that_is_killed_again_and_again_loses_and_repeats_nothing(
         namespace, lambda status: status.get("state") == "succeeded", within_s=180
     )
     assert status["trials"] == {"succeeded": 24}
-    events = installed.cluster.api().items(f"/api/v1/namespaces/{namespace}/events")
-    seen.update(
-        event["involvedObject"]["name"]
-        for event in events
-        if event["involvedObject"]["kind"] == "Job" and event["reason"] == "SuccessfulCreate"
-    )
+    seen = created_jobs(installed, namespace)
     assert set(seen.values()) == {1}, seen
     assert len(seen) == 24, seen
 
@@ -140,3 +136,106 @@ def test_the_rights_of_the_chart_suffice_and_include_no_secrets(
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review
         )
         assert answer["status"]["allowed"] is allowed, (verb, resource)
+
+
+def created_jobs(installed: Installed, namespace: str) -> Counter[str]:
+    """Return how often a pod was created for each Job, as the cluster's events say."""
+    events = installed.cluster.api().items(f"{CORE}/namespaces/{namespace}/events")
+    return Counter(
+        event["involvedObject"]["name"]
+        for event in events
+        if event["involvedObject"]["kind"] == "Job" and event["reason"] == "SuccessfulCreate"
+    )
+
+
+def test_an_api_server_that_is_away_costs_nothing(installed: Installed, namespace: str) -> None:
+    controller = installed.start()
+    installed.kubectl.apply(
+        [experiment(namespace, parallelism=4, budget={"trials": 16}, env={"KWOK_RUN": "3s"})]
+    )
+    installed.until(namespace, lambda status: status.get("running") == 4)
+    installed.cluster.stop_api_server()
+    time.sleep(20)
+    installed.cluster.start_api_server()
+    status = installed.until(
+        namespace, lambda status: status.get("state") == "succeeded", within_s=180
+    )
+    assert status["trials"] == {"succeeded": 16}
+    assert set(created_jobs(installed, namespace).values()) == {1}
+    assert controller.poll() is None
+
+
+def test_a_controller_that_is_frozen_for_longer_than_its_lease_goes_on(
+    installed: Installed, namespace: str
+) -> None:
+    controller = installed.start()
+    installed.kubectl.apply(
+        [experiment(namespace, parallelism=2, budget={"trials": 8}, env={"KWOK_RUN": "2s"})]
+    )
+    installed.until(namespace, lambda status: status.get("running") == 2)
+    controller.send_signal(signal.SIGSTOP)
+    time.sleep(15)
+    controller.send_signal(signal.SIGCONT)
+    status = installed.until(
+        namespace, lambda status: status.get("state") == "succeeded", within_s=120
+    )
+    assert status["trials"] == {"succeeded": 8}
+    assert set(created_jobs(installed, namespace).values()) == {1}
+    assert controller.poll() is None
+
+
+def test_a_namespace_that_is_deleted_in_the_middle_disturbs_no_other(
+    installed: Installed, namespace: str
+) -> None:
+    api = installed.cluster.api()
+    doomed = f"{namespace}-doomed"
+    api.post(f"{CORE}/namespaces", {"metadata": {"name": doomed}})
+    api.until(f"{CORE}/namespaces/{doomed}/serviceaccounts/default", bool)
+    controller = installed.start()
+    installed.kubectl.apply(
+        [
+            experiment(doomed, parallelism=2, env={"KWOK_RUN": "600s"}),
+            experiment(namespace, parallelism=2, budget={"trials": 12}, env={"KWOK_RUN": "2s"}),
+        ]
+    )
+    for each in (doomed, namespace):
+        installed.until(each, lambda status: status.get("running") == 2)
+    installed.kubectl("delete", "namespace", doomed, "--timeout=90s")
+    status = installed.until(
+        namespace, lambda status: status.get("state") == "succeeded", within_s=120
+    )
+    assert status["trials"] == {"succeeded": 12}
+    assert controller.poll() is None
+    eventually(lambda: len(list((installed.state / "experiments").iterdir())) == 1)
+
+
+def test_two_namespaces_keep_to_their_quotas(installed: Installed, namespace: str) -> None:
+    api = installed.cluster.api()
+    room = {namespace: 6, f"{namespace}-narrow": 2}
+    api.post(f"{CORE}/namespaces", {"metadata": {"name": f"{namespace}-narrow"}})
+    installed.start()
+    for each, cpus in room.items():
+        api.until(f"{CORE}/namespaces/{each}/serviceaccounts/default", bool)
+        api.post(
+            f"{CORE}/namespaces/{each}/resourcequotas",
+            quota("room", **{"requests.cpu": str(cpus)}),
+        )
+        resource = experiment(each, parallelism=8, budget={"trials": 12}, env={"KWOK_RUN": "2s"})
+        resource["spec"]["trial"]["resources"] = {"cpu": 1}
+        installed.kubectl.apply([resource])
+    most: Counter[str] = Counter()
+    reasons: set[str] = set()
+    open_ = set(room)
+    give_up_at = time.monotonic() + 180
+    while open_ and time.monotonic() < give_up_at:
+        for each in room:
+            used = api.get(f"{CORE}/namespaces/{each}/resourcequotas/room")["status"].get("used")
+            most[each] = max(most[each], int((used or {}).get("requests.cpu", 0)))
+            status = installed.status(each)
+            reasons.add(status.get("reason", ""))
+            if status.get("state") == "succeeded":
+                open_.discard(each)
+        time.sleep(0.1)
+    assert not open_
+    assert most == room
+    assert any("room" in reason for reason in reasons), reasons

@@ -88,7 +88,7 @@ class Manager:
         self._managed: dict[Key, ManagedExperiment] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
-        self._states: dict[Key, str] = {}
+        self._trouble = ""  # why statuses could not be written the last time
         self._writing = asyncio.Semaphore(_AT_ONCE)
 
     def resource_changed(self, key: Key) -> None:
@@ -118,7 +118,6 @@ class Manager:
     async def _manage(self, key: Key, managed: ManagedExperiment) -> None:
         await managed.run()
         del self._managed[key], self._tasks[key]
-        self._states.pop(key, None)
 
     async def _detach(self) -> None:
         for task in self._tasks.values():
@@ -130,35 +129,37 @@ class Manager:
             await self._write_statuses()
 
     async def _write_statuses(self) -> None:
+        if not self._workspace.guard.holds:
+            return
         keys = self._dirty | {key for key, managed in self._managed.items() if managed.is_running}
         self._dirty = set()
-        await asyncio.gather(*(self._write_status(key) for key in keys))
+        troubles = await asyncio.gather(*(self._write_status(key) for key in keys))
+        trouble = next(filter(None, troubles), "")
+        if trouble and trouble != self._trouble:
+            _log.warning("statuses cannot be written: %s", trouble)
+        self._trouble = trouble
 
-    async def _write_status(self, key: Key) -> None:
+    async def _write_status(self, key: Key) -> str:
+        """Write the status of a resource if it has changed, and return why that failed, or ""."""
         managed, resource = self._managed.get(key), self._resources.find(*key)
         if managed is None or resource is None:
-            return
+            return ""
+        before = resource.get("status")
         status = status_of(managed.observation(resource), datetime.now(UTC))
-        if status == resource.get("status"):
-            return
-        about = resource["metadata"]
-        async with self._writing:
-            try:
+        if status == before:
+            return ""
+        client = self._workspace.cluster.client
+        try:
+            async with self._writing:
                 await self._workspace.guard.check()
-                written = await self._workspace.cluster.client.apply_status(
-                    EXPERIMENTS, *key, status, uid=about["uid"]
+                written = await client.apply_status(
+                    EXPERIMENTS, *key, status, uid=resource["metadata"]["uid"]
                 )
                 self._resources.put(written)
-                await events.tell(
-                    self._workspace.cluster.client,
-                    resource,
-                    before=resource.get("status"),
-                    now=status,
-                )
-            except ApiError as error:
-                if error.status not in (_CONFLICT, _NOT_FOUND):
-                    _log.warning("the status of %s/%s: %s", *key, error)
-                    self._dirty.add(key)
-            except (TunerError, RuntimeLost) as error:
-                _log.warning("the status of %s/%s: %s", *key, error)
-                self._dirty.add(key)
+                await events.tell(client, resource, before=before, now=status)
+        except (ApiError, TunerError, RuntimeLost) as error:
+            if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
+                return ""  # it has changed or gone meanwhile, and that comes with an event
+            self._dirty.add(key)
+            return str(error)
+        return ""

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
+from controller.operator.resource import RESUME
 from controller.phrases import quantity
 from suggest.trial import Trial
 
@@ -155,7 +156,10 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
         sentence = "spec.suspend is true; it continues when that is false"
         judged.append(("Paused", True, SUSPENDED, sentence))
     elif state in (ExperimentState.PAUSED, ExperimentState.STOPPED):
-        sentence = f"{experiment.reason}; it continues after a change of spec, or with tuner resume"
+        sentence = (
+            f"{experiment.reason}; it continues after a change of spec, or, as it is, with the "
+            f"annotation {RESUME}"
+        )
         judged.append(("Paused", True, named, sentence))
     else:
         judged.append(("Paused", False, named, ""))

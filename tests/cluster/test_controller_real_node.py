@@ -54,16 +54,29 @@ def installed(level_c: RealNode) -> Iterator[Kubectl]:
         },
     }
     repository, _, tag = images.SERVER.rpartition(":")
-    settings = (f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=Never")
+    settings = (
+        f"image.repository={repository}",
+        f"--set-string=image.tag={tag}",
+        "image.pullPolicy=Never",
+    )
     objects = rendered(*settings)
     for document in objects:
         if document["kind"] == "PersistentVolumeClaim":
             document["spec"]["storageClassName"] = ""
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            container["env"] += reached_at(level_c)
     kubectl.apply([volume, *objects])
     yield kubectl
     kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=60s")
     kubectl("delete", "namespace", SYSTEM, "--wait=false")
     kubectl("delete", "persistentvolume", "controller", "--wait=false")
+
+
+def reached_at(level_c: RealNode) -> list[Object]:
+    """Return where pods of this node reach the API server: it has no proxy of Services."""
+    server = {"HOST": level_c.gateway, "PORT": level_c.server.rpartition(":")[2]}
+    return [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
 
 
 def digits(namespace: str, **spec: Any) -> Object:

@@ -34,10 +34,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5)
     asked = parser.parse_args()
     with installation() as installed:
+        controller = installed.start().pid
         if asked.only != "scale":
             print(latencies(installed, asked.rounds))
         if asked.only != "latency":
-            print(scale(installed, asked.experiments, asked.trials))
+            print(scale(installed, controller, asked.experiments, asked.trials))
 
 
 @contextmanager
@@ -59,7 +60,6 @@ def latencies(installed: Installed, rounds: int) -> str:
     api = installed.cluster.api()
     api.post(f"{CORE}/namespaces", {"metadata": {"name": "latency"}})
     api.until(f"{CORE}/namespaces/latency/serviceaccounts/default", bool)
-    installed.start()
     seconds: dict[str, list[float]] = {}
     for n in range(rounds):
         measure(installed, f"e{n}", seconds)
@@ -106,7 +106,7 @@ def measure(installed: Installed, name: str, seconds: dict[str, list[float]]) ->
     api.delete(path)
 
 
-def scale(installed: Installed, experiments: int, trials: int) -> str:
+def scale(installed: Installed, process: int, experiments: int, trials: int) -> str:
     """Return what the controller takes for many experiments with running trials."""
     api = installed.cluster.api()
     names = [f"tenant-{n}" for n in range(min(NAMESPACES, experiments))]
@@ -114,7 +114,6 @@ def scale(installed: Installed, experiments: int, trials: int) -> str:
         api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
     for name in names:
         api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
-    process = installed.start(name="scale").pid
     began = time.monotonic()
     for n in range(experiments):
         namespace = names[n % len(names)]

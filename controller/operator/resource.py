@@ -1,6 +1,6 @@
 """The custom resource Experiment: its kind, what it has beside the file, and how it is read.
 
-The object is the file: `spec` and `metadata` have the same keys, and `spec.suspend` besides.
+The object is the file: `spec` and `metadata` have the same keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.core.model import Uid
 from controller.kube.client import Kind
 from controller.kube.objects import KubernetesObject
 from controller.runtime.kubernetes.labels import MANAGED_BY
-from controller.spec import Document, read
+from controller.spec import SUSPEND, Document, read
 from suggest.server import admin
 
 EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
@@ -44,7 +44,7 @@ def uid_of(resource: ExperimentResource) -> Uid:
 
 
 def is_suspended(resource: ExperimentResource) -> bool:
-    return resource.get("spec", {}).get("suspend") is True
+    return resource.get("spec", {}).get(SUSPEND) is True
 
 
 def is_deleted(resource: ExperimentResource) -> bool:
@@ -60,9 +60,9 @@ def keeps_study(resource: ExperimentResource) -> bool:
 
 
 def file_of(resource: ExperimentResource) -> Mapping[str, object]:
-    """Return the keys of the resource that a file has, with the runtime that it runs on."""
+    """Return what the resource says of its experiment, with the runtime that it runs on."""
     about = resource["metadata"]
-    spec = {key: value for key, value in resource.get("spec", {}).items() if key != "suspend"}
+    spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
     return {
         "apiVersion": EXPERIMENTS.api_version,
         "kind": EXPERIMENTS.kind,

@@ -18,7 +18,7 @@ from controller.spec.document import (
     is_renaming,
     spec_hash,
 )
-from controller.spec.native import schema
+from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
@@ -27,6 +27,7 @@ from controller.spec.writing import file_text, starter
 __all__ = [
     "END_BY_THEMSELVES",
     "SETTABLE",
+    "SUSPEND",
     "Change",
     "Document",
     "LocatedProblem",

@@ -40,6 +40,8 @@ from suggest.space import MAX_NAME, NAME_RULE
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# The only key that says what to do with the experiment instead of what it is.
+SUSPEND = "suspend"
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(SCALAR, "a mapping of names to values")
@@ -494,6 +496,13 @@ SPEC = Section(
             "Command to run once with the best parameters, after the search has succeeded.",
             ABSENT,
             says="none",
+        ),
+        Key(
+            SUSPEND,
+            FLAG,
+            "In a cluster's controller, `true` stops the trials and keeps the experiment until it "
+            "is `false` again; `tuner run` ignores it.",
+            says="`false`",
         ),
     ),
     expected="a mapping with objective, parameters and trial",

@@ -19,7 +19,7 @@ from controller.phrases import command
 from controller.runtime.registry import traits_if_known
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.native import FILE
+from controller.spec.native import FILE, SUSPEND
 from controller.spec.overrides import apply
 from controller.spec.problems import (
     NOWHERE,
@@ -146,7 +146,7 @@ def read(
         wrong += native.located(marks)
         warnings = (*katib.warnings, *_not_created(others))
     else:
-        document, warnings = _check(data, problems), ()
+        document, warnings = _check(data, problems), tuple(_suspended(data))
         wrong += problems.located(marks)
     if wrong:
         if service is not None and document and isinstance(data, dict):
@@ -252,8 +252,17 @@ def _check(data: Data, problems: ProblemCollector) -> Json:
         return {}
     rules.check(document, data, problems)
     if not problems.found:
+        # It is no part of the search, so a change of it makes no revision.
+        document["spec"].pop(SUSPEND, None)
         fill_defaults(document)
     return document
+
+
+def _suspended(data: Data) -> Iterator[str]:
+    """Yield a warning for an experiment that runs although its file suspends it."""
+    match data:
+        case {"spec": {"suspend": True}}:
+            yield f"spec.{SUSPEND}: only the controller in a cluster heeds it; here the trials run"
 
 
 def read_path(

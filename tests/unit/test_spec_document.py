@@ -387,6 +387,16 @@ def test_values_that_look_like_secrets_are_stored_and_redacted() -> None:
     }  # type: ignore[index]
 
 
+@pytest.mark.parametrize("suspend", [True, False])
+def test_suspend_is_for_the_controller_in_a_cluster_and_no_part_of_the_search(
+    suspend: bool,
+) -> None:
+    suspended = read(SMALL, source="e.yaml", overrides=[f"spec.suspend={suspend}".lower()])
+    assert suspended.spec == read(SMALL, source="e.yaml").spec
+    heard = "spec.suspend: only the controller in a cluster heeds it; here the trials run"
+    assert suspended.warnings == ((heard,) if suspend else ())
+
+
 def test_the_examples_have_no_problems() -> None:
     files = sorted(Path("examples").glob("*/*.yaml"))
     # Its program asks for its parameters by tuner.current_trial().

@@ -6,36 +6,85 @@ writes it. A test fails when the file is outdated.
 
 A structural schema cannot say that a value has one of several types, as a parameter is a list or a
 mapping. Such values pass, and the controller checks them, as it checks everything, by the reader of
-files. Defaults below `spec.trial` are left to the reader, because some of those keys are refused
-beside a template.
+files. So the definition may accept more than the reader, and must never refuse what the reader
+accepts. Its rules between keys give the reader's messages.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.core.model import MAX_NAME_LENGTH
 from controller.operator.resource import EXPERIMENTS
-from controller.spec import schema
+from controller.spec import rules, schema
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
+from controller.spec.native import DNS_RULE
 
 Schema = dict[str, Any]
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _RULES = "x-kubernetes-validations"
-# What a structural schema may not contain, or may contain only in another form.
-_DROPPED = frozenset({"$schema", "title", "format", "propertyNames", "patternProperties"})
-_ALTERNATIVES = ("oneOf", "anyOf")
-# Keys whose defaults depend on others, by path; those of the file's namespace and runtime do not
-# apply to a resource.
-_WITHOUT_DEFAULTS = ("spec.trial", "spec.final", "spec.runtime")
+# What a structural schema may not contain, or contains in another form.
+_DROPPED = frozenset(
+    {"$schema", "title", "format", "propertyNames", "patternProperties", "anyOf", "oneOf"}
+)
+# Keys whose written defaults would be refused beside a template.
+_WITHOUT_DEFAULT = frozenset(f"spec.trial.{key}" for key in INSTEAD_OF_TEMPLATE)
 _HEADER = """\
 # Made by `python -m controller.operator.crd` from the keys of the file.
 """
+
+
+def _rule(rule: str, message: str, field: str = "") -> Schema:
+    """Return a rule in CEL. field: the key below `self` that the message is about; "": `self`."""
+    return {"rule": rule, "message": message, **({"fieldPath": field} if field else {})}
+
+
+# By the path of `self`. A value with several types is invisible to CEL, and so are lists and
+# mappings of such values, such as trial.command. Messages have no numbers, which the reader's have:
+# the server takes text that a rule makes of a number to be too expensive.
+_RULES_BETWEEN_KEYS: Mapping[str, Sequence[Schema]] = {
+    "spec": (
+        _rule("has(self.objective) || has(self.objectives)", rules.NO_OBJECTIVE, ".objective"),
+        _rule(
+            "!has(self.objective) || !has(self.objectives)", rules.BOTH_OBJECTIVES, ".objectives"
+        ),
+        _rule(
+            "!has(self.budget.regretBelow) || (!has(self.constraints) || self.constraints.size() "
+            "== 0) && (!has(self.objectives) || self.objectives.size() <= 1)",
+            rules.REGRET_OF_SEVERAL,
+            ".budget.regretBelow",
+        ),
+        _rule("!has(self.final) || !has(self.trial.template)", rules.FINAL_OF_TEMPLATE, ".final"),
+    ),
+    "spec.constraints[]": (
+        _rule("has(self.min) || has(self.max)", rules.NO_BOUND),
+        _rule(
+            "!has(self.min) || !has(self.max) || self.min <= self.max",
+            "min is above max; no value satisfies both",
+        ),
+    ),
+    "spec.fidelity": (
+        _rule("self.min > 0.0", "is not above 0", ".min"),
+        _rule(
+            "self.min <= 0.0 || self.max >= self.min * double(self.eta)",
+            "is below min times eta, so no trial would be compared before its end; raise it",
+            ".max",
+        ),
+    ),
+    "spec.metrics": (
+        _rule("!has(self.format) || has(self.file)", rules.FORMAT_OF_NO_FILE, ".format"),
+        _rule(
+            "!has(self.step) || !has(self.format) || self.format != 'tensorboard'",
+            rules.STEP_OF_EVENTS,
+            ".step",
+        ),
+    ),
+}
 
 
 def definition() -> Schema:
@@ -89,22 +138,14 @@ def _columns() -> Iterator[Schema]:
 
 
 def _root() -> Schema:
-    spec = structural(schema()["properties"]["spec"], "spec")
-    spec["properties"]["suspend"] = {
-        "type": "boolean",
-        "description": "Stops the trials and keeps the experiment until this is false again.",
+    file = schema()["properties"]
+    spec = structural(file["spec"], "spec")
+    # A resource runs in the cluster of its controller, whatever it says.
+    spec["properties"]["runtime"] = {
+        "type": "string",
+        "description": "Where `tuner run` runs trials; a cluster's controller runs them there.",
     }
-    spec[_RULES] = [
-        _rule(
-            "has(self.objective) != has(self.objectives)",
-            "write either objective or objectives",
-        )
-    ]
-    # Bounds that the rules need to be cheap.
-    spec["properties"]["constraints"]["maxItems"] = 100
-    spec["properties"]["constraints"]["items"][_RULES] = [
-        _rule("has(self.min) || has(self.max)", "a constraint needs min, max or both")
-    ]
+    name = file["metadata"]["properties"]["name"]
     return {
         "type": "object",
         "description": "A search for the best hyperparameters of a program.",
@@ -112,40 +153,28 @@ def _root() -> Schema:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": spec,
             "status": _status(),
         },
         _RULES: [
             _rule(
-                f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
-                f"metadata.name has at most {MAX_NAME_LENGTH} characters, because names of Jobs "
-                "begin with it",
+                f"self.metadata.name.size() <= {name['maxLength']}",
+                f"has too many characters; use at most {name['maxLength']}",
+                ".metadata.name",
             ),
             _rule(
-                "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",
-                "metadata.name has lower-case letters, digits and -, because names of pods begin "
-                "with it",
+                f"self.metadata.name.matches('{name['pattern']}')",
+                f"is not a name for an experiment; use {DNS_RULE}",
+                ".metadata.name",
             ),
         ],
     }
 
 
-def _rule(rule: str, message: str) -> Schema:
-    return {"rule": rule, "message": message}
-
-
 def structural(node: Mapping[str, Any], path: str) -> Schema:
     """Return the part of a JSON Schema that a structural schema can say."""
-    described = {key: node[key] for key in ("description",) if key in node}
-    if any(key in node for key in _ALTERNATIVES) or not node.keys() & {"type", "enum"}:
-        return {_OPEN: True, **described}
-    if isinstance(node.get("type"), list):
-        is_whole = set(node["type"]) == {"string", "integer"}
-        return {_INT_OR_STRING if is_whole else _OPEN: True, **described}
-    if "enum" in node and (path == "spec.runtime" or not _are_words(node["enum"])):
-        return {"type": "string", **described} if path == "spec.runtime" else {_OPEN: True}
-    made: Schema = {"type": "string"} if "enum" in node else {}
+    made = _form(node)
     for key, value in node.items():
         match key:
             case "properties":
@@ -155,23 +184,45 @@ def structural(node: Mapping[str, Any], path: str) -> Schema:
             case "items":
                 made[key] = structural(value, f"{path}[]")
             case "additionalProperties":
-                if isinstance(value, Mapping):
+                if isinstance(value, Mapping) and "properties" not in node:
                     made[key] = structural(value, f"{path}.*")
             case "default":
-                if not path.startswith(_WITHOUT_DEFAULTS):
+                if path not in _WITHOUT_DEFAULT:
                     made[key] = value
-            case _ if key not in _DROPPED:
+            case _ if key not in _DROPPED | {"type"}:
                 made[key] = value
-    if "properties" in made and made.pop("additionalProperties", None) is not None:
-        made[_OPEN] = True
-    has_keys = made.keys() & {"properties", "additionalProperties"}
-    if "patternProperties" in node or (node.get("type") == "object" and not has_keys):
-        made[_OPEN] = True
+    if path in _RULES_BETWEEN_KEYS:
+        made[_RULES] = list(_RULES_BETWEEN_KEYS[path])
     return made
 
 
-def _are_words(values: list[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _form(node: Mapping[str, Any]) -> Schema:
+    """Return what says which types a value has, and whether it has keys that are not listed."""
+    types = _types(node)
+    if types == {"integer", "string"}:
+        return {_INT_OR_STRING: True}
+    if len(types) != 1:
+        return {_OPEN: True}
+    (only,) = types
+    return {"type": only, _OPEN: True} if only == "object" and _is_open(node) else {"type": only}
+
+
+def _is_open(node: Mapping[str, Any]) -> bool:
+    """Return whether a mapping may have keys that a structural schema cannot describe."""
+    others = node.get("additionalProperties", True)
+    is_map = "properties" not in node and isinstance(others, Mapping)
+    return "patternProperties" in node or not (others is False or is_map)
+
+
+def _types(node: Mapping[str, Any]) -> set[str]:
+    """Return the types of the values that a JSON Schema accepts; none: any."""
+    alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ())]
+    if alternatives:
+        return set().union(*map(_types, alternatives))
+    if "type" in node:
+        return {node["type"]} if isinstance(node["type"], str) else set(node["type"])
+    # Constants and words are strings.
+    return {"string"} if node.keys() & {"enum", "const"} else set()
 
 
 def _status() -> Schema:
@@ -222,6 +273,7 @@ def _status() -> Schema:
             "running": number,
             "queued": number,
             "best": best,
+            "optimal": {**number, "description": "Trials of the Pareto front."},
             "conditions": {
                 "type": "array",
                 "x-kubernetes-list-type": "map",

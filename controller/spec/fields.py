@@ -94,6 +94,11 @@ class Text:
 
     def schema(self) -> Schema:
         limit = {} if self.max_length is None else {"maxLength": self.max_length}
+        match self.pattern:
+            case r"[\s\S]*":
+                return {"type": "string", **limit}
+            case r"[\s\S]+":
+                return {"type": "string", "minLength": 1, **limit}
         return {"type": "string", "pattern": f"^(?:{self.pattern})$", **limit}
 
 

@@ -16,7 +16,7 @@ _LOOSE_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtpKMGTP])i?[bB]?(?:yte
 _BYTES = {name: 1024 ** (i + 1) for i, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 _BYTES |= {name: 1000 ** (i + 1) for i, name in enumerate(("k", "M", "G", "T", "P", "E"))}
 MIN_BYTES = 1024**2
-DURATION_SCHEMA = r"^([0-9]+(\.[0-9]+)?(d|h|ms|m|s))+$"
+DURATION_SCHEMA = r"^ *([0-9]+(\.[0-9]+)? *(d|h|ms|m|s) *)+$"
 AMOUNT_SCHEMA = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"
 
 

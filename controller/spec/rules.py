@@ -70,6 +70,19 @@ _USUAL = {
 }
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 WORKLOAD = ("command", "args", "env", "template")
+# Messages that the definition of the custom resource has too: `controller.operator.crd`.
+BOTH_OBJECTIVES = "beside objective; write all of them under objectives"
+NO_OBJECTIVE = "is missing; write a mapping such as {metric: accuracy, direction: maximize}"
+NO_BOUND = "no bound; write min, max or both"
+REGRET_OF_SEVERAL = (
+    "requires one objective without constraints; use budget.noImprovement, which counts trials"
+)
+FORMAT_OF_NO_FILE = "is the format of a file; write file: PATH beside it"
+STEP_OF_EVENTS = "cannot be combined with format: tensorboard, whose events have steps"
+FINAL_OF_TEMPLATE = (
+    "cannot be combined with trial.template, whose command cannot be replaced; omit it, and create "
+    "your own object with the parameters that `tuner best` prints"
+)
 # The algorithm whose trials continue from the checkpoints of others.
 POPULATION_BASED = "pbt"
 
@@ -118,28 +131,18 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
 
 def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     if "objective" in raw and "objectives" in raw:
-        problems.add(
-            "spec.objectives", "beside objective; write all of them under objectives", at_key=True
-        )
+        problems.add("spec.objectives", BOTH_OBJECTIVES, at_key=True)
     elif "objective" not in raw and "objectives" not in raw:
-        problems.add(
-            "spec.objective",
-            "is missing; write a mapping such as {metric: accuracy, direction: maximize}",
-        )
+        problems.add("spec.objective", NO_OBJECTIVE)
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
     if "regretBelow" in spec.get("budget", {}) and (
         spec.get("constraints") or len(raw.get("objectives") or ()) > 1
     ):
-        cure = "use budget.noImprovement, which counts trials"
-        problems.add(
-            "spec.budget.regretBelow",
-            f"requires one objective without constraints; {cure}",
-            at_key=True,
-        )
+        problems.add("spec.budget.regretBelow", REGRET_OF_SEVERAL, at_key=True)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
-            problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
+            problems.add(f"spec.constraints[{place}]", NO_BOUND)
 
 
 def _metrics(spec: Json, problems: ProblemCollector) -> None:
@@ -153,11 +156,7 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
             at_key=True,
         )
     if form is not None and "file" not in metrics:
-        problems.add(
-            "spec.metrics.format",
-            "is the format of a file; write file: PATH beside it",
-            at_key=True,
-        )
+        problems.add("spec.metrics.format", FORMAT_OF_NO_FILE, at_key=True)
     is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
     if "pattern" in metrics and not is_text:
         cause = sources[0] if form is None else f"format: {form}"
@@ -167,11 +166,7 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
             at_key=True,
         )
     if "step" in metrics and form == "tensorboard":
-        problems.add(
-            "spec.metrics.step",
-            "cannot be combined with format: tensorboard, whose events have steps",
-            at_key=True,
-        )
+        problems.add("spec.metrics.step", STEP_OF_EVENTS, at_key=True)
     if "file" in metrics:
         _metrics_path(metrics["file"], form, problems)
     endpoint = metrics.get("prometheus", {})
@@ -309,12 +304,7 @@ def _final(
 ) -> None:
     _whole_gpus(final, "spec.final", traits, problems)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        cure = "omit it, and create your own object with the parameters that `tuner best` prints"
-        problems.add(
-            "spec.final",
-            f"cannot be combined with trial.template, whose command cannot be replaced; {cure}",
-            at_key=True,
-        )
+        problems.add("spec.final", FINAL_OF_TEMPLATE, at_key=True)
 
 
 def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.spec import rules
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Kubectl, experiment, rendered
 
@@ -45,40 +47,82 @@ def test_every_example_is_accepted(kubectl: Kubectl, namespace: str) -> None:
         assert "created" in dry(kubectl, document), path
 
 
-WRONG = {
-    "spec.budget.trials": {"budget": {"trials": 0}},
-    "spec.objective.direction": {"objective": {"metric": "a", "direction": "up"}},
-    "spec.objective.metric": {"objective": {"direction": "maximize"}},
-    "write either objective or objectives": {
-        "objectives": [{"metric": "b", "direction": "minimize"}]
+GOAL = {"metric": "a", "direction": "maximize"}
+JOB = {"apiVersion": "batch/v1", "kind": "Job"}
+# What the refusal says: the place, and what is wrong there.
+WRONG: dict[str, dict[str, Any]] = {
+    "spec.budget.trials: Invalid value: 0: ": {"budget": {"trials": 0}},
+    "spec.budget.wallClock: Invalid value": {"budget": {"wallClock": "soon"}},
+    "spec.budget.failedTrials: Invalid value": {"budget": {"failedTrials": [1]}},
+    'spec.objective.direction: Unsupported value: "up"': {
+        "objective": {"metric": "a", "direction": "up"}
     },
-    "a constraint needs min, max or both": {"constraints": [{"metric": "b"}]},
-    "spec.parallelism": {"parallelism": "many"},
+    "spec.objective.metric: Required value": {"objective": {"direction": "maximize"}},
+    f"spec.objective: Invalid value: {rules.NO_OBJECTIVE}": {"objective": None},
+    f"spec.objectives: Invalid value: {rules.BOTH_OBJECTIVES}": {"objectives": [GOAL]},
+    f"spec.constraints[0]: Invalid value: {rules.NO_BOUND}": {"constraints": [{"metric": "b"}]},
+    "spec.constraints[1]: Invalid value: min is above max; no value satisfies both": {
+        "constraints": [{"metric": "b", "min": 1}, {"metric": "c", "min": 2, "max": 1}]
+    },
+    f"spec.budget.regretBelow: Invalid value: {rules.REGRET_OF_SEVERAL}": {
+        "budget": {"regretBelow": 0.1},
+        "constraints": [{"metric": "b", "max": 1}],
+    },
+    "spec.fidelity.min: Invalid value: is not above 0": {
+        "fidelity": {"parameter": "epochs", "min": 0, "max": 9}
+    },
+    "spec.fidelity.max: Invalid value: is below min times eta": {
+        "fidelity": {"parameter": "epochs", "min": 1, "max": 2.5}
+    },
+    f"spec.metrics.format: Invalid value: {rules.FORMAT_OF_NO_FILE}": {
+        "metrics": {"format": "json"}
+    },
+    f"spec.metrics.step: Invalid value: {rules.STEP_OF_EVENTS}": {
+        "metrics": {"format": "tensorboard", "file": "runs", "step": "epoch"}
+    },
+    "spec.metrics.prometheus.port: Invalid value": {"metrics": {"prometheus": {"port": 0}}},
+    f"spec.final: Invalid value: {rules.FINAL_OF_TEMPLATE}": {
+        "final": {"command": ["a"]},
+        "trial": {"template": JOB},
+    },
+    "spec.parallelism: Invalid value": {"parallelism": "many"},
     'unknown field "spec.parallelsm"': {"parallelsm": 2},
-    "spec.parameters": {"parameters": []},
-    "spec.suspend": {"suspend": "yes"},
-    "spec.trial": {"trial": None},
-    "spec.canary": {"canary": [1]},
+    'unknown field "spec.trial.comand"': {"trial": {"image": "a", "comand": ["b"]}},
+    "spec.parameters: Invalid value": {"parameters": []},
+    "spec.initial[0]: Invalid value": {"initial": [3]},
+    "spec.suspend: Invalid value": {"suspend": "yes"},
+    "spec.trial: Required value": {"trial": None},
+    "spec.trial.image: Invalid value": {"trial": {"image": ""}},
+    "spec.trial.retries.timeout: Invalid value": {"trial": {"retries": {"timeout": -1}}},
+    "spec.trial.volumes.data.mount: Required value": {"trial": {"volumes": {"data": {}}}},
+    "spec.canary: Invalid value": {"canary": [1]},
 }
 
 
-@pytest.mark.parametrize("place", WRONG)
+@pytest.mark.parametrize("said", WRONG)
 def test_a_wrong_object_is_refused_with_its_place(
-    kubectl: Kubectl, namespace: str, place: str
+    kubectl: Kubectl, namespace: str, said: str
 ) -> None:
     document = experiment(namespace)
-    document["spec"] |= copy.deepcopy(WRONG[place])
+    document["spec"] |= copy.deepcopy(WRONG[said])
     with pytest.raises(AssertionError) as refused:
         dry(kubectl, document)
-    assert place in str(refused.value)
+    # A rule between keys shows no value.
+    assert said in str(refused.value).replace('Invalid value: "object": ', "Invalid value: ")
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "a.b"])
 def test_a_name_that_pods_cannot_have_is_refused(
     kubectl: Kubectl, namespace: str, name: str
 ) -> None:
-    with pytest.raises(AssertionError, match=r"metadata\.name has"):
+    with pytest.raises(AssertionError, match=r"metadata\.name: .*; use (at most 40|lower-case)"):
         dry(kubectl, experiment(namespace, name))
+
+
+def test_keys_with_nothing_in_them_are_as_absent_ones(kubectl: Kubectl, namespace: str) -> None:
+    document = experiment(namespace, canary=None, constraints=None, pruning=None)
+    document["spec"]["objective"]["target"] = None
+    assert "created" in dry(kubectl, document)
 
 
 def test_kubectl_explains_keys_and_status(kubectl: Kubectl) -> None:
@@ -90,4 +134,13 @@ def test_the_server_writes_defaults(kubectl: Kubectl, namespace: str) -> None:
     document = experiment(namespace)
     given = json.dumps(document)
     made = json.loads(kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", given=given))
-    assert (made["spec"]["parallelism"], made["spec"]["objective"]["value"]) == (1, "last")
+    spec = made["spec"]
+    assert (spec["parallelism"], spec["objective"]["value"]) == (1, "last")
+    assert spec["trial"]["retries"]["infrastructure"] == 3
+
+
+def test_nothing_is_written_beside_a_template(kubectl: Kubectl, namespace: str) -> None:
+    document = experiment(namespace, trial={"template": JOB})
+    given = json.dumps(document)
+    made = json.loads(kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", given=given))
+    assert not INSTEAD_OF_TEMPLATE & made["spec"]["trial"].keys()

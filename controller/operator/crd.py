@@ -273,7 +273,6 @@ def _status() -> Schema:
             "running": number,
             "queued": number,
             "best": best,
-            "optimal": {**number, "description": "Trials of the Pareto front."},
             "conditions": {
                 "type": "array",
                 "x-kubernetes-list-type": "map",

@@ -28,7 +28,9 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = [
     path
     for path in sorted((ROOT / "examples").glob("*/*.yaml"))
-    if path.parent.name != "katib" and "image:" in path.read_text()
+    if path.parent.name != "katib"
+    and "image:" in path.read_text()
+    and "kind: Experiment" in path.read_text()
 ]
 
 

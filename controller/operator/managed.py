@@ -224,7 +224,7 @@ class ManagedExperiment:
             if document is not None and not is_suspended(resource) and not self.is_running:
                 await self._create(resource, document)
         elif is_suspended(resource):
-            await self._suspend(resource)
+            await self._suspend(resource, stored)
         else:
             await self._go_on(resource, stored, document)
         return False
@@ -289,14 +289,18 @@ class ManagedExperiment:
             self.refusal, self._refused = None, ""
 
     async def _create(self, resource: ExperimentResource, document: Document) -> None:
-        await self._protect(resource)
         file = ExperimentFile(document, self.workspace.state.root)
-        self._begin(lambda session: session.run(file, uid=uid_of(resource)))
+        if await self._protect(resource):
+            self._begin(lambda session: session.run(file, uid=uid_of(resource)))
 
-    async def _suspend(self, resource: ExperimentResource) -> None:
+    async def _suspend(self, resource: ExperimentResource, stored: Experiment) -> None:
+        """Stop what runs, also if an earlier controller has left it running."""
+        left_running = stored.state in (ExperimentState.RUNNING, ExperimentState.STOPPING)
+        if self._running is None and left_running and await self._protect(resource):
+            self._begin(lambda session: session.resume(self.name, self.namespace))
         if self._running is not None:
             self._running.controls.request(DesiredState.INTERRUPT)
-        else:
+        elif not left_running:
             await self._unprotect(resource)
 
     async def _go_on(
@@ -319,11 +323,11 @@ class ManagedExperiment:
         if self._running is None and (asked or _goes_on(stored)):
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
-            await self._protect(resource)
-            self._begin(lambda session: session.resume(self.name, self.namespace))
+            if await self._protect(resource):
+                self._begin(lambda session: session.resume(self.name, self.namespace))
         elif self._running is None:
             await self._unprotect(resource)
-        if asked:
+        if asked and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None}})
 
     async def _revise(
@@ -332,7 +336,8 @@ class ManagedExperiment:
         """Record the changes and go on, or refuse them; then the accepted revision goes on."""
         self._take_result()
         file = ExperimentFile(document, self.workspace.state.root)
-        await self._protect(resource)
+        if not await self._protect(resource):
+            return
         try:
             if all(map(allowed_in_revision, changes)):
                 ExperimentService(self.experiments).allowed_changes(self._stored(), document)
@@ -403,11 +408,15 @@ class ManagedExperiment:
 
     # The resource
 
-    async def _protect(self, resource: ExperimentResource) -> None:
-        """Add the finalizer: from now on something may run."""
+    async def _protect(self, resource: ExperimentResource) -> bool:
+        """Add the finalizer: from now on something may run.
+
+        Returns False if the resource has changed meanwhile; then nothing may run yet.
+        """
         finalizers = resource["metadata"].get("finalizers") or []
-        if FINALIZER not in finalizers:
-            await self._patch(resource, {"finalizers": [*finalizers, FINALIZER]})
+        if FINALIZER in finalizers:
+            return True
+        return await self._patch(resource, {"finalizers": [*finalizers, FINALIZER]})
 
     async def _unprotect(self, resource: ExperimentResource) -> None:
         finalizers = resource["metadata"].get("finalizers") or []
@@ -415,8 +424,8 @@ class ManagedExperiment:
             rest = [each for each in finalizers if each != FINALIZER]
             await self._patch(resource, {"finalizers": rest})
 
-    async def _patch(self, resource: ExperimentResource, metadata: dict[str, object]) -> None:
-        """Change the metadata of this version of the resource. A later one comes with an event."""
+    async def _patch(self, resource: ExperimentResource, metadata: dict[str, object]) -> bool:
+        """Change the metadata of this version of the resource; False: there is a later one."""
         await self.workspace.guard.check()
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
         client = self.workspace.cluster.client
@@ -428,8 +437,9 @@ class ManagedExperiment:
             if error.status not in (_CONFLICT, _NOT_FOUND):
                 raise
             self.notify()
-        else:
-            self.workspace.put(patched)
+            return False
+        self.workspace.put(patched)
+        return True
 
 
 def _spec_of(resource: ExperimentResource) -> str:

@@ -113,6 +113,29 @@ async def test_a_suspended_experiment_stops_and_goes_on(installed: Installation)
 
 
 @on_a_cluster(FOREVER)
+async def test_what_was_suspended_without_a_controller_is_stopped_by_the_next(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    await installed.stop()
+    installed.edit("tiny", suspend=True)
+    installed.start()
+    await installed.until_state("suspended")
+    await installed.until(lambda: not installed.jobs)
+
+
+@on_a_cluster(FOREVER)
+async def test_a_finalizer_that_meets_a_change_is_added_again(installed: Installation) -> None:
+    installed.api.answer(409, method="PATCH", path="/experiments/tiny")
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    assert installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["finalizers"] == [
+        FINALIZER
+    ]
+
+
+@on_a_cluster(FOREVER)
 async def test_a_deleted_resource_goes_when_its_jobs_have_ended(installed: Installation) -> None:
     installed.apply(experiment(parallelism=2))
     await installed.until(lambda: installed.status().get("running") == 2)

@@ -26,6 +26,8 @@ SPEAKERS = sorted(
     - {ROOT / "core" / "katib_keys.py", ROOT / "runtime" / "registry.py"}
 )
 KEY = re.compile(r"\bspec\.(?:[a-z][A-Za-z]*)(?:\[\{?[\w.]*\}?\])?(?:\.[a-z][A-Za-z]*)*")
+# Of a Job, not of the file.
+OF_OBJECTS = ("spec.suspend",)
 # Named by `tuner extend --set`, which the same message has.
 BY_EXTEND = ("spec.parameters", "spec.parameters.NAME")
 
@@ -51,7 +53,7 @@ def named() -> list[str]:
     of_file = {
         key for key in found if re.split(r"[.\[]", key)[1] in {known.name for known in SPEC.keys}
     }
-    return sorted(of_file - {"spec.constraints", *BY_EXTEND})
+    return sorted(of_file - {"spec.constraints", *OF_OBJECTS, *BY_EXTEND})
 
 
 def change(key: str) -> Change:

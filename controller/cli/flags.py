@@ -104,15 +104,18 @@ overrides = _one(
 )
 
 
+context = _one(
+    "--context", metavar="C", help="context of the kubeconfig (default: the current one)"
+)
+
+
 def where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime",
         metavar="|".join(BUILT_IN),
         help=f"where trials run (default: the file's spec.runtime, else {DEFAULT_RUNTIME})",
     )
-    parser.add_argument(
-        "--context", metavar="C", help="context of the kubeconfig (default: the current one)"
-    )
+    context(parser)
 
 
 dry_run = _one(
@@ -291,9 +294,6 @@ def backup_source(parser: argparse.ArgumentParser) -> None:
 
 
 def controlling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--context", metavar="C", help="context of the kubeconfig (default: the current one)"
-    )
     parser.add_argument(
         "--watch-namespace",
         metavar="NS",

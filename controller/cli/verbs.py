@@ -284,7 +284,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "controller",
         "run the experiments of a cluster's custom resources",
         "operator:controller",
-        (flags.controlling,),
+        (flags.context, flags.controlling),
         example="tuner controller --state-dir /var/lib/tuner",
         more="Runs in the cluster, installed by deploy/install.yaml. SIGTERM ends it, and the Jobs "
         "run on.",

@@ -11,6 +11,7 @@ from typing import Any
 from controller.kube.client import EVENTS, KubernetesClient
 from controller.kube.errors import ApiError
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
+from controller.operator.status import condition_of, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
 _CONFLICT, _FORBIDDEN = 409, 403
@@ -35,10 +36,8 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
     if before.get("state") != now["state"]:
         kind = "Warning" if now["state"] in _WARNINGS else "Normal"
         yield kind, now["state"].capitalize(), now.get("reason") or f"it is {now['state']}"
-    accepted = next(each for each in now["conditions"] if each["type"] == "Accepted")
-    earlier: Mapping[str, Any] = next(
-        (each for each in before.get("conditions", ()) if each["type"] == "Accepted"), {}
-    )
+    accepted = condition_of(now, "Accepted")
+    earlier = condition_of(before, "Accepted")
     is_new = (earlier.get("status"), earlier.get("message")) != ("False", accepted["message"])
     if accepted["reason"] == "ChangeRefused" and is_new:
         yield "Warning", "ChangeRefused", accepted["message"]
@@ -48,7 +47,7 @@ async def _create(
     client: KubernetesClient, resource: ExperimentResource, kind: str, reason: str, message: str
 ) -> None:
     about = resource["metadata"]
-    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = time_text(datetime.now(UTC))
     digest = hashlib.sha256(f"{about['uid']} {reason} {message}".encode()).hexdigest()[:10]
     name = f"{about['name']}.{digest}"
     event = {

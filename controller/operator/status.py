@@ -124,11 +124,7 @@ def _conditions(seen: Observation, now: datetime) -> Iterator[dict[str, Any]]:
     for kind, is_true, reason, message in _judged(seen):
         state = "True" if is_true else "False"
         earlier: Mapping[str, Any] = before.get(kind, {})
-        since = (
-            earlier["lastTransitionTime"]
-            if earlier.get("status") == state
-            else now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        )
+        since = earlier["lastTransitionTime"] if earlier.get("status") == state else time_text(now)
         yield {
             "type": kind,
             "status": state,
@@ -206,8 +202,17 @@ def _is_suspended(seen: Observation, experiment: Experiment) -> bool:
 
 def is_accepted(status: Status) -> bool:
     """Return whether the condition Accepted of a status is true."""
-    conditions = status.get("conditions", ())
-    return any((each["type"], each["status"]) == ("Accepted", "True") for each in conditions)
+    return condition_of(status, "Accepted").get("status") == "True"
+
+
+def condition_of(status: Status, kind: str) -> Mapping[str, Any]:
+    """Return the condition of that type; empty if the status has none."""
+    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time as objects of the cluster have it, in whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shortened(message: str) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import cast
+from dataclasses import dataclass, replace
 
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
@@ -22,9 +20,7 @@ from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
 from controller.runtime.kubernetes import acceptance
-from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.job_builder import anchor
-from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
+from controller.runtime.kubernetes.provider import runtime_of, target_of
 from controller.runtime.provider import RuntimeConnection
 from suggest.errors import NotFound
 from suggest.server import Server
@@ -46,20 +42,8 @@ class _HostedConnection(RuntimeConnection):
         guard: Leadership,
     ) -> None:
         spec = experiment.spec
-        target = ClusterTarget(
-            cluster=cluster,
-            namespace=spec.namespace,
-            uid=experiment.uid,
-            anchor=anchor(spec, experiment.uid),
-            folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
-            template=cast("Raw | None", spec.trial.cluster.get("template")),
-            has_collector=spec.collection is not None,
-            log_limit_bytes=spec.trial.log_limit_bytes,
-            owner=owner,
-            guard=guard,
-        )
-        queue = AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
-        super().__init__(KubernetesRuntime(target, queue=queue))
+        target = replace(target_of(cluster, experiment, folders), owner=owner, guard=guard)
+        super().__init__(runtime_of(spec, target))
         self._cluster = cluster
         self._spec = spec
 

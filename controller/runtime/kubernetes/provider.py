@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -55,25 +56,37 @@ from suggest.errors import InvalidArgument, Problem, TunerError
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
+def target_of(
+    cluster: Cluster, experiment: Experiment, folders: ExperimentFolders
+) -> ClusterTarget:
+    """Return where the experiment's objects are, without a lease."""
+    spec = experiment.spec
+    return ClusterTarget(
+        cluster=cluster,
+        namespace=spec.namespace,
+        uid=experiment.uid,
+        anchor=anchor(spec, experiment.uid),
+        folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
+        template=cast("Raw | None", spec.trial.cluster.get("template")),
+        has_collector=spec.collection is not None,
+        log_limit_bytes=spec.trial.log_limit_bytes,
+    )
+
+
+def runtime_of(spec: ExperimentSpec, target: ClusterTarget) -> KubernetesRuntime:
+    queue = AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
+    return KubernetesRuntime(target, queue=queue)
+
+
 class _ClusterConnection(RuntimeConnection):
     def __init__(
         self, client: KubernetesClient, experiment: Experiment, folders: ExperimentFolders
     ) -> None:
         spec = experiment.spec
         self._cluster = Cluster(client, labels=f"{UID_LABEL}={experiment.uid}")
-        target = ClusterTarget(
-            cluster=self._cluster,
-            namespace=spec.namespace,
-            uid=experiment.uid,
-            anchor=anchor(spec, experiment.uid),
-            folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
-            template=cast("Raw | None", spec.trial.cluster.get("template")),
-            holder=LeaseHolder(folders.root),
-            has_collector=spec.collection is not None,
-            log_limit_bytes=spec.trial.log_limit_bytes,
-        )
-        queue = AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
-        super().__init__(KubernetesRuntime(target, queue=queue), client.context)
+        target = target_of(self._cluster, experiment, folders)
+        runtime = runtime_of(spec, replace(target, holder=LeaseHolder(folders.root)))
+        super().__init__(runtime, client.context)
         self._spec = spec
         self._folders = folders
 

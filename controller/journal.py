@@ -274,7 +274,9 @@ class Journal:
         if after.reason and after.state is not AttemptState.RUNNING:
             words.append(f"reason={_quoted(after.reason)}")
         kind = "waiting" if after.state is AttemptState.CREATED else after.state.value
-        return Event(now, kind, " ".join(words), after.trial, after.number)
+        return Event(
+            now, kind, " ".join(words), after.trial, after.number, failure_class=after.failure_class
+        )
 
 
 def _quoted(reason: str) -> str:

@@ -321,6 +321,12 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="answer /healthz and /readyz on this port",
     )
+    parser.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        type=int,
+        help="answer /metrics on this port, for Prometheus",
+    )
 
 
 def serving(parser: argparse.ArgumentParser) -> None:

@@ -523,7 +523,8 @@ def by_trial(pairs: Iterable[tuple[Number, Value]]) -> dict[Number, list[Value]]
 class Event:
     """One line of the experiment's history.
 
-    `trial` and `attempt` are None if it concerns the whole experiment.
+    `trial` and `attempt` are None if it concerns the whole experiment. `failure_class` is that of
+    an attempt that has just failed; it is not stored with the event.
     """
 
     time: datetime
@@ -531,6 +532,7 @@ class Event:
     message: str
     trial: TrialOrFinal | None = None
     attempt: int | None = None
+    failure_class: FailureClass | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

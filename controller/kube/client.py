@@ -19,7 +19,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -105,6 +106,8 @@ class Connection:
 
     def __init__(self, access: kubeconfig.ClusterAccess, context: str | None) -> None:
         self.access = access
+        # Answered requests by verb and code; `error`: no response came.
+        self.requests: Counter[tuple[str, str]] = Counter()
         self._context = context
         self._renewing = asyncio.Lock()
         self._renew_after_s = 0.0  # monotonic
@@ -182,9 +185,10 @@ class Connection:
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             authorization = access.credentials.authorization()
-            response = await self._send(
+            sending = self._send(
                 access, authorization, method, target, body, content_type, silence_s
             )
+            response = await self._counted("WATCH" if "watch" in query else method, sending)
             try:
                 if response.status < 300:
                     yield response
@@ -236,6 +240,15 @@ class Connection:
             silence_s=_RESPONSE_S if silence_s is None else silence_s,
             total_s=_REQUEST_S if silence_s is None else None,
         )
+
+    async def _counted(self, verb: str, sending: Awaitable[Response]) -> Response:
+        try:
+            response = await sending
+        except Unreachable:
+            self.requests[verb, "error"] += 1
+            raise
+        self.requests[verb, str(response.status)] += 1
+        return response
 
     async def _current_transport(self) -> Transport:
         if self._transport is None:
@@ -323,6 +336,7 @@ class KubernetesClient:
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace
         self.log_streams = LogStreams()
+        self.requests = connection.requests
 
     @classmethod
     async def connect(cls, context: str | None = None) -> KubernetesClient:

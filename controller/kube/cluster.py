@@ -44,6 +44,8 @@ class Cluster:
 
     labels: selects the objects of the experiments of this process. all_namespaces: they are in
     many; one watch of each kind serves them all, which needs the right to it.
+
+    created_after: called for each created attempt, with the seconds since there was room for it.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Cluster:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
+        self.created_after: Callable[[float], None] = lambda _seconds: None
         self._all_namespaces = all_namespaces
         # by kind, namespace and selection
         self._reflectors: dict[tuple[object, ...], Reflector[Any]] = {}
@@ -83,6 +86,11 @@ class Cluster:
                 keep=keep,
             )
         return self._reflectors[key]
+
+    @property
+    def broken_watches(self) -> list[str]:
+        """Return the kinds of the watches that are broken at present, one for each watch."""
+        return [each.kind.plural for each in self._reflectors.values() if each.trouble]
 
     async def close(self) -> None:
         await self.close_reflectors()

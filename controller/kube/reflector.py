@@ -163,8 +163,8 @@ class Reflector(Generic[ObjectT]):
         self.objects: dict[Key, ObjectT] = {}
         self.trouble = ""  # why the cluster cannot be watched at present, for people
         self.error: Exception | None = None  # the same
+        self.kind = kind
         self._client = client
-        self._kind = kind
         self._namespace = namespace
         self._selection = {"labels": labels, "fields": fields}
         self._grouped_by = grouped_by
@@ -285,16 +285,14 @@ class Reflector(Generic[ObjectT]):
         bug = f"{type(unforeseen).__name__}: {unforeseen}"
         if bug != self._bug:
             self._bug = bug
-            _log.error(
-                "kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen
-            )
+            _log.error("kind=%s this is a bug; listed again", self.kind.plural, exc_info=unforeseen)
         return _ReflectorError(
-            f"what the cluster says of {self._kind.plural} cannot be read ({bug}); this is a bug"
+            f"what the cluster says of {self.kind.plural} cannot be read ({bug}); this is a bug"
         )
 
     async def _relist(self) -> None:
         listed_items, version = await self._client.list(
-            self._kind, self._namespace, **self._selection
+            self.kind, self._namespace, **self._selection
         )
         items = cast(list[ObjectT], listed_items)  # the kind that was asked for
         self._version = version
@@ -342,7 +340,7 @@ class Reflector(Generic[ObjectT]):
         """Watch until the server ends it, or until a resync is due."""
         timeout_s = random.uniform(*self._timing.watch_s)
         events = self._client.watch(
-            self._kind,
+            self.kind,
             self._namespace,
             **self._selection,
             resource_version=self._version,
@@ -437,7 +435,7 @@ class Reflector(Generic[ObjectT]):
             _log.log(
                 logging.WARNING if trouble else logging.INFO,
                 "kind=%s %s",
-                self._kind.plural,
+                self.kind.plural,
                 message,
             )
         if trouble == self.trouble:

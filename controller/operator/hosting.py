@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment
+from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
@@ -59,6 +59,7 @@ class HostedWorkspace(Workspace):
     policy: what experiments may not make the controller create.
     find: finds the custom resource of an experiment, which owns its objects.
     put: shows what a change of a resource returned, at once.
+    on_event: called with each event of an experiment's history, once it is recorded.
     """
 
     server: Server
@@ -67,6 +68,7 @@ class HostedWorkspace(Workspace):
     policy: Policy
     find: FindResource
     put: Callable[[Raw], None]
+    on_event: Callable[[Event], None] = lambda _event: None
 
     async def runtime_of(self, experiment: Experiment) -> RuntimeConnection:
         """Connect to the shared cluster. Raises NotFound if the experiment's resource is gone."""

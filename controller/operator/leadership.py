@@ -45,6 +45,7 @@ class Leadership:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lost: Superseded | None = None
+        self.trouble = ""  # why the lease could not be read or renewed the last time
         self.epoch = 0
         self._client = client
         self._namespace = namespace
@@ -69,7 +70,8 @@ class Leadership:
                 if await self._try():
                     break
             except Unreachable as error:
-                _log.warning("the lease %s cannot be read: %s", NAME, error)
+                self.trouble = f"the lease {NAME} cannot be read: {error}"
+                _log.warning("%s", self.trouble)
             await asyncio.sleep(RENEW_S)
         self._renewing = asyncio.create_task(self._renew())
 
@@ -109,7 +111,8 @@ class Leadership:
                 if not await self._try():
                     self._lose("another controller holds it now")
             except (Unreachable, ApiError, AccessDenied) as error:
-                _log.warning("the lease %s could not be renewed: %s", NAME, error)
+                self.trouble = f"the lease {NAME} could not be renewed: {error}"
+                _log.warning("%s", self.trouble)
 
     def _lose(self, why: str) -> None:
         self.lost = Superseded(f"this controller has lost the lease {NAME}: {why}")
@@ -123,7 +126,8 @@ class Leadership:
         except ApiError as error:
             if error.status != _CONFLICT:  # another controller was faster
                 raise
-            return False
+            taken = False
+        self.trouble = ""
         if taken:
             self._valid_until_s = began_s + DURATION_S - MARGIN_S
         return taken

@@ -51,7 +51,7 @@ from controller.operator.status import (
     SpecRefusal,
     is_accepted,
 )
-from controller.report.lines import QuietView
+from controller.report.lines import EventView
 from controller.spec import Change, Document, allowed_in_revision, diff
 from suggest.backoff import Backoff
 from suggest.errors import FailedPrecondition, InvalidArgument, TunerError
@@ -364,7 +364,8 @@ class ManagedExperiment:
 
     def _begin(self, start: Callable[[Session], Awaitable[RunResult]]) -> None:
         controls = _Controls()
-        session = Session(self.workspace, self.experiments, view=QuietView(), controls=controls)
+        view = EventView(self.workspace.on_event)
+        session = Session(self.workspace, self.experiments, view=view, controls=controls)
 
         async def run() -> RunResult:
             return await start(session)

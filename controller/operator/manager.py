@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import cast
 
 from controller.app.local_experiments import LocalExperiments
@@ -27,6 +29,7 @@ from controller.operator.status import status_of
 from suggest.errors import TunerError
 
 STATUS_S = 1.0
+WRITTEN, REFUSED = "written", "refused"  # statuses
 _AT_ONCE = 8  # writes of statuses
 _CONFLICT, _NOT_FOUND = 409, 404
 _log = logging.getLogger(__name__)
@@ -69,6 +72,14 @@ class ExperimentResources:
         """Return why the resources cannot be watched at present; "" if they can."""
         return next((each.trouble for each in self._reflectors if each.trouble), "")
 
+    @property
+    def all(self) -> Iterator[ExperimentResource]:
+        return chain.from_iterable(each.objects.values() for each in self._reflectors)
+
+    @property
+    def broken_watches(self) -> list[str]:
+        return [each.kind.plural for each in self._reflectors if each.trouble]
+
     async def close(self) -> None:
         await asyncio.gather(*(reflector.close() for reflector in self._reflectors))
 
@@ -88,6 +99,7 @@ class Manager:
         self._managed: dict[Key, ManagedExperiment] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
+        self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
         self._trouble = ""  # why statuses could not be written the last time
         self._writing = asyncio.Semaphore(_AT_ONCE)
 
@@ -155,11 +167,13 @@ class Manager:
                 written = await client.apply_status(
                     EXPERIMENTS, *key, status, uid=resource["metadata"]["uid"]
                 )
+                self.status_writes[WRITTEN] += 1
                 self._resources.put(written)
                 await events.tell(client, resource, before=before, now=status)
         except (ApiError, TunerError, RuntimeLost) as error:
             if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
                 return ""  # it has changed or gone meanwhile, and that comes with an event
             self._dirty.add(key)
+            self.status_writes[REFUSED] += 1
             return str(error)
         return ""

@@ -15,17 +15,19 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.app.local_experiments import opened
 from controller.app.state_directory import StateDirectory
 from controller.core.model import UID_LABEL
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.operator.endpoint import Endpoint
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
 from controller.operator.manager import ExperimentResources, Manager
+from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from suggest.server import Server
 
@@ -34,12 +36,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """namespaces: those that are watched; none: all. health_port: 0: any; None: no endpoint."""
+    """namespaces: those that are watched; none: all. Ports: None: no endpoint."""
 
     state: StateDirectory
     context: str | None = None
     namespaces: Sequence[str] = ()
     health_port: int | None = None
+    metrics_port: int | None = None
     policy: Policy = NO_EXCEPTIONS
 
 
@@ -56,13 +59,17 @@ async def run_controller(options: ControllerOptions) -> None:
         namespace = os.environ.get("POD_NAMESPACE") or client.default_namespace
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         leadership = Leadership(client, namespace, identity, on_lost=stop.set)
-        async with Health(options.health_port, leadership) as health:
+        health = Health(leadership)
+        async with (
+            Endpoint(options.health_port, health.answer),
+            _measured(options.metrics_port, client, leadership) as metrics,
+        ):
             acquiring = asyncio.create_task(leadership.acquire())
             if not await _until(acquiring, stop):
                 return
             _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
             try:
-                async with _manager(options, client, leadership, health) as manager:
+                async with _manager(options, client, leadership, health, metrics) as manager:
                     managing = asyncio.create_task(manager.run())
                     await _until(managing, stop)
             finally:
@@ -89,11 +96,27 @@ async def _until(task: asyncio.Task[None], stop: asyncio.Event) -> bool:
 
 
 @asynccontextmanager
+async def _measured(
+    port: int | None, client: KubernetesClient, leadership: Leadership
+) -> AsyncIterator[ControllerMetrics]:
+    """Serve metrics if there is a port for them, and yield them."""
+    sources = MetricSources(is_leader=lambda: leadership.holds, api_requests=client.requests)
+    metrics = ControllerMetrics(sources)
+    async with Endpoint(port, metrics.answer):
+        measuring = asyncio.create_task(metrics.measure_loop())
+        try:
+            yield metrics
+        finally:
+            measuring.cancel()
+
+
+@asynccontextmanager
 async def _manager(
     options: ControllerOptions,
     client: KubernetesClient,
     leadership: Leadership,
     health: Health,
+    metrics: ControllerMetrics,
 ) -> AsyncIterator[Manager]:
     """Open the state directory, the service and the watches, and yield the manager over them."""
     state = options.state
@@ -101,6 +124,8 @@ async def _manager(
     service_socket = state.service_socket()
     server = Server(state.url_of(""), f"unix:{service_socket}")
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
+    standby = metrics.sources
+    cluster.created_after = metrics.created_after
     await server.start()
     with opened(state, make=True) as experiments:
         resources = ExperimentResources(client, options.namespaces)
@@ -112,15 +137,24 @@ async def _manager(
             policy=options.policy,
             find=resources.find,
             put=resources.put,
+            on_event=metrics.attempt_event,
         )
         manager = Manager(workspace, resources, experiments)
         resources.listener = manager.resource_changed
+        metrics.sources = replace(
+            standby,
+            resources=lambda: resources.all,
+            broken_watches=lambda: [*resources.broken_watches, *cluster.broken_watches],
+            status_writes=manager.status_writes,
+            store_errors=server.store_errors,
+        )
         try:
             await resources.start()
             health.watch_trouble = lambda: resources.trouble
             yield manager
         finally:
             health.watch_trouble = lambda: ""
+            metrics.sources = standby
             await resources.close()
             await cluster.close_reflectors()
             await server.stop()

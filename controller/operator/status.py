@@ -22,7 +22,8 @@ Status: TypeAlias = Mapping[str, Any]
 
 _MOST = 1000  # characters of a message
 ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefused", "NotChecked"
-SUSPENDED = "Suspended"
+SUSPENDED, WAITING = "Suspended", "Waiting"
+PENDING = "pending"  # a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def status_of(seen: Observation, now: datetime) -> dict[str, Any]:
 def _state(seen: Observation) -> str:
     experiment = seen.experiment
     if experiment is None:
-        return "invalid" if seen.refusal is not None else "pending"
+        return "invalid" if seen.refusal is not None else PENDING
     if seen.suspended and not experiment.state.finished:
         return "suspended" if seen.progress is None or not seen.progress.running else "stopping"
     return experiment.state.value
@@ -185,7 +186,7 @@ def _running(seen: Observation, experiment: Experiment, named: str) -> _Judgemen
     if not runs:
         return "Running", False, SUSPENDED if _is_suspended(seen, experiment) else named, ""
     if seen.trouble:
-        return "Running", False, "Waiting", seen.trouble
+        return "Running", False, WAITING, seen.trouble
     progress = seen.progress
     if progress is None:
         return "Running", True, "Starting", "its controller starts"

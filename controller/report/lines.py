@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -59,6 +60,16 @@ class QuietView:
     def refresh(self, progress: Progress) -> None: ...
 
     def close(self, progress: Progress | None) -> None: ...
+
+
+class EventView(QuietView):
+    """The view of a program that only wants the events."""
+
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
+        self._on_event = on_event
+
+    def event(self, event: Event) -> None:
+        self._on_event(event)
 
 
 class LoggedView(QuietView):

@@ -39,6 +39,7 @@ from suggest.server.interceptor import CallInterceptor, Shared
 from suggest.server.quota import QuotaStore
 from suggest.server.server_options import LimitsFile, ServerOptions
 from suggest.server.service import SuggestServicer
+from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
 from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
@@ -125,6 +126,10 @@ class GrpcServers:
     def metrics_port(self) -> int:
         """The port of the metrics, 0 without metrics."""
         return 0 if self._metrics is None else self._metrics.port
+
+    @property
+    def store_health(self) -> StoreHealth:
+        return self._shared.store_health
 
     @property
     def calls(self) -> int:

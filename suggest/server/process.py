@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -135,6 +135,10 @@ class Server:
         Without tokens, all.
         """
         return self._servers.protection.verbs_of(token)
+
+    def store_errors(self) -> Mapping[str, int]:
+        """Return how many calls have failed because of the store, by what it was."""
+        return self._servers.store_health.by_kind()
 
     def page_sessions(self) -> PageSessions:
         """Return the sessions of the page in the server's store. Their methods block."""

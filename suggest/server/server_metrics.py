@@ -39,7 +39,6 @@ from suggest.studies import StudyService
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _PATIENCE_S = 10.0  # timeout of a connection without a request
-_KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 class Metrics:
@@ -178,8 +177,8 @@ class _Collector:
             "Calls that failed because of the store.",
             labels=("kind",),
         )
-        for reason, kind in _KINDS.items():
-            errors.add_metric((kind,), self.store_health.errors[reason])
+        for kind, count in self.store_health.by_kind().items():
+            errors.add_metric((kind,), count)
         yield errors
 
 

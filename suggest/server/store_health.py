@@ -17,6 +17,7 @@ from suggest import events
 from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 SETTLED_S = 3.0
+_KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 @dataclass(slots=True)
@@ -37,6 +38,10 @@ class StoreHealth:
         self.errors: Counter[str] = Counter()  # by reason, since the start
         self._now_s = now_s
         self._lost: dict[bool, _Outage] = {}  # by whether the calls write
+
+    def by_kind(self) -> dict[str, int]:
+        """Return how many calls have failed, by what the store was."""
+        return {kind: self.errors[reason] for reason, kind in _KINDS.items()}
 
     def refused(self, error: TunerError, *, writing: bool) -> None:
         if not isinstance(error, StoreBroken | StoreUnavailable):

@@ -54,7 +54,8 @@ class Module:
     programs: tuple[str, ...]
     renamed: tuple[str, str] = ("", "")  # the name in Go, the usual name
     own: bool = False  # a program of ours, not a list of tools
-    taken: str = ""  # nothing is built: the file is taken from the one module that go.mod requires
+    # Nothing is built: these files are taken from the one module that go.mod requires.
+    taken: tuple[str, ...] = ()
     stamp: str = ""
     manifests: tuple[Manifest, ...] = ()
     target: str = "cluster-binaries"  # of the Makefile
@@ -80,6 +81,7 @@ class Module:
 
 # versions of Kubeflow Trainer whose definition of TrainJobs tests install
 TRAINERS = ("2.0", "2.1", "2.2", "2.3")
+_MONITORING = "example/prometheus-operator-crd/monitoring.coreos.com"
 _VERSION = "k8s.io/component-base/version"
 MODULES = (
     Module(
@@ -104,13 +106,21 @@ MODULES = (
     Module(
         "jobset",
         ("jobsets.yaml",),
-        taken="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+        taken=("config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",),
+    ),
+    Module(
+        "monitoring",
+        ("servicemonitors.yaml", "prometheusrules.yaml"),
+        taken=(
+            f"{_MONITORING}_servicemonitors.yaml",
+            f"{_MONITORING}_prometheusrules.yaml",
+        ),
     ),
     *(
         Module(
             f"trainer-{version}",
             (f"trainjobs-{version}.yaml",),
-            taken="manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+            taken=("manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",),
         )
         for version in TRAINERS
     ),
@@ -142,7 +152,14 @@ MODULES = (
         target="operator-binaries",
     ),
 )
-LEVEL_B = ("core", "kwok", "logs", "jobset", *(f"trainer-{version}" for version in TRAINERS))
+LEVEL_B = (
+    "core",
+    "kwok",
+    "logs",
+    "jobset",
+    "monitoring",
+    *(f"trainer-{version}" for version in TRAINERS),
+)
 LEVEL_C = ("core", "pause", "coredns")
 OPERATORS = ("operators", "trainingoperator")
 
@@ -212,7 +229,8 @@ def _compile(module: Module, made: Path) -> None:
 
 
 def _take(module: Module, made: Path) -> None:
-    shutil.copyfile(_sources(module) / module.taken, made / module.programs[0])
+    for path, file in zip(module.taken, module.programs, strict=True):
+        shutil.copyfile(_sources(module) / path, made / file)
 
 
 def _installed(module: Module, manifest: Manifest) -> list[dict[str, object]]:

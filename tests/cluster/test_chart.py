@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -40,10 +41,39 @@ VALUES = [
         f"{TERM}.operator=Exists",
         "controller.podAnnotations.team=ml",
         "controller.verbose=true",
+        "controller.priorityClassName=system-cluster-critical",
+        "controller.topologySpreadConstraints[0].maxSkew=2",
+        "controller.topologySpreadConstraints[0].topologyKey=topology.kubernetes.io/zone",
+        "controller.topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+        "controller.env[0].name=HTTPS_PROXY",
+        "controller.env[0].value=http://proxy:3128",
+    ),
+    (
+        "controller.topologySpreadConstraints=null",
+        "podDisruptionBudget.enabled=false",
+        "metrics.enabled=false",
+    ),
+    ("networkPolicy.metricsFrom=null",),
+    (
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.serviceMonitor.labels.release=prometheus",
+        "metrics.rules.enabled=true",
+        "metrics.rules.labels.release=prometheus",
+        "metrics.dashboard.enabled=true",
+        "metrics.dashboard.labels.folder=ml",
     ),
 ]
 PLATFORM = CHART.parents[1] / "examples" / "platform"
-REFUSED = ["nope=1", "controller.replicas=2", "storage.size=many", "controller.kinds[0].group=x"]
+REFUSED = [
+    "nope=1",
+    "controller.nope=2",
+    "storage.size=many",
+    "controller.kinds[0].group=x",
+    "controller.env[0].nme=x",
+    "controller.nodeSelector.pool=1",
+    "controller.topologySpreadConstraints[0].maxSkew=1",
+    "metrics.serviceMonitor.interval=often",
+]
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
@@ -56,12 +86,26 @@ def test_the_installation_as_one_file_is_the_chart_with_its_defaults() -> None:
     )
 
 
+@pytest.fixture
+def kubectl(level_b: ControlPlane) -> Kubectl:
+    """Return kubectl of a cluster with the namespace and the kinds of the Prometheus operator."""
+    client = Kubectl(level_b.kubeconfig())
+    defined = [
+        yaml.safe_load(program(file).read_text(encoding="utf-8"))
+        for file in ("servicemonitors.yaml", "prometheusrules.yaml")
+    ]
+    client.apply(
+        [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, *defined]
+    )
+    for each in defined:
+        client("wait", "--for=condition=Established", f"crd/{each['metadata']['name']}")
+    return client
+
+
 @pytest.mark.parametrize("settings", VALUES, ids=lambda settings: ",".join(settings) or "defaults")
 def test_the_server_accepts_what_the_values_render(
-    level_b: ControlPlane, settings: tuple[str, ...]
+    kubectl: Kubectl, settings: tuple[str, ...]
 ) -> None:
-    kubectl = Kubectl(level_b.kubeconfig())
-    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}])
     text = "---\n".join(json.dumps(document) + "\n" for document in rendered(*settings))
     kubectl(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=text
@@ -101,29 +145,59 @@ def test_no_rule_reads_secrets_impersonates_or_has_a_wildcard() -> None:
         assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
 
 
-def test_every_value_has_a_comment_and_a_rule_of_the_schema() -> None:
+def test_every_value_has_a_default_a_comment_and_a_template_that_uses_it() -> None:
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    values = dict(leaves(yaml.safe_load(text)))
-    assert set(values) == set(declared(schema))
-    lines = text.splitlines()
-    for path in values:
-        key = path.rpartition(".")[2]
-        (at, *_) = (n for n, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
-        assert "#" in lines[at] or any("#" in line for line in lines[max(0, at - 6) : at]), path
+    values, lines = yaml.safe_load(text), text.splitlines()
+    templates = "".join(
+        path.read_text(encoding="utf-8") for path in sorted((CHART / "templates").iterdir())
+    )
+    places = dict(placed(lines))
+    for path in declared(schema):
+        assert value_at(values, path) is not None, path
+        at = places[path]
+        assert "#" in lines[at] or lines[at - 1].strip().startswith("#"), path
+        assert re.search(rf"\.Values\.{re.escape(path)}\b", templates), path
 
 
-def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the path and the default of each value; what the schema leaves open is one value."""
+def test_the_schema_knows_every_value() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    known = set(declared(schema))
+    for path in leaves(values):
+        assert path in known or any(path.startswith(f"{each}.") for each in known), path
+
+
+def placed(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield the path of each key of a YAML file in block style, and its line."""
+    above: list[tuple[int, str]] = []
+    for at, line in enumerate(lines):
+        key = re.match(r"( *)(\w+):", line)
+        if key is None:
+            continue
+        indent = len(key[1])
+        above = [(its, name) for its, name in above if its < indent]
+        yield ".".join([*(name for _, name in above), key[2]]), at
+        above.append((indent, key[2]))
+
+
+def value_at(values: Mapping[str, Any], path: str) -> object:
+    found: Any = values
+    for key in path.split("."):
+        found = found[key]
+    return found
+
+
+def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in values.items():
-        path = f"{above}{key}"
-        if isinstance(value, dict) and value and path != "controller.resources":
-            yield from leaves(value, f"{path}.")
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{above}{key}.")
         else:
-            yield path, value
+            yield f"{above}{key}"
 
 
 def declared(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the path of each value; what the schema leaves open is one value."""
     for key, rule in schema["properties"].items():
         if "properties" in rule:
             yield from declared(rule, f"{above}{key}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -34,16 +35,25 @@ def experiment(name: str = "tiny", **spec: object) -> Raw:
     }
 
 
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
 class Installation:
     """An API server with the definition, and at most one controller; its state outlives it."""
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api
         self.state = StateDirectory(folder / "state")
+        self.metrics_port = 0
         self._running: asyncio.Task[None] | None = None
 
     def start(self, *namespaces: str) -> None:
-        options = ControllerOptions(self.state, namespaces=namespaces)
+        self.metrics_port = free_port()
+        options = ControllerOptions(
+            self.state, namespaces=namespaces, metrics_port=self.metrics_port
+        )
         self._running = asyncio.create_task(run_controller(options))
 
     async def stop(self) -> None:

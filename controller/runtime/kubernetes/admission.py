@@ -20,7 +20,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -56,13 +56,21 @@ class _Waiting:
     demand: Demand
     reason: str = ""
     not_before_s: float = 0.0
+    # When it was queued, or was last found to have no room.
+    due_s: float = field(default_factory=time.monotonic)
 
 
 class AdmissionQueue:
-    """The attempts that wait for room. is_own: this queue decides about room, not Kueue."""
+    """The attempts that wait for room. is_own: this queue decides about room, not Kueue.
 
-    def __init__(self, *, is_own: bool) -> None:
+    created_after: called when an attempt is on the cluster, with the seconds since it had room.
+    """
+
+    def __init__(
+        self, *, is_own: bool, created_after: Callable[[float], None] = lambda _s: None
+    ) -> None:
         self._own = is_own
+        self._created_after = created_after
         self._queue: dict[str, _Waiting] = {}
         self._admitted: dict[str, _Waiting] = {}  # admitted, and not on the cluster yet
         self._reservations = Reservations(time.monotonic)
@@ -99,6 +107,14 @@ class AdmissionQueue:
         """
         if not self._queue:
             return None
+        admitted = self._next(quotas, pods, running=running)
+        if admitted is None:
+            next(iter(self._queue.values())).due_s = time.monotonic()
+        return admitted
+
+    def _next(
+        self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
+    ) -> tuple[Launch, Sequence[Raw]] | None:
         running += len(self._admitted)
         oldest = next(iter(self._queue.values()))
         if oldest.launch.slots is not None and running >= oldest.launch.slots:
@@ -121,7 +137,9 @@ class AdmissionQueue:
 
     def made(self, launch: Launch) -> None:
         """Note that the object is on the cluster now; its pods are not yet."""
-        self._admitted.pop(launch.name, None)
+        admitted = self._admitted.pop(launch.name, None)
+        if admitted is not None:
+            self._created_after(time.monotonic() - admitted.due_s)
 
     def ended(self, name: str) -> None:
         """Note that the pods have ended."""

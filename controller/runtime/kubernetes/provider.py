@@ -74,7 +74,9 @@ def target_of(
 
 
 def runtime_of(spec: ExperimentSpec, target: ClusterTarget) -> KubernetesRuntime:
-    queue = AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
+    queue = AdmissionQueue(
+        is_own=spec.trial.cluster.get("queue") is None, created_after=target.cluster.created_after
+    )
     return KubernetesRuntime(target, queue=queue)
 
 

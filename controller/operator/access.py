@@ -1,0 +1,235 @@
+"""Who sends a request to the controller, and what Kubernetes lets them do.
+
+The API server decides both: TokenReview says whose a token is, SubjectAccessReview whether that
+person or pod has a verb on `experiments.tuner.dev` in a namespace. Answers are kept for KEPT_S, so
+what is revoked has no effect after twice that at most. While the API server cannot be asked, there
+are no new answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from controller.kube import assertion
+from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.objects import Raw
+from controller.operator.resource import EXPERIMENTS
+from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
+
+AUDIENCE = "tuner"
+KEPT_S = 4.0
+_CA_KEPT_S = 30.0
+_MOST_KEPT = 10_000
+_TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
+_ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", False
+)
+# Where the API server publishes, for servers behind it, the authorities of client certificates.
+_CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
+_LONGEST_TOKEN = 16_384
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A person or pod, as the API server knows them.
+
+    extra: further facts that an authorizer may ask for, by their names.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Access:
+    """Asks the API server, and remembers its answers for a few seconds."""
+
+    def __init__(
+        self, client: KubernetesClient, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._callers = _Answers[Caller | None](clock, KEPT_S)
+        self._rights = _Answers[bool](clock, KEPT_S)
+        self._authorities = _Answers[bytes](clock, _CA_KEPT_S)
+
+    async def by_token(self, token: str, *, of_api_server: bool = False) -> Caller:
+        """Return whose token it is.
+
+        of_api_server: accept a token for the API server as well, as people have one in their
+        kubeconfig; otherwise only one whose audience is AUDIENCE.
+
+        Raises:
+            Unauthenticated: It is nobody's, has expired, or is for somebody else.
+            Unavailable: The API server cannot be asked.
+        """
+        # Only which question is asked depends on the unverified audience, not the answer.
+        audiences = [] if of_api_server and AUDIENCE not in _audiences(token) else [AUDIENCE]
+        caller = None
+        if 0 < len(token) <= _LONGEST_TOKEN:
+            key = (hashlib.sha256(token.encode(errors="surrogateescape")).digest(), *audiences)
+            caller = await self._callers.get(key, lambda: self._review(token, audiences))
+        if caller is None:
+            raise Unauthenticated(
+                "the token is not valid here, or has expired; make one with: kubectl create token "
+                f"SERVICEACCOUNT --audience {AUDIENCE}"
+            )
+        return caller
+
+    async def by_certificate(self, statement: str) -> Caller:
+        """Return whose certificate has signed a statement, see `controller.kube.assertion`.
+
+        Raises as `by_token` does.
+        """
+        authorities = await self._authorities.get((), self._client_authorities)
+        subject = assertion.verified(
+            statement, authorities, audience=AUDIENCE, now=datetime.now(UTC)
+        )
+        # The API server adds the group to everybody whom it has authenticated.
+        return Caller(subject.name, groups=(*subject.groups, "system:authenticated"))
+
+    async def check(self, caller: Caller, verb: str, namespace: str | None) -> None:
+        """Check that the caller has a verb on the experiments of a namespace; None: of all.
+
+        Raises:
+            PermissionDenied: They lack it.
+            Unavailable: The API server cannot be asked.
+        """
+        if not await self.may(caller, verb, namespace):
+            where = "in all namespaces" if namespace is None else f"in the namespace {namespace}"
+            raise PermissionDenied(
+                f"{caller.name} may not {verb} experiments.{_GROUP} {where}; ask for the role "
+                f"{_ROLES[verb]}"
+            )
+
+    async def may(self, caller: Caller, verb: str, namespace: str | None) -> bool:
+        """Return what `check` checks. Raises Unavailable."""
+        return await self._rights.get(
+            (caller, verb, namespace), lambda: self._allowed(caller, verb, namespace)
+        )
+
+    async def _review(self, token: str, audiences: Sequence[str]) -> Caller | None:
+        spec = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
+        status = await self._ask(_TOKEN_REVIEWS, spec)
+        is_for_us = not audiences or set(audiences) & {*status.get("audiences", ())}
+        if not status.get("authenticated") or not is_for_us:
+            return None
+        user = status.get("user") or {}
+        extra = ((name, tuple(values)) for name, values in (user.get("extra") or {}).items())
+        return Caller(
+            user.get("username", ""),
+            user.get("uid", ""),
+            tuple(user.get("groups") or ()),
+            tuple(sorted(extra)),
+        )
+
+    async def _allowed(self, caller: Caller, verb: str, namespace: str | None) -> bool:
+        attributes = {"group": _GROUP, "resource": EXPERIMENTS.plural, "verb": verb}
+        spec: Raw = {
+            "user": caller.name,
+            "groups": list(caller.groups),
+            "resourceAttributes": attributes | ({"namespace": namespace} if namespace else {}),
+        }
+        spec |= {"uid": caller.uid} if caller.uid else {}
+        spec |= {"extra": {name: list(values) for name, values in caller.extra}}
+        status = await self._ask(_ACCESS_REVIEWS, spec)
+        return bool(status.get("allowed"))
+
+    async def _client_authorities(self) -> bytes:
+        namespace, name, key = _CLIENT_CA
+        with_cure = "; sign in with a token"
+        try:
+            published = await self._client.get(CONFIG_MAPS, namespace, name)
+        except (ApiError, Unreachable, AccessDenied) as error:
+            raise Unavailable(
+                f"client certificates cannot be verified: {error}{with_cure}"
+            ) from error
+        text = (published.get("data") or {}).get(key)
+        if not text:
+            raise Unauthenticated(f"the API server accepts no client certificates{with_cure}")
+        return str(text).encode()
+
+    async def _ask(self, kind: Kind, spec: Raw) -> Raw:
+        """Return the status of a review. Raises Unavailable."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+        try:
+            review = await self._client.create(kind, None, body)
+        except (ApiError, Unreachable, AccessDenied) as error:
+            raise Unavailable(f"the API server does not say who may do what: {error}") from error
+        status: Raw = review.get("status") or {}
+        return status
+
+
+class _Answers(Generic[Answer]):
+    """Answers that are kept for a time. Of equal questions at once, only one is asked."""
+
+    def __init__(self, clock: Callable[[], float], kept_s: float) -> None:
+        self._clock = clock
+        self._kept_s = kept_s
+        self._kept: OrderedDict[tuple[object, ...], tuple[Answer, float]] = OrderedDict()
+        self._asking: dict[tuple[object, ...], asyncio.Task[Answer]] = {}
+
+    async def get(
+        self, question: tuple[object, ...], ask: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Return the answer. Raises what `ask` raises, which is not kept."""
+        kept = self._kept.get(question)
+        if kept is not None and self._clock() < kept[1]:
+            return kept[0]
+        task = self._asking.get(question)
+        if task is None:
+            task = self._asking[question] = asyncio.create_task(self._ask(question, ask))
+        # Whoever asked first may go away, and the others still wait.
+        return await asyncio.shield(task)
+
+    async def _ask(
+        self, question: tuple[object, ...], ask: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        # From before the question: what is revoked while it is asked counts from then on.
+        until_s = self._clock() + self._kept_s
+        try:
+            answer = await ask()
+        finally:
+            del self._asking[question]
+        self._kept.pop(question, None)
+        self._kept[question] = answer, until_s
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return answer
+
+
+_GROUP = EXPERIMENTS.api_version.partition("/")[0]
+_ROLES: Mapping[str, str] = {
+    "get": "tuner-experiments-view",
+    "list": "tuner-experiments-view",
+    "create": "tuner-experiments-edit",
+    "update": "tuner-experiments-edit",
+    "patch": "tuner-experiments-edit",
+    "delete": "tuner-experiments-edit",
+}
+
+
+def _audiences(token: str) -> Sequence[str]:
+    """Return whom a JSON web token says that it is for; none if it is of another kind."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return ()
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, binascii.Error, RecursionError):
+        return ()
+    audience = claims.get("aud") if isinstance(claims, dict) else None
+    named = audience if isinstance(audience, list) else [audience]
+    return [name for name in named if isinstance(name, str)]

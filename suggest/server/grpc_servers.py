@@ -136,9 +136,11 @@ class GrpcServers:
         """The number of calls that are being answered."""
         return self._pool.wanted
 
-    def inside(self) -> InProcessChannel:
+    def inside(self, *, trusted: bool) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
-        return InProcessChannel(self._servicer, self._listeners[0].interceptor)
+        return InProcessChannel(
+            self._servicer, self._listeners[0].interceptor, trusted=trusted
+        )
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""

@@ -26,12 +26,14 @@ Metadata = Sequence[tuple[str, str | bytes]]
 class InProcessChannel:
     """The part of `grpc.aio.Channel` that a stub and its owner need."""
 
-    def __init__(self, servicer: SuggestServiceServicer, interceptor: CallInterceptor) -> None:
+    def __init__(
+        self, servicer: SuggestServiceServicer, interceptor: CallInterceptor, *, trusted: bool
+    ) -> None:
         methods = _Methods()
         server: Any = methods  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering_inside(handler, method)
+            method: interceptor.answering_inside(handler, method, trusted=trusted)
             for method, handler in methods.handlers.items()
         }
 

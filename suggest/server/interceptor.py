@@ -40,7 +40,14 @@ from suggest.server import request_sizes
 from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
-from suggest.server.access.caller import caller_of, current_caller, host_of, set_caller
+from suggest.server.access.caller import (
+    OWN,
+    caller_of,
+    current_caller,
+    host_of,
+    set_caller,
+    set_rights,
+)
 from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
 from suggest.server.fair_share import FairShare
@@ -216,7 +223,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _streaming(self, method: str, context: Context) -> AsyncIterator[None]:
         """Admit a stream and count it. An error of the block ends the call with its status."""
         try:
-            self._admit(method, context)
+            await self._admit(method, context)
             caller = host_of(context.peer()) if self._is_open(method) else caller_of(context)
             with self._shared.streams.one_more(caller):
                 yield
@@ -227,9 +234,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Return whether the server asks for tokens, but not for this method, such as health."""
         return self._authorizer is not None and not self._authorizer.asks(method)
 
-    def _admit(self, method: str, context: Context) -> None:
+    async def _admit(self, method: str, context: Context) -> None:
         if self._authorizer is not None:
-            self._authorizer.admit(method, context.invocation_metadata() or ())
+            await self._authorizer.admit(method, context.invocation_metadata() or ())
         elif self._certified:
             set_caller(_certificate_name(context))
 
@@ -281,7 +288,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def received(stream: object, context: Context) -> Any:
             peer = context.peer()
             try:
-                self._admit(method, context)
+                await self._admit(method, context)
                 if self._is_open(method):
                     await self._slow_down(peer)
                 caller = current_caller() or host_of(peer)
@@ -325,18 +332,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Return a coroutine function that answers a request and maps errors to statuses."""
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
-    def answering_inside(self, handler: Handler, method: str) -> Answer:
+    def answering_inside(self, handler: Handler, method: str, *, trusted: bool) -> Answer:
         """As `answering`, for calls from the server's own process.
 
-        On a server with tokens, these also need one.
+        On a server with tokens, these also need one, unless they are `trusted`.
         """
         answer = self.answering(handler, method, serialize=False)
         if self._authorizer is None:
             return answer
 
+        async def own(request: bytes | Message, context: Context, caller: str) -> Reply:
+            set_rights(OWN)
+            return await answer(request, context, caller)
+
+        if trusted:
+            return own
+
         async def admitted(request: bytes | Message, context: Context, caller: str) -> Reply:
             try:
-                self._admit(method, context)
+                await self._admit(method, context)
                 caller = current_caller() or caller
                 if self._shared.rate_limiter is not None:
                     self._shared.rate_limiter.take(caller)
@@ -394,7 +408,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if entry is not None:
             entry.request, entry.resource = request, resource
         if self._authorizer is not None:
-            self._authorizer.check(method.path, resource)
+            await self._authorizer.check(method.path, resource)
         if self._closing:
             raise Unavailable("this server is stopping; send the request again")
         study = "" if resource.study is None else str(resource.study)

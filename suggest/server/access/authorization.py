@@ -7,12 +7,18 @@ about its contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import AccessVerb, current_grant, set_caller, set_grant
-from suggest.server.access.tokens import Tokens
+from suggest.server.access.caller import (
+    Rights,
+    current_rights,
+    set_caller,
+    set_readable,
+    set_rights,
+)
 from suggest.server.rpcs import Form, Resource, known_rpc
 
 HEALTH = "/grpc.health.v1.Health/"
@@ -20,16 +26,23 @@ REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1
 KEY = "authorization"
 
 
+class Authenticator(Protocol):
+    """Knows whose a token is: a token file, or somebody whom the server's owner asks."""
+
+    async def rights_of(self, token: str) -> Rights:
+        """Return the rights of a token. Raises Unauthenticated, and Unavailable if not known."""
+
+
 class Authorizer:
-    """Checks calls against tokens. `tokens` returns the tokens that are valid now."""
+    """Checks calls against the rights of their tokens."""
 
-    def __init__(self, tokens: Callable[[], Tokens]) -> None:
-        self._tokens = tokens
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
-    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    async def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Authenticate the caller of `method`, a full path.
 
-        Health needs no token. Raises Unauthenticated.
+        Health needs no token. Raises Unauthenticated, and Unavailable if it is not known.
         """
         if not self.asks(method):
             return
@@ -40,42 +53,29 @@ class Authorizer:
                 "--token-file, or send it as metadata, authorization: Bearer TOKEN"
             )
         scheme, _, token = str(credentials[0]).partition(" ")
-        grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None
-        if grant is None:
-            raise Unauthenticated("unknown or revoked token; ask the server's operator for one")
-        set_caller(grant.name)
-        set_grant(grant)
+        # No token is empty.
+        is_token = scheme.lower() == "bearer"
+        rights = await self._authenticator.rights_of(token.strip() if is_token else "")
+        set_caller(rights.name)
+        set_rights(rights)
 
     def asks(self, method: str) -> bool:
         """Return whether the method needs a token."""
         return not method.startswith(HEALTH)
 
-    def verbs_of(self, token: str) -> frozenset[AccessVerb] | None:
-        """Return the verbs of a token; None if it is unknown."""
-        grant = self._tokens().grant(token)
-        return None if grant is None else grant.verbs
-
-    def check(self, method: str, resource: Resource) -> None:
-        """Authorize an admitted caller. Raises PermissionDenied."""
-        grant = current_grant()
+    async def check(self, method: str, resource: Resource) -> None:
+        """Authorize an admitted caller. Raises PermissionDenied, and Unavailable if not known."""
+        rights = current_rights()
         if method.startswith((HEALTH, *REFLECTION)):
             return
-        assert grant is not None, "admitted first"
+        assert rights is not None, "admitted first"
         name = method.rpartition("/")[2]
         rpc = known_rpc(name)
         if rpc is None:
             raise PermissionDenied(f"no token permits {name}")
-        if rpc.verb not in grant.verbs:
-            raise PermissionDenied(
-                f"the token {grant.name} lacks the verb {rpc.verb.value}, which {name} needs; ask "
-                f"the server's operator"
-            )
-        namespace = resource.namespace
-        if namespace is None or grant.reaches(namespace):
-            return  # a request without a namespace is refused by the method
-        if namespace == names.ALL and rpc.form is Form.NAMESPACES:
-            return  # the method lists only what the caller may read
-        raise PermissionDenied(
-            f"the token {grant.name} is not valid in the namespace {namespace[:80]}; ask the "
-            f"server's operator"
-        )
+        if resource.namespace == names.ALL and rpc.form is Form.NAMESPACES:
+            await rights.check(name, rpc.verb, None)
+            # the method lists only what the caller may read
+            set_readable(await rights.readable())
+        else:
+            await rights.check(name, rpc.verb, resource.namespace)

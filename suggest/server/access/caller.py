@@ -2,8 +2,8 @@
 of its token, or the client's host.
 
 Both are context variables, available in the call's task and worker thread;
-`suggest.server.interceptor` sets them. This module decides nothing: `suggest.server.rpcs` defines
-which verb a method needs, and the token file who has which grant.
+`suggest.server.interceptor` sets them. `suggest.server.rpcs` defines which verb a method needs, and
+the token file who has which grant.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import enum
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import unquote
+
+from suggest.errors import PermissionDenied
 
 
 class AccessVerb(enum.Enum):
@@ -21,9 +23,27 @@ class AccessVerb(enum.Enum):
     MANAGE = "manage"  # create, change and delete studies, delete trials
 
 
+class Rights(Protocol):
+    """What an authenticated caller may do. `name` identifies the caller in limits and logs."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def check(self, method: str, verb: AccessVerb, namespace: str | None) -> None:
+        """Check that the caller may call a method, a bare name, in a namespace.
+
+        None: the request names no namespace, or, badly formed, is refused by its method.
+
+        Raises PermissionDenied, and Unavailable if it is not known.
+        """
+
+    async def readable(self) -> frozenset[str] | None:
+        """Return the namespaces that the caller may read; None for all. Raises Unavailable."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The rights of a token.
+    """The rights of a token of the token file.
 
     `name` is the token's name; `namespaces` is None for all namespaces.
     """
@@ -32,30 +52,49 @@ class Grant:
     verbs: frozenset[AccessVerb]
     namespaces: frozenset[str] | None
 
-    def reaches(self, namespace: str) -> bool:
-        return self.namespaces is None or namespace in self.namespaces
+    async def check(self, method: str, verb: AccessVerb, namespace: str | None) -> None:
+        if verb not in self.verbs:
+            raise PermissionDenied(
+                f"the token {self.name} lacks the verb {verb.value}, which {method} needs; ask "
+                f"the server's operator"
+            )
+        if not (namespace is None or self.namespaces is None or namespace in self.namespaces):
+            raise PermissionDenied(
+                f"the token {self.name} is not valid in the namespace {namespace[:80]}; ask the "
+                f"server's operator"
+            )
 
-
-_GRANT: ContextVar[Grant | None] = ContextVar("grant", default=None)
-
-
-def set_grant(grant: Grant) -> None:
-    """Set the grant of this call, in its task and its worker thread."""
-    _GRANT.set(grant)
-
-
-def current_grant() -> Grant | None:
-    """Return the grant of this call, None if no token was required."""
-    return _GRANT.get()
-
-
-def readable_namespaces() -> frozenset[str] | None:
-    """Return the namespaces that this call may read; None means all."""
-    grant = current_grant()
-    return None if grant is None else grant.namespaces
+    async def readable(self) -> frozenset[str] | None:
+        return self.namespaces
 
 
 UNIX = "unix"
+# Those of the server's own process.
+OWN: Final = Grant(UNIX, frozenset(AccessVerb), None)
+
+_RIGHTS: ContextVar[Rights | None] = ContextVar("rights", default=None)
+_READABLE: ContextVar[frozenset[str] | None] = ContextVar("readable", default=None)
+
+
+def set_rights(rights: Rights) -> None:
+    """Set the rights of this call, in its task and its worker thread."""
+    _RIGHTS.set(rights)
+
+
+def current_rights() -> Rights | None:
+    """Return the rights of this call, None if no token was required."""
+    return _RIGHTS.get()
+
+
+def set_readable(namespaces: frozenset[str] | None) -> None:
+    """Set the namespaces that this call, which lists those of all, may read; None means all."""
+    _READABLE.set(namespaces)
+
+
+def readable_namespaces() -> frozenset[str] | None:
+    """Return the namespaces that this call, which lists those of all, may read; None means all."""
+    return _READABLE.get()
+
 
 _NAME: ContextVar[str] = ContextVar("caller_name", default="")
 

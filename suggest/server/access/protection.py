@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suggest.address import Address
-from suggest.errors import InvalidArgument
-from suggest.server.access.authorization import Authorizer
-from suggest.server.access.caller import AccessVerb
+from suggest.errors import InvalidArgument, Unauthenticated
+from suggest.server.access.authorization import Authenticator, Authorizer
+from suggest.server.access.caller import AccessVerb, Grant, Rights
 from suggest.server.access.certificates import KeyPair
 from suggest.server.access.file_reloader import FileReloader
 from suggest.server.access.tokens import Tokens, read_tokens
@@ -29,13 +29,17 @@ RECHECK_S = 1.0  # how long it may take until a changed file is reloaded
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Settings as given by the flags of `tuner serve`. The files are paths, or "" for none."""
+    """Settings as given by the flags of `tuner serve`. The files are paths, or "" for none.
+
+    authenticator: knows the callers, instead of the file of tokens.
+    """
 
     insecure: bool = False
     tokens: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
+    authenticator: Authenticator | None = None
 
     def check(
         self, address: Address, metrics: Address | None = None, *, katib: bool = False
@@ -79,7 +83,7 @@ class Protection:
             return
         if self.insecure or self.tls_client_ca:
             return
-        if not self.tokens:
+        if not self.tokens and self.authenticator is None:
             raise InvalidArgument.at(
                 "tokens",
                 f"anyone who reaches {address} could do everything; name those who may with "
@@ -102,10 +106,13 @@ class LoadedProtection:
         self.pair: KeyPair | None = None  # None without TLS
         self.certified = bool(protection.tls_client_ca)  # whether clients have certificates
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
+        self._tokens: FileReloader[Tokens] | None = None
         if protection.tokens:
-            tokens = watched_tokens(Path(protection.tokens))
-            self.authorizer = Authorizer(lambda: tokens.value)
-            self._watched.append(tokens)
+            self._tokens = watched_tokens(Path(protection.tokens))
+            self.authorizer = Authorizer(_TokenFile(self._tokens))
+            self._watched.append(self._tokens)
+        if protection.authenticator is not None:
+            self.authorizer = Authorizer(protection.authenticator)
         if protection.tls_cert:
             client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
             self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key), client_ca)
@@ -116,10 +123,10 @@ class LoadedProtection:
 
         Without tokens, all.
         """
-        if self.authorizer is None:
+        if self._tokens is None:
             return frozenset(verb.value for verb in AccessVerb)
-        verbs = self.authorizer.verbs_of(token)
-        return None if verbs is None else frozenset(verb.value for verb in verbs)
+        grant = self._tokens.value.grant(token)
+        return None if grant is None else frozenset(verb.value for verb in grant.verbs)
 
     @property
     def change(self) -> bool:
@@ -130,6 +137,19 @@ class LoadedProtection:
         """Reload the files that have changed. Blocking."""
         for watched in self._watched:
             watched.look()
+
+
+class _TokenFile:
+    """The `Authenticator` of a token file."""
+
+    def __init__(self, tokens: FileReloader[Tokens]) -> None:
+        self._tokens = tokens
+
+    async def rights_of(self, token: str) -> Rights:
+        grant: Grant | None = self._tokens.value.grant(token)
+        if grant is None:
+            raise Unauthenticated("unknown or revoked token; ask the server's operator for one")
+        return grant
 
 
 def watched_tokens(path: Path) -> FileReloader[Tokens]:

@@ -327,6 +327,25 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="answer /metrics on this port, for Prometheus",
     )
+    parser.add_argument(
+        "--http-port",
+        metavar="PORT",
+        type=int,
+        help="serve the page, and what the command line reads, on this port, over TLS",
+    )
+    parser.add_argument(
+        "--grpc-port",
+        metavar="PORT",
+        type=int,
+        help="serve the suggestion service on this port, over TLS",
+    )
+    parser.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        default="",
+        help="the certificate of both ports, re-read when it changes (default: one of its own)",
+    )
+    parser.add_argument("--tls-key", metavar="FILE", default="", help="its key")
 
 
 def serving(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
@@ -14,7 +15,7 @@ from suggest.errors import InvalidArgument
 
 
 def controller(arguments: argparse.Namespace) -> ExitCode:
-    for flag in ("--health-port", "--metrics-port"):
+    for flag in ("--health-port", "--metrics-port", "--http-port", "--grpc-port"):
         port = getattr(arguments, flag.strip("-").replace("-", "_"))
         if port is not None and not 0 < port < 65536:
             raise InvalidArgument.at(flag, f"{port} is not a port; write 1 to 65535")
@@ -25,6 +26,9 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         namespaces=tuple(dict.fromkeys(arguments.watch_namespace)),
         health_port=arguments.health_port,
         metrics_port=arguments.metrics_port,
+        http_port=arguments.http_port,
+        grpc_port=arguments.grpc_port,
+        tls=_tls(arguments),
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),
@@ -32,3 +36,10 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK
+
+
+def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
+    certificate, key = arguments.tls_cert, arguments.tls_key
+    if bool(certificate) != bool(key):
+        raise InvalidArgument.at("--tls-cert", "belongs to --tls-key: give both, or neither")
+    return (Path(certificate), Path(key)) if certificate else None

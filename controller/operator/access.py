@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
@@ -119,6 +119,19 @@ class Access:
         return await self._rights.get(
             (caller, verb, namespace), lambda: self._allowed(caller, verb, namespace)
         )
+
+    async def readable(self, caller: Caller, namespaces: Collection[str]) -> frozenset[str] | None:
+        """Return those of the namespaces whose experiments the caller may list; None for all.
+
+        Raises Unavailable.
+        """
+        if await self.may(caller, "list", None):
+            return None
+        allowed = await asyncio.gather(
+            *(self.may(caller, "list", namespace) for namespace in namespaces)
+        )
+        pairs = zip(namespaces, allowed, strict=True)
+        return frozenset(namespace for namespace, is_allowed in pairs if is_allowed)
 
     async def _review(self, token: str, audiences: Sequence[str]) -> Caller | None:
         spec = {"token": token} | ({"audiences": list(audiences)} if audiences else {})

@@ -77,6 +77,11 @@ class ExperimentResources:
         return chain.from_iterable(each.objects.values() for each in self._reflectors)
 
     @property
+    def namespaces(self) -> frozenset[str]:
+        """Return the namespaces that have experiments."""
+        return frozenset(each["metadata"]["namespace"] for each in self.all)
+
+    @property
     def broken_watches(self) -> list[str]:
         return [each.kind.plural for each in self._reflectors if each.trouble]
 

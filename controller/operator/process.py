@@ -14,35 +14,51 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 from controller.app.local_experiments import opened
 from controller.app.state_directory import StateDirectory
 from controller.core.model import UID_LABEL
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.operator.access import Access
+from controller.operator.certificate import own_certificate
 from controller.operator.endpoint import Endpoint
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
+from controller.operator.http_api import HttpApi
+from controller.operator.http_server import ALL_INTERFACES, http_server
+from controller.operator.leader_label import leader_label
 from controller.operator.leadership import Leadership
 from controller.operator.manager import ExperimentResources, Manager
 from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.policy import NO_EXCEPTIONS, Policy
-from suggest.server import Server
+from controller.operator.rpc_access import ClusterAuthenticator
+from suggest.address import Address
+from suggest.server import Protection, Server, ServerOptions
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """namespaces: those that are watched; none: all. Ports: None: no endpoint."""
+    """namespaces: those that are watched; none: all. Ports: None: no endpoint; 0: any.
+
+    tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
+    controller makes one.
+    """
 
     state: StateDirectory
     context: str | None = None
     namespaces: Sequence[str] = ()
     health_port: int | None = None
     metrics_port: int | None = None
+    http_port: int | None = None
+    grpc_port: int | None = None
+    tls: tuple[Path, Path] | None = None
     policy: Policy = NO_EXCEPTIONS
 
 
@@ -69,7 +85,12 @@ async def run_controller(options: ControllerOptions) -> None:
                 return
             _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
             try:
-                async with _manager(options, client, leadership, health, metrics) as manager:
+                pod = os.environ.get("POD_NAME", "")
+                hosts = _hosts(namespace)
+                async with (
+                    _manager(options, client, leadership, health, metrics, hosts) as manager,
+                    leader_label(client, namespace, pod),
+                ):
                     managing = asyncio.create_task(manager.run())
                     await _until(managing, stop)
             finally:
@@ -117,18 +138,22 @@ async def _manager(
     leadership: Leadership,
     health: Health,
     metrics: ControllerMetrics,
+    hosts: Sequence[str],
 ) -> AsyncIterator[Manager]:
-    """Open the state directory, the service and the watches, and yield the manager over them."""
+    """Open the state directory, the service and the watches, and yield the manager over them.
+
+    hosts: the names of the controller in the cluster.
+    """
     state = options.state
     state.make()
-    service_socket = state.service_socket()
-    server = Server(state.url_of(""), f"unix:{service_socket}")
+    resources = ExperimentResources(client, options.namespaces)
+    access = Access(client)
+    server = _server(options, hosts, ClusterAuthenticator(access, lambda: resources.namespaces))
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
     standby = metrics.sources
     cluster.created_after = metrics.created_after
     await server.start()
     with opened(state, make=True) as experiments:
-        resources = ExperimentResources(client, options.namespaces)
         workspace = HostedWorkspace(
             state,
             server=server,
@@ -151,11 +176,48 @@ async def _manager(
         try:
             await resources.start()
             health.watch_trouble = lambda: resources.trouble
-            yield manager
+            async with _http(options.http_port, server, HttpApi(access)):
+                yield manager
         finally:
             health.watch_trouble = lambda: ""
             metrics.sources = standby
             await resources.close()
             await cluster.close_reflectors()
             await server.stop()
-            service_socket.unlink(missing_ok=True)
+
+
+def _hosts(namespace: str) -> Sequence[str]:
+    """Return the names under which clients reach the Service, and `kubectl port-forward`."""
+    name = f"tuner.{namespace}"
+    return [name, f"{name}.svc", f"{name}.svc.cluster.local", "localhost"]
+
+
+def _server(
+    options: ControllerOptions, hosts: Sequence[str], authenticator: ClusterAuthenticator
+) -> Server:
+    """Return the suggestion service, which other machines reach if there is a port for it."""
+    folder = options.state.root / "tls"
+    certificate, key = options.tls or own_certificate(folder, hosts, datetime.now(UTC))
+    protection = Protection(
+        tls_cert=str(certificate), tls_key=str(key), authenticator=authenticator
+    )
+    port = options.grpc_port
+    address = Address(host="127.0.0.1") if port is None else Address(host=ALL_INTERFACES, port=port)
+    return Server(
+        options.state.url_of(""),
+        str(address),
+        protection=protection,
+        options=ServerOptions(limits=""),
+    )
+
+
+def _http(port: int | None, server: Server, api: HttpApi) -> AbstractAsyncContextManager[object]:
+    """Serve HTTP while the context is open, if there is a port for it."""
+    if port is None:
+        return contextlib.nullcontext()
+    return http_server(
+        port,
+        api.routes,
+        tls=server.current_ssl_context,
+        most_connections=server.max_connections // 2,
+    )

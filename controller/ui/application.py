@@ -134,11 +134,15 @@ def application(
 
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
-    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
     headers = (
         {"retry-after": f"{math.ceil(error.retry_s)}"} if isinstance(error, RateLimited) else None
     )
-    return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
+    return JSONResponse({"error": str(error)}, status_code=status_of(error), headers=headers)
+
+
+def status_of(error: TunerError) -> int:
+    """Return the HTTP status of an error."""
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
 
 
 class _Page:

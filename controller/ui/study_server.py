@@ -54,6 +54,8 @@ class StudyServer(Protocol):
 
     def ssl_context(self) -> ssl.SSLContext | None: ...
 
+    def current_ssl_context(self) -> ssl.SSLContext: ...
+
 
 def check(address: Address, *, tokens: bool, tls: bool) -> None:
     """Refuse a page that is open by mistake. Raises InvalidArgument."""
@@ -111,11 +113,6 @@ async def serve_page(
             visitor="this token" if token else "this link",
         )
 
-    def context() -> ssl.SSLContext:
-        context_now = server.ssl_context()
-        assert context_now is not None, "TLS is not switched off while the server runs"
-        return context_now
-
     access = _by_token(server, board, port) if tokens else _by_link(key, board, port)
     closing = asyncio.Event()
     app = application(
@@ -128,7 +125,7 @@ async def serve_page(
         routes_of_kind=access.routes,
     )
     try:
-        async with running(app, listener, closing, tls=context if tls else None):
+        async with running(app, listener, closing, tls=server.current_ssl_context if tls else None):
             name = f"[{host}]" if ":" in host else host
             print_link(f"{'https' if tls else 'http'}://{name}:{port}/{access.query}")
             yield

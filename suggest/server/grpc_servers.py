@@ -138,9 +138,7 @@ class GrpcServers:
 
     def inside(self, *, trusted: bool) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
-        return InProcessChannel(
-            self._servicer, self._listeners[0].interceptor, trusted=trusted
-        )
+        return InProcessChannel(self._servicer, self._listeners[0].interceptor, trusted=trusted)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""

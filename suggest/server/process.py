@@ -147,6 +147,12 @@ class Server:
         """Return the sessions of the page in the server's store. Their methods block."""
         return self._servers.store.page_sessions
 
+    def current_ssl_context(self) -> ssl.SSLContext:
+        """Return a context with the current certificate of a server with TLS."""
+        context = self.ssl_context()
+        assert context is not None, "the server has no TLS"
+        return context
+
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return a context with the server's current certificate; None without TLS."""
         pair = self._servers.protection.pair

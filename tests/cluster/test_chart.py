@@ -55,6 +55,11 @@ VALUES = [
     ),
     ("networkPolicy.metricsFrom=null",),
     (
+        "tls.existingSecret=tuner-tls",
+        "service.annotations.team=ml",
+        "networkPolicy.clientsFrom[0].namespaceSelector.matchLabels.team=ml",
+    ),
+    (
         "metrics.serviceMonitor.enabled=true",
         "metrics.serviceMonitor.labels.release=prometheus",
         "metrics.rules.enabled=true",

@@ -76,6 +76,8 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("coordination.k8s.io/v1", "leases"): ("Lease", True),
     ("authorization.k8s.io/v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
     ("authentication.k8s.io/v1", "selfsubjectreviews"): ("SelfSubjectReview", False),
+    ("authentication.k8s.io/v1", "tokenreviews"): ("TokenReview", False),
+    ("authorization.k8s.io/v1", "subjectaccessreviews"): ("SubjectAccessReview", False),
     ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
     ("node.k8s.io/v1", "runtimeclasses"): ("RuntimeClass", False),
 }
@@ -163,6 +165,9 @@ class FakeApi:
         self._answers: list[tuple[int, float | None, str, str]] = []
         self.held = 0
         self._holding: tuple[str, str] | None = None
+        # Users by their token and its audience, and their verbs on experiments in namespaces.
+        self.people: dict[tuple[str, str], str] = {}
+        self.grants: set[tuple[str, str, str]] = set()
         self._forbidden: set[tuple[str, str]] = set()
         self._runner: web.AppRunner | None = None
         self._servers: list[web.Server] = []
@@ -474,6 +479,14 @@ class FakeApi:
             return web.json_response(
                 body | {"status": {"userInfo": {"username": USER}}}, status=201
             )
+        if target.plural == "tokenreviews":
+            return web.json_response(body | {"status": self._review(body["spec"])}, status=201)
+        if target.plural == "subjectaccessreviews":
+            asked = body["spec"]["resourceAttributes"]
+            wanted = (body["spec"]["user"], asked["verb"], asked.get("namespace", ""))
+            return web.json_response(
+                body | {"status": {"allowed": wanted in self.grants}}, status=201
+            )
         watching = query.get("watch") in ("true", "1")
         verb = _VERBS.get(request.method) or (
             "watch" if watching else "get" if target.name else "list"
@@ -545,6 +558,14 @@ class FakeApi:
             "openapi": "3.0.0",
             "components": {"schemas": {"a.Kind": self._schemas[api_version]}},
         }
+
+    def _review(self, spec: Raw) -> Raw:
+        """Return the status of a TokenReview; "" is the audience of the API server."""
+        audience = next(iter(spec.get("audiences", ())), "")
+        user = self.people.get((spec["token"], audience))
+        if user is None:
+            return {"authenticated": False}
+        return {"authenticated": True, "user": {"username": user}, "audiences": [audience]}
 
     def _discovery(self, api_version: str) -> Raw:
         resources = [

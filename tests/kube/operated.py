@@ -46,15 +46,26 @@ class Installation:
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api
         self.state = StateDirectory(folder / "state")
-        self.metrics_port = 0
+        self.metrics_port = self.http_port = self.grpc_port = 0
         self._running: asyncio.Task[None] | None = None
 
     def start(self, *namespaces: str) -> None:
         self.metrics_port = free_port()
+        self.http_port, self.grpc_port = free_port(), free_port()
         options = ControllerOptions(
-            self.state, namespaces=namespaces, metrics_port=self.metrics_port
+            self.state,
+            namespaces=namespaces,
+            metrics_port=self.metrics_port,
+            http_port=self.http_port,
+            grpc_port=self.grpc_port,
         )
         self._running = asyncio.create_task(run_controller(options))
+
+    @property
+    def serves(self) -> bool:
+        """Return whether the controller listens."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("localhost", self.http_port)) == 0
 
     async def stop(self) -> None:
         """End the controller as SIGTERM does, through its task."""

@@ -3,7 +3,8 @@ Uses SQLAlchemy Core only.
 
 Trials are kept in the study, not in this store. `save` is one transaction, so that a turn's changes
 are stored together or not at all. Calls are short (no fsync under WAL) and synchronous. An
-experiment has one writer, the controller that holds its lock file.
+experiment has one writer: on a person's machine, the controller that holds its lock file; in a
+cluster, the holder of the installation's Lease, whose epoch each transaction checks (`Fence`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import experiment_tables as tables
 from controller.core.model import (
@@ -33,9 +33,16 @@ from controller.core.model import (
     Uid,
 )
 from suggest import failpoints
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
-from suggest.storage.database import DamagedRow
-from suggest.storage.schema import prepare
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotOwner,
+    StoreUnavailable,
+    Unavailable,
+)
+from suggest.storage.database import DamagedRow, Database
+from suggest.storage.schema import Schema, prepare
 from suggest.storage.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
@@ -77,28 +84,118 @@ class NewerRevision(FailedPrecondition):
     """An experiment cannot end under a revision that is not the newest."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Which controller may write, compared in SQL within each transaction of a writer.
+
+    A controller in a cluster has the epoch of its Lease, and a `holder` of its own. The store keeps
+    the last one that `raise_to` was called for, and refuses the others: also one that was frozen
+    between a look at its Lease and a write. Without an epoch, as a command has none, only stores
+    that no controller in a cluster has can be written.
+    """
+
+    epoch: int = 0
+    holder: str = ""
+
+    def raise_to(self, connection: sa.Connection) -> None:
+        """Let nobody with a lower epoch write from now on.
+
+        Raises NotOwner if the store has a higher one, or the same one of another controller.
+        """
+        if not connection.execute(_raising(connection.dialect.name), self._values).rowcount:
+            raise self._refused(connection)
+
+    def check(self, connection: sa.Connection) -> None:
+        """Raise NotOwner if another controller has the store, which none gets before the commit.
+
+        A lower epoch than this one is from a database that was set back.
+        """
+        text, _ = _sql(_EPOCH, connection.dialect)
+        stored = connection.exec_driver_sql(text).first()
+        if stored is None and not self.epoch:
+            return
+        if stored is None or stored.epoch < self.epoch:
+            self.raise_to(connection)
+        elif (stored.epoch, stored.holder) != (self.epoch, self.holder):
+            raise self._refused(connection)
+
+    @property
+    def _values(self) -> dict[str, object]:
+        return {"id": 1, "epoch": self.epoch, "holder": self.holder}
+
+    def _refused(self, connection: sa.Connection) -> NotOwner:
+        text, _ = _sql(_EPOCH, connection.dialect)
+        stored = connection.exec_driver_sql(text).one()
+        if not self.epoch:
+            return NotOwner(
+                "the experiments belong to the controller in the cluster; change their resources "
+                "with kubectl instead"
+            )
+        return StaleEpoch(
+            f"the controller {stored.holder} with epoch {stored.epoch} has taken over from "
+            f"{self.holder} with epoch {self.epoch}; nothing was written",
+            stored.epoch,
+        )
+
+
+NO_FENCE = Fence()
+
+
+class StaleEpoch(NotOwner):
+    """Another controller has written to the store. epoch: the one that it has."""
+
+    def __init__(self, message: str, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+
+def sqlite_database(path: Path) -> SqliteDatabase:
+    """Open the file and create its folder. Raises Unavailable, StoreBroken."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from error
+    return SqliteDatabase(path)
+
+
 class SqlExperimentStore:
-    """The store, on SQLite. `load_spec` turns a stored document into an `ExperimentSpec`.
+    """The store, on SQLite or PostgreSQL, which it closes.
 
     Every write is atomic, and when it returns, its changes survive the process. Methods raise
-    Unavailable (try again) and StoreBroken (a person is needed), with messages for people.
+    Unavailable (try again), StoreBroken (a person is needed) and NotOwner (another controller has
+    the store), with messages for people.
     """
 
     def __init__(
-        self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]
+        self,
+        database: Database,
+        load_spec: Callable[[Mapping[str, object]], ExperimentSpec],
+        *,
+        schema: Schema = tables.SCHEMA,
+        fence: Fence = NO_FENCE,
     ) -> None:
+        """Open the store, and create or upgrade its tables.
+
+        Args:
+            load_spec: Turns a stored document into an `ExperimentSpec`.
+            fence: With an epoch, the writers with lower ones are refused from now on.
+        """
         self._load_spec = load_spec
+        self._database = database
+        self._fence = fence
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(f"{path}: {error.strerror}") from error
-        self._database = SqliteDatabase(path)
-        try:
-            prepare(self._database, tables.SCHEMA)
+            prepare(database, schema)
+            if fence.epoch:
+                with database.writing() as connection:
+                    fence.raise_to(connection)
         except BaseException:
             self.close()
             raise
-        self._database.file.mark()
+
+    @property
+    def restarts(self) -> int:
+        """How often the database was seen to have restarted: its last commits may be lost."""
+        return self._database.restarts
 
     def close(self) -> None:
         self._database.close()
@@ -241,9 +338,11 @@ class SqlExperimentStore:
 
         The latter have not ended or are to run again.
         """
-        return self._attempts(
-            _ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW])
-        )
+        values = {"of_uid": uid, "trials": [*trials, tables.FINAL_ROW]}
+        with self._database.reading() as connection:
+            rows = connection.execute(_ATTEMPTS_THAT_CHANGE, values).mappings().all()
+        with self._reading_rows():
+            return [tables.attempt_of(row) for row in rows]
 
     def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
         rows = self._rows(query, **values)
@@ -266,8 +365,8 @@ class SqlExperimentStore:
 
     # Any: the columns of a table
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:
-        text, its_own = _sql(query)
         with self._database.reading() as connection:
+            text, its_own = _sql(query, connection.dialect)
             result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())
             # faster to read than SQLAlchemy's mappings
@@ -298,13 +397,30 @@ class SqlExperimentStore:
         """Open one transaction, between its two failpoints."""
         before, after = points
         failpoints.reach(before)
+        restarts = self.restarts
         with self._database.writing() as connection:
+            if self.restarts != restarts:
+                raise StoreUnavailable(
+                    f"{self._database.place}: it was restarted or has failed over; what it has is "
+                    "read again"
+                )
+            self._fence.check(connection)
             yield connection
         failpoints.reach(after)
 
 
-def _upsert(table: sa.Table) -> Insert:
-    statement = insert(table)
+# Any: each dialect has an Insert of its own
+def _insert(table: sa.Table, dialect: str) -> Any:
+    if dialect == "sqlite":
+        return sqlite.insert(table)
+    # A tenth of the processor time of each command, which SQLite does without.
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
+
+
+def _upsert(table: sa.Table, dialect: str) -> Any:  # as above
+    statement = _insert(table, dialect)
     keys = [column.name for column in table.primary_key]
     updates = {
         column.name: statement.excluded[column.name]
@@ -314,14 +430,32 @@ def _upsert(table: sa.Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-# Compiled once, because compiling takes longer than running;
-# these statements run several times per trial.
-_DRIVER = sqlite.dialect(paramstyle="named")
-_UPSERT_ATTEMPT = str(_upsert(tables.attempts).compile(dialect=_DRIVER))
-_INSERT_EVENT = str(
-    insert(tables.events).compile(
-        dialect=_DRIVER, column_keys=[c.name for c in tables.events.c if not c.primary_key]
+@functools.cache
+def _upsert_attempt(dialect: str) -> sa.Insert:
+    statement: sa.Insert = _upsert(tables.attempts, dialect)
+    return statement
+
+
+@functools.cache
+def _raising(dialect: str) -> sa.Insert:
+    """Return the statement that stores an epoch, unless there is a higher one."""
+    leader = tables.leader.c
+    new = _insert(tables.leader, dialect)
+    is_later = (leader.epoch < new.excluded.epoch) | (
+        (leader.epoch == new.excluded.epoch) & (leader.holder == new.excluded.holder)
     )
+    statement: sa.Insert = new.on_conflict_do_update(
+        index_elements=[leader.id],
+        set_={"epoch": new.excluded.epoch, "holder": new.excluded.holder},
+        where=is_later,
+    )
+    return statement
+
+
+# FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
+_EPOCH = sa.select(tables.leader.c.epoch, tables.leader.c.holder).with_for_update(read=True)
+_INSERT_EVENT = sa.insert(tables.events).values(
+    {column: sa.bindparam(column.name) for column in tables.events.c if not column.primary_key}
 )
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
@@ -355,8 +489,9 @@ _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
     sa.or_(
         tables.attempts.c.end_time.is_(None),
         tables.attempts.c.rerun,
+        # Literals, because a database has a limit of parameters.
         tables.attempts.c.trial.in_(
-            sa.select(sa.func.json_each(sa.bindparam("trials")).table_valued("value").c.value)
+            sa.bindparam("trials", type_=sa.Integer, expanding=True, literal_execute=True)
         ),
     )
 )
@@ -367,13 +502,22 @@ _LATEST_EVENTS = (
 )
 
 
-@functools.cache
-def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of columns
+_SQLITE = sqlite.dialect(paramstyle="named")
+
+
+# Any: values of columns
+def _sql(statement: sa.Executable, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
     """Return the text of one of the constants above, and its own values, such as OFFSET 0.
 
-    Its rows have SQLite's values, such as 1 for true.
+    Compiled once, because compiling takes longer than running; these statements run several times
+    per trial. Rows of SQLite have its values, such as 1 for true.
     """
-    compiled = query.compile(dialect=_DRIVER)
+    return _compiled(statement, _SQLITE if dialect.name == "sqlite" else dialect)
+
+
+@functools.cache
+def _compiled(statement: sa.Executable, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
+    compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]  # of all of them
     return str(compiled), dict(compiled.params)
 
 
@@ -389,12 +533,14 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         if changes.experiment.state.finished:
             _check_is_newest(connection, changes.experiment)
     if changes.attempts:
+        upsert, _ = _sql(_upsert_attempt(connection.dialect.name), connection.dialect)
         connection.exec_driver_sql(
-            _UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
+            upsert, [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
         )
     if changes.events:
+        insert, _ = _sql(_INSERT_EVENT, connection.dialect)
         connection.exec_driver_sql(
-            _INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events]
+            insert, [tables.event_row(uid, event) for event in changes.events]
         )
 
 

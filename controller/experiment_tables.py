@@ -1,4 +1,5 @@
-"""The tables of controller.db, and the conversion of the controller's values to rows and back.
+"""The tables of experiments, in controller.db or beside the studies in PostgreSQL, and the
+conversion of the controller's values to rows and back.
 
 Opens no connection.
 """
@@ -34,6 +35,8 @@ from controller.core.model import (
 from suggest.storage.schema import Schema, version_table
 
 metadata = sa.MetaData()
+# 64 bits, which every INTEGER of SQLite has
+_Long = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 experiments = sa.Table(
     "experiments",
     metadata,
@@ -77,7 +80,7 @@ attempts = sa.Table(
     sa.Column("exit_code", sa.Integer),
     sa.Column("signal", sa.Integer),
     sa.Column("value", sa.Float),
-    sa.Column("step", sa.Integer),
+    sa.Column("step", _Long),
     sa.Column("failure_class", sa.String),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
@@ -91,7 +94,7 @@ attempts = sa.Table(
 events = sa.Table(
     "events",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("id", _Long, primary_key=True),
     sa.Column("uid", sa.ForeignKey("experiments.uid", ondelete="CASCADE"), nullable=False),
     sa.Column("time", sa.String, nullable=False),
     sa.Column("kind", sa.String, nullable=False),
@@ -100,10 +103,18 @@ events = sa.Table(
     sa.Column("attempt", sa.Integer),
     sa.Index("events_of", "uid", "trial"),
 )
+# The controller in the cluster that writes: one row, or none. See `experiment_store.Fence`.
+leader = sa.Table(
+    "controller_leader",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("epoch", _Long, nullable=False),
+    sa.Column("holder", sa.String, nullable=False),
+)
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0001",
+    newest="0002",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",
@@ -128,6 +139,8 @@ _COLUMNS = {
 _WRITE: Mapping[type, Callable[[Any], object]] = {  # Any: values of that type
     Stage: lambda stage: FINAL_ROW,
     datetime: datetime.isoformat,
+    # PostgreSQL stores no zero byte
+    str: lambda text: text.replace("\0", "\ufffd"),
     **{
         states: attrgetter("value")
         for states in (ExperimentState, AttemptState, StopCause, FailureClass)

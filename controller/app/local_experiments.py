@@ -20,7 +20,7 @@ from controller.app.experiments import ControlledElsewhere, Holder
 from controller.app.state_directory import StateDirectory
 from controller.app.trouble_file import TroubleFile
 from controller.core.model import Event, Experiment, Revision, Uid
-from controller.experiment_store import SqlExperimentStore
+from controller.experiment_store import SqlExperimentStore, sqlite_database
 from controller.phrases import command
 from controller.spec import from_document
 from suggest.errors import NotFound, Unavailable
@@ -127,7 +127,7 @@ class LocalExperiments(SqlExperimentStore):
     """The experiments of one state directory, which must exist."""
 
     def __init__(self, directory: StateDirectory) -> None:
-        super().__init__(directory.controller_db, from_document)
+        super().__init__(sqlite_database(directory.controller_db), from_document)
         self.directory = directory
 
     def folders(self, uid: Uid) -> ExperimentFolders:

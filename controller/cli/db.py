@@ -13,7 +13,7 @@ from controller.app.state_directory import StateDirectory
 from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.options import state_of, storage_of
-from controller.experiment_store import SqlExperimentStore
+from controller.experiment_store import SqlExperimentStore, sqlite_database
 from controller.phrases import command
 from controller.spec import from_document
 from suggest import server
@@ -28,7 +28,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         print(f"schema {current}, the newest")
         print(f"{_row_counts(server.admin.check_rows(storage))}; every row can be read")
         if arguments.storage is None and (state := state_of(arguments)).controller_db.exists():
-            with closing(SqlExperimentStore(state.controller_db, from_document)) as experiments:
+            with closing(_experiments(state.controller_db)) as experiments:
                 print(f"{_row_counts(experiments.check())}; every row can be read")
         return ExitCode.OK
     print(f"schema {current}; the newest is {newest}")
@@ -97,7 +97,11 @@ def _check_copy(name: str, copy: Path) -> None:
     if name == backup.STUDIES:
         server.admin.schema_versions(StateDirectory(copy.parent).storage_url)
     else:
-        SqlExperimentStore(copy, from_document).close()
+        _experiments(copy).close()
+
+
+def _experiments(path: Path) -> SqlExperimentStore:
+    return SqlExperimentStore(sqlite_database(path), from_document)
 
 
 def _databases(arguments: argparse.Namespace) -> dict[str, Path]:

@@ -43,6 +43,13 @@ class Database(Readable, Protocol):
     `single`: the caller executes only one statement, which may then be its own transaction.
     """
 
+    @property
+    def restarts(self) -> int:
+        """How often a connection led to another server instance than the one before.
+
+        It has restarted, failed over or was restored, so the last commits may be lost.
+        """
+
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
         """Open a transaction: committed at the end of the block, rolled back on an exception."""
 
@@ -54,5 +61,8 @@ class Database(Readable, Protocol):
 
     def refuse_emptied(self) -> None:
         """Check a database without tables. Raises StoreBroken if it contained a store before."""
+
+    def remember_store(self) -> None:
+        """Note that there is a store, for `refuse_emptied`."""
 
     def close(self) -> None: ...

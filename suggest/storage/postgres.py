@@ -103,17 +103,6 @@ def _ours(error: DBAPIError, place: str) -> Exception:
     return error
 
 
-def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and untyped in SQLAlchemy
-    """Note which server instance the connection leads to.
-
-    It changes with a restart, a restore or a failover.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
-        (record.info[INSTANCE],) = cursor.fetchone()
-    connection.rollback()
-
-
 class PostgresDatabase:
     """The `Database` that `url` names. Connections are opened on demand; close() closes them."""
 
@@ -153,7 +142,9 @@ class PostgresDatabase:
                 f"PostgreSQL needs the library psycopg; install with: {install_command('postgres')}"
             )
             raise InvalidArgument.at("storage", message) from e
-        event.listen(self._engine, "connect", _note_instance)
+        self.restarts = 0
+        self._instance = ""
+        event.listen(self._engine, "connect", self._note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")
 
@@ -169,6 +160,20 @@ class PostgresDatabase:
         with translated(self.place), engine.begin() as connection:
             yield connection
 
+    # psycopg's connection, and the record of SQLAlchemy's pool, which has no type
+    def _note_instance(self, connection: Any, record: Any) -> None:
+        """Note which server instance the connection leads to.
+
+        It changes with a restart, a restore or a failover.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
+            (instance,) = cursor.fetchone()
+        connection.rollback()
+        if self._instance not in ("", instance):
+            self.restarts += 1
+        self._instance = record.info[INSTANCE] = instance
+
     def lock_schema(self, connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
@@ -177,6 +182,9 @@ class PostgresDatabase:
 
     def refuse_emptied(self) -> None:
         """Accept a database without tables: people create it before Tuner opens it."""
+
+    def remember_store(self) -> None:
+        """Do nothing, as `refuse_emptied` does."""
 
     def close(self) -> None:
         self._engine.dispose()

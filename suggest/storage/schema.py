@@ -66,8 +66,12 @@ def prepare(database: Database, schema: Schema) -> None:
 
     Raises StoreBroken as `version` does.
     """
-    if version(database, schema) == schema.newest:
-        return
+    if version(database, schema) != schema.newest:
+        _make_newest(database, schema)
+    database.remember_store()
+
+
+def _make_newest(database: Database, schema: Schema) -> None:
     failpoints.reach(_BEFORE)
     with database.writing() as connection:
         database.lock_schema(connection)

@@ -152,6 +152,8 @@ def translated(path: Path) -> Iterator[None]:
 class SqliteDatabase:
     """The `Database` in the file `path`, created if it is missing. close() releases everything."""
 
+    restarts = 0
+
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path
         self.place = str(path)
@@ -208,6 +210,9 @@ class SqliteDatabase:
 
     def refuse_emptied(self) -> None:
         self.file.refuse_emptied()
+
+    def remember_store(self) -> None:
+        self.file.mark()
 
     def close(self) -> None:
         self._checkpoints.close()

@@ -43,7 +43,6 @@ class SqliteStore(StudyStore):
         path = path.resolve()
         database = SqliteDatabase(path, sync=sync)
         super().__init__(database, OwnedByLocks(database), _STATEMENTS)
-        database.file.mark()
 
 
 class OwnedByLocks:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -28,21 +29,41 @@ from controller.core.model import (
     StopCause,
 )
 from controller.experiment_store import (
+    NO_FENCE,
     Changes,
     ControllerRequests,
+    Fence,
     NewerRevision,
     SqlExperimentStore,
+    StaleEpoch,
+    sqlite_database,
 )
-from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    NotOwner,
+    StoreBroken,
+    TunerError,
+    Unavailable,
+)
 from suggest.storage import sqlite
+from suggest.storage.database import Database
+from suggest.storage.postgres import PostgresDatabase
+from tests.postgres import Postgres
 from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
 TOO_MANY_FAILURES = ReasonCode.TOO_MANY_FAILURES
 
 
+def over(database: Database, fence: Fence = NO_FENCE) -> SqlExperimentStore:
+    return SqlExperimentStore(
+        database, lambda document: a_spec(name=str(document["name"])), fence=fence
+    )
+
+
 def opened(path: Path) -> SqlExperimentStore:
-    return SqlExperimentStore(path, lambda document: a_spec(name=str(document["name"])))
+    return over(sqlite_database(path))
 
 
 @pytest.fixture
@@ -50,9 +71,30 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "controller.db"
 
 
+@pytest.fixture(scope="module")
+def postgres_with_tables(postgres: Postgres) -> str:
+    url = postgres.new_database()
+    over(PostgresDatabase(url)).close()
+    return url
+
+
+Connect = Callable[[], Database]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def connect(request: pytest.FixtureRequest, path: Path) -> Connect:
+    """Return what connects to a store's database, which is empty."""
+    if request.param == "sqlite":
+        return lambda: sqlite_database(path)
+    url: str = request.getfixturevalue("postgres_with_tables")
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("DELETE FROM experiments; DELETE FROM controller_leader")
+    return lambda: PostgresDatabase(url)
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[SqlExperimentStore]:
-    with closing(opened(path)) as store:
+def store(connect: Connect) -> Iterator[SqlExperimentStore]:
+    with closing(over(connect())) as store:
         yield store
 
 
@@ -164,10 +206,10 @@ def test_the_changes_of_a_turn_are_stored_together_or_not_at_all(store: SqlExper
     assert (store.attempts(experiment.uid), store.events(experiment.uid)) == ([], [])
 
 
-def test_saved_changes_survive_their_process(store: SqlExperimentStore, path: Path) -> None:
+def test_saved_changes_survive_their_process(store: SqlExperimentStore, connect: Connect) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[attempt(1, RUNNING)]))
-    with closing(opened(path)) as other:
+    with closing(over(connect())) as other:
         assert other.attempts(uid) == [attempt(1, RUNNING)]
 
 
@@ -204,28 +246,28 @@ def test_experiments_of_a_name_are_found_without_reading_the_others(path: Path) 
         read.append(str(document["name"]))
         return a_spec(name=read[-1])
 
-    with closing(SqlExperimentStore(path, load)) as store:
+    with closing(SqlExperimentStore(sqlite_database(path), load)) as store:
         experiment = created(store)
         created(store, name="cifar", uid=OTHER)
         assert (store.named("digits"), store.named("absent")) == ([experiment], [])
     assert read == ["digits"]
 
 
-def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(
-    store: SqlExperimentStore, path: Path
-) -> None:
-    one, two = created(store), created(store, name="cifar", uid=OTHER)
-    for experiment in (one, two):
-        store.save(
-            experiment.uid,
-            Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]),
-        )
-    store.delete_experiment(one.uid)
-    assert store.experiments() == [two]
-    with closing(sqlite3.connect(path)) as raw:
-        for table in ("revisions", "attempts", "events"):
-            assert raw.execute(f"SELECT DISTINCT uid FROM {table}").fetchall() == [(two.uid,)]
-    created(store, uid="yyyyyccccccccccc")  # the name is free again
+def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(connect: Connect) -> None:
+    with closing(over(connect())) as store, closing(connect()) as database:
+        one, two = created(store), created(store, name="cifar", uid=OTHER)
+        for experiment in (one, two):
+            store.save(
+                experiment.uid,
+                Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]),
+            )
+        store.delete_experiment(one.uid)
+        assert store.experiments() == [two]
+        with database.reading() as raw:
+            for table in ("revisions", "attempts", "events"):
+                found = raw.exec_driver_sql(f"SELECT DISTINCT uid FROM {table}").all()
+                assert found == [(two.uid,)]
+        created(store, uid="yyyyyccccccccccc")  # the name is free again
 
 
 def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlExperimentStore) -> None:
@@ -244,10 +286,10 @@ def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlExperime
 
 
 def test_a_stop_that_another_process_asks_for_is_not_overwritten(
-    store: SqlExperimentStore, path: Path
+    store: SqlExperimentStore, connect: Connect
 ) -> None:
     experiment = created(store)
-    with closing(opened(path)) as other:
+    with closing(over(connect())) as other:
         other.request_stop(experiment.uid)
     store.save(experiment.uid, Changes(experiment=replace(experiment, reason="busy")))
     assert store.requests(experiment.uid).stop
@@ -256,10 +298,10 @@ def test_a_stop_that_another_process_asks_for_is_not_overwritten(
 
 
 def test_a_revision_that_another_process_stores_is_not_overwritten(
-    store: SqlExperimentStore, path: Path
+    store: SqlExperimentStore, connect: Connect
 ) -> None:
     experiment = created(store)
-    with closing(opened(path)) as other:
+    with closing(over(connect())) as other:
         other.add_revision(
             experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again")
         )
@@ -271,10 +313,10 @@ def test_a_revision_that_another_process_stores_is_not_overwritten(
 
 
 def test_an_experiment_ends_under_its_newest_revision_only(
-    store: SqlExperimentStore, path: Path
+    store: SqlExperimentStore, connect: Connect
 ) -> None:
     experiment = created(store)
-    with closing(opened(path)) as other:
+    with closing(over(connect())) as other:
         revised = other.add_revision(
             experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again")
         )
@@ -445,21 +487,89 @@ def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_the_final_stage_keeps_its_number_in_the_database(
-    store: SqlExperimentStore, path: Path
+def test_the_final_stage_keeps_its_number_in_the_database(connect: Connect) -> None:
+    with closing(over(connect())) as store, closing(connect()) as database:
+        experiment = created(store)
+        event = Event(at(1), "created", "its final stage begins", FINAL, 1)
+        begun = attempt(1, RUNNING, trial=FINAL)
+        store.save(experiment.uid, Changes(attempts=[begun], events=[event]))
+        with database.writing() as raw:
+            for table in ("attempts", "events"):
+                assert raw.exec_driver_sql(f"SELECT trial FROM {table}").all() == [(-1,)]
+            # a row as a tuner of before has written it
+            raw.exec_driver_sql("UPDATE attempts SET number = 2")
+        uid = experiment.uid
+        assert [(each.trial, each.number) for each in store.attempts(uid)] == [(FINAL, 2)]
+        assert store.events(uid, FINAL) == store.events(uid) == [event]
+
+
+# Two controllers
+
+
+def test_a_controller_with_an_older_epoch_can_write_nothing(connect: Connect) -> None:
+    with closing(over(connect(), Fence(1, "first"))) as frozen:
+        experiment = created(frozen)
+        with closing(over(connect(), Fence(2, "second"))) as leader:
+            writes: list[Callable[[], object]] = [
+                lambda: created(frozen, name="cifar", uid=OTHER),
+                lambda: frozen.save(experiment.uid, Changes(attempts=[attempt(1)])),
+                lambda: frozen.request_stop(experiment.uid),
+                lambda: frozen.delete_experiment(experiment.uid),
+                lambda: frozen.add_revision(
+                    experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "")
+                ),
+            ]
+            for write in writes:
+                with pytest.raises(StaleEpoch, match="second with epoch 2 has taken over"):
+                    write()
+            leader.save(experiment.uid, Changes(attempts=[attempt(2)]))
+            assert leader.attempts(experiment.uid) == [attempt(2)]
+            assert leader.experiments() == [experiment]
+            assert len(leader.revisions(experiment.uid)) == 1
+
+
+@pytest.mark.parametrize("late", [Fence(1, "first"), Fence(2, "another with the same epoch")])
+def test_an_older_controller_cannot_open_the_store_of_its_successor(
+    connect: Connect, late: Fence
 ) -> None:
-    experiment = created(store)
-    event = Event(at(1), "created", "its final stage begins", FINAL, 1)
-    store.save(experiment.uid, Changes(attempts=[attempt(1, RUNNING, trial=FINAL)], events=[event]))
-    with closing(sqlite3.connect(path)) as database:
-        assert (
-            database.execute(
-                "SELECT trial FROM attempts UNION ALL SELECT trial FROM events"
-            ).fetchall()
-            == [(-1,)] * 2
-        )
-        # a row as a tuner of before has written it
-        database.execute("UPDATE attempts SET number = 2")
-        database.commit()
-    assert [(each.trial, each.number) for each in store.attempts(experiment.uid)] == [(FINAL, 2)]
-    assert store.events(experiment.uid, FINAL) == store.events(experiment.uid) == [event]
+    with closing(over(connect(), Fence(2, "second"))):
+        with pytest.raises(StaleEpoch) as refused:
+            over(connect(), late)
+        assert refused.value.epoch == 2
+
+
+def test_a_command_does_not_write_to_the_store_of_a_controller_in_the_cluster(
+    connect: Connect,
+) -> None:
+    with closing(over(connect(), Fence(1, "first"))) as leader, closing(over(connect())) as command:
+        experiment = created(leader)
+        with pytest.raises(NotOwner, match="change their resources with kubectl"):
+            command.request_stop(experiment.uid)
+        assert command.experiments() == [experiment]
+
+
+def test_a_leader_goes_on_after_the_database_was_set_back(connect: Connect) -> None:
+    with closing(over(connect(), Fence(2, "second"))) as leader, closing(connect()) as database:
+        experiment = created(leader)
+        with database.writing() as raw:
+            raw.exec_driver_sql("UPDATE controller_leader SET epoch = 1, holder = 'first'")
+        leader.save(experiment.uid, Changes(attempts=[attempt(1)]))
+        with database.reading() as raw:
+            stored = raw.exec_driver_sql("SELECT epoch, holder FROM controller_leader").all()
+        assert stored == [(2, "second")]
+
+
+def test_a_text_may_have_a_zero_byte(store: SqlExperimentStore) -> None:
+    uid = created(store).uid
+    store.save(uid, Changes(events=[Event(at(1), "failed", "\0 segmentation fault")]))
+    assert [event.message for event in store.events(uid)] == ["\ufffd segmentation fault"]
+
+
+def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None:
+    opened(path).close()
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("DROP TABLE controller_leader")
+        raw.execute("UPDATE controller_schema_version SET version_num = '0001'")
+        raw.commit()
+    with closing(over(sqlite_database(path), Fence(1, "first"))) as store:
+        created(store)

@@ -10,7 +10,7 @@ import pytest
 
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Experiment, Revision
-from controller.experiment_store import SqlExperimentStore
+from controller.experiment_store import SqlExperimentStore, sqlite_database
 from controller.spec import from_document, read
 from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import FakeApi
@@ -23,7 +23,7 @@ def known(folder: Path) -> None:
     home.make()
     text = experiment(trial="resources: {gpu: 1}")
     spec = read(text, source="x.yaml").spec
-    store = SqlExperimentStore(home.controller_db, from_document)
+    store = SqlExperimentStore(sqlite_database(home.controller_db), from_document)
     study = "namespaces/user1/studies/tiny-aaaaa"
     store.create_experiment(
         Experiment("a" * 16, spec, 1, "/work", study, context="fake"),

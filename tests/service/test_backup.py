@@ -18,7 +18,7 @@ import pytest
 from controller import backup
 from controller.cli.main import main
 from controller.core.model import Revision, Uid
-from controller.experiment_store import SqlExperimentStore
+from controller.experiment_store import SqlExperimentStore, sqlite_database
 from suggest.errors import StoreBroken
 from suggest.storage.sqlite_store import SqliteStore
 from tests import forked
@@ -49,7 +49,9 @@ def state(folder: Path) -> Path:
 def add(state: Path, name: str) -> None:
     with closing(SqliteStore(state / "studies.db")) as studies:
         studies.insert_study(a_study(name))
-    with closing(SqlExperimentStore(state / "controller.db", lambda _: a_spec(name=name))) as store:
+    with closing(
+        SqlExperimentStore(sqlite_database(state / "controller.db"), lambda _: a_spec(name=name))
+    ) as store:
         experiment = an_experiment(a_spec(name=name), uid=Uid(f"{name:a<16}"[:16]))
         store.create_experiment(
             experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0))
@@ -62,7 +64,8 @@ def names(state: Path) -> tuple[list[str], list[str]]:
         closing(SqliteStore(state / "studies.db")) as studies,
         closing(
             SqlExperimentStore(
-                state / "controller.db", lambda document: a_spec(name=str(document["name"]))
+                sqlite_database(state / "controller.db"),
+                lambda document: a_spec(name=str(document["name"])),
             )
         ) as store,
     ):

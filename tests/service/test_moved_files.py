@@ -16,7 +16,7 @@ import pytest
 
 from controller.backup import back_up_one
 from controller.core.model import Revision
-from controller.experiment_store import Changes, SqlExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore, sqlite_database
 from suggest.errors import StoreBroken, TunerError
 from suggest.storage.sqlite_file import DatabaseFile
 from suggest.storage.sqlite_store import SqliteStore
@@ -164,7 +164,7 @@ def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: P
     revision = Revision(1, experiment.spec, "kind: Experiment\n", at(0))
     for harm in (remove, remove_log, remove_index, move_away):
         remove_all(path)
-        with closing(SqlExperimentStore(path, lambda _: experiment.spec)) as store:
+        with closing(SqlExperimentStore(sqlite_database(path), lambda _: experiment.spec)) as store:
             store.create_experiment(experiment, revision)
             harm(path)
             with pytest.raises(StoreBroken, match=r"was removed while .*tuner db restore"):
@@ -178,7 +178,7 @@ def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: P
 
 def opened(path: Path) -> None:
     if path.name == "controller.db":
-        SqlExperimentStore(path, lambda _: a_spec()).close()
+        SqlExperimentStore(sqlite_database(path), lambda _: a_spec()).close()
     else:
         SqliteStore(path).close()
 

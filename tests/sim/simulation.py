@@ -34,7 +34,7 @@ from controller.core.model import (
     attempt_name,
 )
 from controller.core.snapshot import DesiredState
-from controller.experiment_store import Changes, SqlExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore, sqlite_database
 from controller.folders import ExperimentFolders
 from controller.loop import Loop
 from controller.runtime import registry
@@ -771,7 +771,7 @@ def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
     each simulation has its own uid.
     """
     store = SqlExperimentStore(
-        folder / "controller.db", lambda document: SPECS[str(document["uid"])]
+        sqlite_database(folder / "controller.db"), lambda document: SPECS[str(document["uid"])]
     )
     return store, StudyService(StudyStore(folder / "studies.db"), address="")
 

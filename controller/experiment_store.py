@@ -340,7 +340,8 @@ class SqlExperimentStore:
         """
         values = {"of_uid": uid, "trials": [*trials, tables.FINAL_ROW]}
         with self._database.reading() as connection:
-            rows = connection.execute(_ATTEMPTS_THAT_CHANGE, values).mappings().all()
+            found = connection.execute(_ATTEMPTS_THAT_CHANGE, values)
+            rows = [row._asdict() for row in found]
         with self._reading_rows():
             return [tables.attempt_of(row) for row in rows]
 

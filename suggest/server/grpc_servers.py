@@ -45,6 +45,7 @@ from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
 if TYPE_CHECKING:
     from suggest.server.katib_service import Methods
+    from suggest.storage.ownership import Claim
 
 log = logging.getLogger(__name__)
 
@@ -99,13 +100,14 @@ class GrpcServers:
         protection: LoadedProtection,
         limits_file: LimitsFile | None,
         options: ServerOptions,
+        claim: Claim | None = None,
     ) -> None:
         """Open the store. Raises InvalidArgument, Unavailable, StoreBroken."""
         self.protection = protection
         self._limits_file = limits_file
         self._options = options
         limits = None if limits_file is None else limits_file.now
-        store = open_store(storage_url, sync=sync)
+        store = open_store(storage_url, sync=sync, claim=claim)
         self.store = store if limits is None else QuotaStore(store, limits)
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="suggest")
         self._pool = CallPool(self._executor, threads=THREADS)

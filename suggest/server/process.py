@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from suggest.server.grpc_servers import GrpcServers
     from suggest.server.in_process import InProcessChannel
+    from suggest.storage.ownership import Claim
     from suggest.storage.page_sessions import PageSessions
 
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
@@ -49,7 +50,8 @@ class Server:
     """A gRPC server, which belongs to the event loop that starts it.
 
     `storage_url` is sqlite:///PATH or postgresql+psycopg://HOST/DATABASE, `sync` is normal or full.
-    `advertise` is where other processes reach the server, if not at `address`.
+    `advertise` is where other processes reach the server, if not at `address`. With a `claim` it
+    takes the studies in PostgreSQL from other servers (see `suggest.storage.ownership.Claim`).
 
     Raises:
         InvalidArgument: the protection does not suffice for the address, or the folder of
@@ -65,8 +67,10 @@ class Server:
         advertise: str = "",
         protection: Protection = NO_PROTECTION,
         options: ServerOptions = NO_OPTIONS,
+        claim: Claim | None = None,
     ) -> None:
         self._storage_url = storage_url
+        self._claim = claim
         self._address = parse_address(address)
         self._sync = sync
         self._advertised = str(parse_address(advertise)) if advertise else ""
@@ -189,6 +193,7 @@ class Server:
             protection=protection,
             limits_file=limits_file,
             options=self._options,
+            claim=self._claim,
         )
 
 

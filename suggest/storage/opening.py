@@ -8,13 +8,16 @@ from suggest.errors import InvalidArgument
 from suggest.storage.location import is_postgres, sqlite_path
 
 if TYPE_CHECKING:
+    from suggest.storage.ownership import Claim
     from suggest.storage.sql_store import StudyStore
 
 SYNC = ("normal", "full")
 
 
-def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:
+def open_store(storage_url: str, *, sync: str = "normal", claim: Claim | None = None) -> StudyStore:
     """Open the store, and create or upgrade its schema; `sync` is normal or full.
+
+    claim: see `ownership.Claim`. The lock of a study in SQLite cannot be taken away.
 
     Raises InvalidArgument for an unknown kind of store, Unavailable, StoreBroken.
     """
@@ -24,7 +27,7 @@ def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:
         # which a process with the other database does not need
         from suggest.storage.postgres_store import PostgresStore
 
-        return PostgresStore(storage_url, sync=sync)
+        return PostgresStore(storage_url, sync=sync, claim=claim)
     from suggest.storage.sqlite_store import SqliteStore
 
     return SqliteStore(sqlite_path(storage_url), sync=sync)

@@ -10,7 +10,7 @@ that no takeover happens between the check and the write.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from sqlalchemy import (
@@ -29,6 +29,14 @@ from suggest.errors import NotOwner
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
 from suggest.study import StudyName
+
+
+Claim = Callable[[Connection], None]
+"""Called within each transaction that takes a study, by a process that takes it from whoever has it.
+
+Raises NotOwner if this process may not: then another one has been given all studies, and the claim
+keeps that one from committing meanwhile.
+"""
 
 
 class Ownership(Protocol):

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from suggest.deadline import locked
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
-from suggest.storage.ownership import held, of, taken_by, taking
+from suggest.storage.ownership import Claim, held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.statements import PostgresStatements
@@ -99,10 +99,14 @@ _NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInt
 
 
 class OwnedByHeartbeat:
-    """`Ownership` of one process by heartbeats, from the first `take` until close()."""
+    """`Ownership` of one process by heartbeats, from the first `take` until close().
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    With a `claim`, it does not wait for the silence of the process that has a study.
+    """
+
+    def __init__(self, database: PostgresDatabase, claim: Claim | None = None) -> None:
         self._database = database
+        self._claim = claim
         self._server = secrets.token_hex(8)
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -130,40 +134,10 @@ class OwnedByHeartbeat:
                 is None
             ):
                 raise NotFound(f"{name} does not exist")
-            began = time.monotonic()
-            holder = connection.execute(
-                select(
-                    owners.c.server,
-                    servers.c.heartbeat_us,
-                    (_NOW_US - servers.c.heartbeat_us).label("age_us"),
-                    studies.c.owner_address,
-                )
-                .join_from(owners, servers, owners.c.server == servers.c.id)
-                .join(
-                    studies,
-                    (studies.c.namespace == owners.c.namespace)
-                    & (studies.c.study == owners.c.study),
-                )
-                .where(of(owners, name))
-            ).one_or_none()
-            if holder is not None and holder.server != self._server:
-                verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
-                if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
-                    # By the database's clock the holder is silent, or from the future.
-                    # The clock may be wrong.
-                    raise Unavailable(
-                        f"{name} belongs to a server that may have died; unless it is seen again "
-                        f"within "
-                        f"{SILENCE_S:g} s another takes over: try again in a moment"
-                    )
-                if verdict is not Liveness.SILENT and holder.owner_address == address:
-                    raise Unavailable(
-                        f"{name} still belongs to a process that listened at {address} before; try "
-                        "again in a moment, and if another machine's server uses that address "
-                        "too, give each its own: --advertise"
-                    )
-                if verdict is not Liveness.SILENT:
-                    raise taken_by(name, holder.owner_address)
+            if self._claim is None:
+                self._refuse_held(connection, name, address)
+            else:
+                self._claim(connection)
             mine = insert(owners).values(
                 namespace=name.namespace, study=name.study, server=self._server
             )
@@ -178,6 +152,43 @@ class OwnedByHeartbeat:
             lease = replace(lease, instance=connection.info[INSTANCE])
         self._checked[uid] = gaps
         return lease
+
+    def _refuse_held(self, connection: Connection, name: StudyName, address: str) -> None:
+        """Raise NotOwner or Unavailable if another process has the study, unless it is silent."""
+        began = time.monotonic()
+        holder = connection.execute(
+            select(
+                owners.c.server,
+                servers.c.heartbeat_us,
+                (_NOW_US - servers.c.heartbeat_us).label("age_us"),
+                studies.c.owner_address,
+            )
+            .join_from(owners, servers, owners.c.server == servers.c.id)
+            .join(
+                studies,
+                (studies.c.namespace == owners.c.namespace) & (studies.c.study == owners.c.study),
+            )
+            .where(of(owners, name))
+        ).one_or_none()
+        if holder is None or holder.server == self._server:
+            return
+        verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
+        if verdict is Liveness.SILENT:
+            return
+        if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
+            # By the database's clock the holder is silent, or from the future.
+            # The clock may be wrong.
+            raise Unavailable(
+                f"{name} belongs to a server that may have died; unless it is seen again within "
+                f"{SILENCE_S:g} s another takes over: try again in a moment"
+            )
+        if holder.owner_address == address:
+            raise Unavailable(
+                f"{name} still belongs to a process that listened at {address} before; try "
+                "again in a moment, and if another machine's server uses that address "
+                "too, give each its own: --advertise"
+            )
+        raise taken_by(name, holder.owner_address)
 
     def still_held(self, lease: Lease) -> bool:
         gaps = self._gaps
@@ -303,6 +314,6 @@ class PostgresStore(StudyStore):
     optionally with libpq's options after a question mark.
     """
 
-    def __init__(self, url: str, *, sync: str = "normal") -> None:
+    def __init__(self, url: str, *, sync: str = "normal", claim: Claim | None = None) -> None:
         database = PostgresDatabase(url, sync=sync)
-        super().__init__(database, OwnedByHeartbeat(database), _STATEMENTS)
+        super().__init__(database, OwnedByHeartbeat(database, claim), _STATEMENTS)

@@ -30,12 +30,11 @@ from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
 from suggest.study import StudyName
 
-
 Claim = Callable[[Connection], None]
-"""Called within each transaction that takes a study, by a process that takes it from whoever has it.
+"""Called within each transaction that takes a study, by a process that takes it from any other.
 
-Raises NotOwner if this process may not: then another one has been given all studies, and the claim
-keeps that one from committing meanwhile.
+Raises NotOwner if this process may not, because another one has been given all studies. Until the
+transaction ends, none is.
 """
 
 

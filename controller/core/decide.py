@@ -46,6 +46,9 @@ from controller.core.snapshot import (
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # per request
+# Attempts of an experiment that are created and do not run yet. What waits costs memory, and was
+# suggested without the results of what runs; `parallelism` may be far above what has room.
+MOST_WAITING = 300
 PAUSED = "the experiment was paused before it started"
 
 
@@ -568,7 +571,11 @@ def _requests(turn: _Turn, snapshot: Snapshot, limit: int, *, one_more: bool) ->
 
 
 def _free(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> int:
-    return _limit(snapshot) - sum(trial.occupies_slot for trial in unfinished)
+    """Return how many more attempts may be created."""
+    newest = [trial.newest for trial in unfinished if trial.newest is not None]
+    open_ = sum(not attempt.ended for attempt in newest)
+    waiting = sum(attempt.state is AttemptState.CREATED for attempt in newest)
+    return min(_limit(snapshot) - open_, MOST_WAITING - waiting)
 
 
 def _limit(snapshot: Snapshot) -> int:

@@ -54,6 +54,8 @@ class Cluster:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
+        # By namespace and experiment: attempts that were created, and wait for a node.
+        self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None
         self._all_namespaces = all_namespaces
         # by kind, namespace and selection
@@ -91,6 +93,17 @@ class Cluster:
     def broken_watches(self) -> list[str]:
         """Return the kinds of the watches that are broken at present, one for each watch."""
         return [each.kind.plural for each in self._reflectors.values() if each.trouble]
+
+    def note_without_node(self, namespace: str, experiment: str, count: int) -> None:
+        """Note how many attempts of an experiment were created, and wait for a node."""
+        if count:
+            self._without_node[namespace, experiment] = count
+        else:
+            self._without_node.pop((namespace, experiment), None)
+
+    def without_node(self, namespace: str) -> int:
+        """Return how many attempts of the namespace's experiments wait for a node."""
+        return sum(count for (of, _), count in self._without_node.items() if of == namespace)
 
     async def close(self) -> None:
         await self.close_reflectors()

@@ -14,7 +14,7 @@ from controller.kube.client import JOBS, PODS, KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.reflector import Reflector
-from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.admission import MOST_WITHOUT_NODE, AdmissionQueue
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
@@ -92,6 +92,28 @@ def test_two_experiments_have_one_watch_of_each_kind(tmp_path: Path) -> None:
         for tenant in tenants:
             assert list(await look(tenant.runtime)) == [tenant.name]
             await tenant.runtime.close()
+
+    in_a_cluster(check)
+
+
+def test_a_namespace_that_waits_for_nodes_gets_no_more_jobs_and_others_do(tmp_path: Path) -> None:
+    async def check(api: FakeApi, cluster: Cluster) -> None:
+        greedy, other = (
+            Tenant(cluster, tmp_path, namespace=f"user{n}", uid=f"x{n}k2qaaaaaaaaaaa")
+            for n in (1, 2)
+        )
+        cluster.note_without_node("user1", "its other experiment", MOST_WITHOUT_NODE)
+        await greedy.runtime.start(greedy.launch)
+        assert (await look(greedy.runtime))[greedy.name].waiting == (
+            "500 trials of the namespace wait for a node"
+        )
+        await other.run()
+        assert api.all("jobs", "user1") == []
+        cluster.note_without_node("user1", "its other experiment", MOST_WITHOUT_NODE - 1)
+        await greedy.run()
+        for tenant in (greedy, other):
+            await tenant.runtime.close()
+        assert cluster.without_node("user2") == 0
 
     in_a_cluster(check)
 

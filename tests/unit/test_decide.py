@@ -109,6 +109,16 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # Asking for trials, and starting them.
     ("an empty experiment asks for as many trials as may run", snapshot(four), [Suggest(4)]),
     ("no request is larger than the service likes", snapshot(huge), [Suggest(100)]),
+    (
+        "no more trials are asked for than may wait to run, whatever parallelism allows",
+        snapshot(huge, *(open_trial(n, CREATED) for n in range(290)), held={*range(290)}),
+        [Suggest(10)],
+    ),
+    (
+        "those that run do not count as waiting",
+        snapshot(huge, *(open_trial(n, RUNNING) for n in range(400))),
+        [Suggest(100)],
+    ),
     ("a new trial gets its first attempt", snapshot(one, open_trial(0)), [CreateAttempt(0, 1)]),
     (
         "a recorded attempt that does not run is started again",

@@ -6,7 +6,9 @@ leave after the attempts that were admitted and are not counted there yet (`reso
 Kueue queue, Kueue decides about room, and every attempt is admitted at once.
 
 Experiments that share a namespace do not know each other: the quota's room goes to whoever asks
-first, which is now one and now the other.
+first, which is now one and now the other. A namespace without a quota cannot fill the cluster with
+Jobs either, and this process with what it knows of them: while MOST_WITHOUT_NODE of its attempts
+wait for a node, no more are created.
 
 `JobCreations` creates in the background: a create may take long, because of a webhook or a
 throttling server, and running trials must not wait for it. The anchor is created once, then the
@@ -47,6 +49,8 @@ from controller.runtime.protocol import CannotStart, Launch
 
 # after a pod was refused although there seemed to be room: another client was faster
 _AGAIN_S = 1.0
+# Attempts of a namespace. The scheduler, Kueue and an autoscaler see enough of the demand in these.
+MOST_WITHOUT_NODE = 500
 
 
 @dataclass(slots=True)
@@ -99,21 +103,32 @@ class AdmissionQueue:
         self._reservations.forget(name)
 
     def next(
-        self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
+        self,
+        quotas: Sequence[ResourceQuota],
+        pods: Iterable[Pod],
+        *,
+        running: int,
+        without_node: int = 0,
     ) -> tuple[Launch, Sequence[Raw]] | None:
         """Admit and return the oldest waiting attempt if it has room; younger ones never overtake.
 
-        running: attempts on the cluster that have not ended.
+        running: attempts on the cluster that have not ended. without_node: those of the namespace
+        that wait for a node.
         """
         if not self._queue:
             return None
-        admitted = self._next(quotas, pods, running=running)
+        admitted = self._next(quotas, pods, running=running, without_node=without_node)
         if admitted is None:
             next(iter(self._queue.values())).due_s = time.monotonic()
         return admitted
 
     def _next(
-        self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
+        self,
+        quotas: Sequence[ResourceQuota],
+        pods: Iterable[Pod],
+        *,
+        running: int,
+        without_node: int,
     ) -> tuple[Launch, Sequence[Raw]] | None:
         running += len(self._admitted)
         oldest = next(iter(self._queue.values()))
@@ -122,18 +137,19 @@ class AdmissionQueue:
             return None
         if time.monotonic() < oldest.not_before_s:
             return None
+        if without_node + len(self._admitted) >= MOST_WITHOUT_NODE:
+            self._hold(f"{without_node} trials of the namespace wait for a node")
+            return None
         if not self._own:
             return self._admit(oldest)
         if quotas:
             self._reservations.look(pods)
         else:
             self._reservations.clear()  # without quotas nothing is counted
-        oldest.reason = reason_to_wait(oldest.demand, quotas, self._reservations)
-        if not oldest.reason:
-            return self._admit(oldest)
-        for younger in list(self._queue.values())[1:]:
-            younger.reason = oldest.reason
-        return None
+        if reason := reason_to_wait(oldest.demand, quotas, self._reservations):
+            self._hold(reason)
+            return None
+        return self._admit(oldest)
 
     def made(self, launch: Launch) -> None:
         """Note that the object is on the cluster now; its pods are not yet."""
@@ -176,7 +192,12 @@ class AdmissionQueue:
         self._queue[waiting.launch.name] = waiting
         self._queue = dict(sorted(self._queue.items(), key=lambda item: _age(item[1].launch)))
 
+    def _hold(self, reason: str) -> None:
+        for waiting in self._queue.values():
+            waiting.reason = reason
+
     def _admit(self, waiting: _Waiting) -> tuple[Launch, Sequence[Raw]]:
+        waiting.reason = ""
         self._admitted[waiting.launch.name] = self._queue.pop(waiting.launch.name)
         self._reservations.launched(waiting.launch.name, waiting.demand)
         return waiting.launch, waiting.objects
@@ -214,14 +235,17 @@ class JobCreations:
         self._changed = changed
         self._requests = BackgroundRequests(failed=changed)
 
-    async def admit(self, *, running: int) -> None:
+    async def admit(self, *, running: int, without_node: int) -> None:
         """Start to create the attempts that there is room for, oldest first.
 
-        running: attempts on the cluster that have not ended. Raises the error of an earlier
-        creation while it lasts.
+        running, without_node: see `AdmissionQueue.next`. Raises the error of an earlier creation
+        while it lasts.
         """
         while admitted := self._queue.next(
-            self._informer.quotas, self._informer.pods.objects.values(), running=running
+            self._informer.quotas,
+            self._informer.pods.objects.values(),
+            running=running,
+            without_node=without_node,
         ):
             launch, objects = admitted
             await self._requests.send(launch.name, self._make(launch, objects))

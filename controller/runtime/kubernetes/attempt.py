@@ -105,6 +105,15 @@ class AttemptOnCluster:
         return self.created or bool(self.pods)
 
     @property
+    def waits_for_node(self) -> bool:
+        """Whether the attempt was created, and none of its pods runs on a node yet."""
+        return (
+            self.created
+            and not self.ended
+            and not any(pod.get("spec", {}).get("nodeName") for pod in self.pods)
+        )
+
+    @property
     def ends_by_pods(self) -> bool:
         """Whether the attempt ends with its pods.
 

@@ -233,7 +233,7 @@ class KubernetesRuntime:
             self._queue.add(launch, objects, limit_ranges=informer.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
-        await self._ask(creations.admit(running=self._running))
+        await self._admit(creations)
 
     def _expect_ours(self, launch: Launch, existing: AttemptObject, record: Record | None) -> None:
         """Raise CannotStart if the object has other parameters than the attempt of that number."""
@@ -327,7 +327,7 @@ class KubernetesRuntime:
                 creations.forget_anchor()
             if status is not None:
                 latest.append((attempt, status))
-        await self._ask(creations.admit(running=self._running))
+        await self._admit(creations)
         self._latest = latest
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
@@ -366,6 +366,7 @@ class KubernetesRuntime:
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
+        self._target.cluster.note_without_node(self._target.namespace, self._target.uid, 0)
         for attempt in self._attempts.values():
             await attempt.close()
         self._queue.close()
@@ -508,6 +509,13 @@ class KubernetesRuntime:
         """Return the number of attempts on the cluster whose pods have not ended."""
         return sum(attempt.created and not attempt.ended for attempt in self._attempts.values())
 
+    async def _admit(self, creations: JobCreations) -> None:
+        cluster, namespace = self._target.cluster, self._target.namespace
+        waiting = sum(attempt.waits_for_node for attempt in self._attempts.values())
+        cluster.note_without_node(namespace, self._target.uid, waiting)
+        without_node = cluster.without_node(namespace)
+        await self._ask(creations.admit(running=self._running, without_node=without_node))
+
     async def _reconcile_attempt(
         self, informer: Informer, attempt: AttemptOnCluster
     ) -> AttemptStatus | None:
@@ -582,8 +590,9 @@ class KubernetesRuntime:
         if kind is not JOBS or attempt.status().exit is None:
             # The garbage collector would give them their full grace period.
             await self._delete_pods(attempt.pods, grace_s=0)
-        if service := at(obj, "spec.template.spec.subdomain"):
-            await self._client.delete(SERVICES, self._target.namespace, service)
+        # Of `distributed`. A template may name any Service of the namespace.
+        if at(obj, "spec.template.spec.subdomain") == attempt.name:
+            await self._client.delete(SERVICES, self._target.namespace, attempt.name)
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, obj)
         failpoints.reach(AFTER_DELETE)

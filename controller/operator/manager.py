@@ -161,24 +161,35 @@ class Manager:
         managed, resource = self._managed.get(key), self._resources.find(*key)
         if managed is None or resource is None:
             return ""
-        before = resource.get("status")
-        status = status_of(managed.observation(resource), datetime.now(UTC))
-        if status == before:
-            return ""
-        client = self._workspace.cluster.client
         try:
-            async with self._writing:
-                await self._workspace.guard.check()
-                written = await client.apply_status(
-                    EXPERIMENTS, *key, status, uid=resource["metadata"]["uid"]
-                )
-                self.status_writes[WRITTEN] += 1
-                self._resources.put(written)
-                await events.tell(client, resource, before=before, now=status)
+            await self._write_changed(managed, resource)
         except (ApiError, TunerError, RuntimeLost) as error:
             if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
                 return ""  # it has changed or gone meanwhile, and that comes with an event
-            self._dirty.add(key)
-            self.status_writes[REFUSED] += 1
-            return str(error)
-        return ""
+            trouble = str(error)
+        except Exception as error:  # one experiment's bug must not end all others
+            trouble = f"{'/'.join(key)}: {type(error).__name__}: {error}; this is a bug"
+            if trouble != self._trouble:
+                _log.exception("experiment=%s/%s", *key)
+        else:
+            return ""
+        self._dirty.add(key)
+        self.status_writes[REFUSED] += 1
+        return trouble
+
+    async def _write_changed(
+        self, managed: ManagedExperiment, resource: ExperimentResource
+    ) -> None:
+        before = resource.get("status")
+        status = status_of(managed.observation(resource), datetime.now(UTC))
+        if status == before:
+            return
+        client, about = self._workspace.cluster.client, resource["metadata"]
+        async with self._writing:
+            await self._workspace.guard.check()
+            written = await client.apply_status(
+                EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
+            )
+            self.status_writes[WRITTEN] += 1
+            self._resources.put(written)
+            await events.tell(client, resource, before=before, now=status)

@@ -125,14 +125,14 @@ def _conditions(seen: Observation, now: datetime) -> Iterator[dict[str, Any]]:
     for kind, is_true, reason, message in _judged(seen):
         state = "True" if is_true else "False"
         earlier: Mapping[str, Any] = before.get(kind, {})
-        since = earlier["lastTransitionTime"] if earlier.get("status") == state else time_text(now)
+        since = earlier.get("lastTransitionTime") if earlier.get("status") == state else None
         yield {
             "type": kind,
             "status": state,
             "reason": reason,
             "message": shortened(message),
             "observedGeneration": seen.generation,
-            "lastTransitionTime": since,
+            "lastTransitionTime": since or time_text(now),
         }
 
 

@@ -346,6 +346,25 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="the certificate of both ports, re-read when it changes (default: one of its own)",
     )
     parser.add_argument("--tls-key", metavar="FILE", default="", help="its key")
+    parser.add_argument(
+        "--page-proxy",
+        metavar="CIDR",
+        action="append",
+        default=[],
+        help="believe requests to the page from here about who sends them; may be repeated",
+    )
+    parser.add_argument(
+        "--page-user-header",
+        metavar="NAME",
+        default="",
+        help="the header in which the proxy names the user, such as X-Forwarded-User",
+    )
+    parser.add_argument(
+        "--page-groups-header",
+        metavar="NAME",
+        default="",
+        help="the header in which the proxy lists the user's groups, with commas",
+    )
 
 
 def serving(parser: argparse.ArgumentParser) -> None:

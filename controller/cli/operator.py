@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from ipaddress import ip_network
 from pathlib import Path
 
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
+from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
 from suggest.errors import InvalidArgument
@@ -29,6 +31,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         http_port=arguments.http_port,
         grpc_port=arguments.grpc_port,
         tls=_tls(arguments),
+        page_proxy=_page_proxy(arguments),
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),
@@ -43,3 +46,17 @@ def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     if bool(certificate) != bool(key):
         raise InvalidArgument.at("--tls-cert", "belongs to --tls-key: give both, or neither")
     return (Path(certificate), Path(key)) if certificate else None
+
+
+def _page_proxy(arguments: argparse.Namespace) -> PageProxy | None:
+    if bool(arguments.page_proxy) != bool(arguments.page_user_header):
+        raise InvalidArgument.at(
+            "--page-proxy", "belongs to --page-user-header: give both, or neither"
+        )
+    if not arguments.page_proxy:
+        return None
+    try:
+        networks = tuple(ip_network(text) for text in arguments.page_proxy)
+    except ValueError as error:
+        raise InvalidArgument.at("--page-proxy", f"{error}; write 10.0.0.7/32") from None
+    return PageProxy(networks, arguments.page_user_header, arguments.page_groups_header)

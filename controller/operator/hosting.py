@@ -22,6 +22,7 @@ from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.provider import runtime_of, target_of
 from controller.runtime.provider import RuntimeConnection
+from controller.search import StudyReads
 from suggest.errors import NotFound
 from suggest.server import Server
 
@@ -87,6 +88,9 @@ class HostedWorkspace(Workspace):
         """Do nothing: what is left on the cluster is deleted with the resource, its owner."""
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
+        return self._client()
+
+    def reading(self, service: str) -> AbstractAsyncContextManager[StudyReads]:
         return self._client()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The HTTP port of the controller: the API for the command line."""
+"""The HTTP port of the controller: the API for the command line, and the page."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ async def http_server(
     port: int,
     routes: Sequence[BaseRoute],
     *,
+    closing: asyncio.Event,
     tls: Callable[[], ssl.SSLContext],
     most_connections: int,
 ) -> AsyncIterator[int]:
     """Answer requests on a port, and yield it; 0 lets the system choose.
 
-    tls: returns the context of a new connection.
+    closing: is set at the end, so that streams end. tls: returns the context of a new connection.
 
     Raises FailedPrecondition: it is in use.
     """
@@ -37,5 +38,5 @@ async def http_server(
     actual: int = listener.getsockname()[1]
     app = Starlette(routes=routes, exception_handlers={TunerError: error_response})
     limited = LimitedListener(listener, most_connections)
-    async with running(app, limited, asyncio.Event(), tls=tls):
+    async with running(app, limited, closing, tls=tls):
         yield actual

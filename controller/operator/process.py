@@ -14,10 +14,12 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from starlette.routing import Mount
 
 from controller.app.local_experiments import opened
 from controller.app.state_directory import StateDirectory
@@ -35,6 +37,7 @@ from controller.operator.leader_label import leader_label
 from controller.operator.leadership import Leadership
 from controller.operator.manager import ExperimentResources, Manager
 from controller.operator.metrics import ControllerMetrics, MetricSources
+from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy, page
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
 from suggest.address import Address
@@ -48,7 +51,7 @@ class ControllerOptions:
     """namespaces: those that are watched; none: all. Ports: None: no endpoint; 0: any.
 
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
-    controller makes one.
+    controller makes one. page_proxy: signs people in to the page.
     """
 
     state: StateDirectory
@@ -59,6 +62,7 @@ class ControllerOptions:
     http_port: int | None = None
     grpc_port: int | None = None
     tls: tuple[Path, Path] | None = None
+    page_proxy: PageProxy | None = None
     policy: Policy = NO_EXCEPTIONS
 
 
@@ -176,7 +180,8 @@ async def _manager(
         try:
             await resources.start()
             health.watch_trouble = lambda: resources.trouble
-            async with _http(options.http_port, server, HttpApi(access)):
+            board = ClusterBoard(workspace, experiments, resources)
+            async with _http(options, server, access, board):
                 yield manager
         finally:
             health.watch_trouble = lambda: ""
@@ -211,13 +216,30 @@ def _server(
     )
 
 
-def _http(port: int | None, server: Server, api: HttpApi) -> AbstractAsyncContextManager[object]:
-    """Serve HTTP while the context is open, if there is a port for it."""
+@asynccontextmanager
+async def _http(
+    options: ControllerOptions, server: Server, access: Access, board: ClusterBoard
+) -> AsyncIterator[None]:
+    """Serve the API and the page while the context is open, if there is a port for them."""
+    port = options.http_port
     if port is None:
-        return contextlib.nullcontext()
-    return http_server(
+        yield
+        return
+    closing = asyncio.Event()
+    authenticator = PageAuthenticator(
+        board, access, options.page_proxy, port=port, stored=server.page_sessions()
+    )
+    shown = page(authenticator, closing, sign_in="proxy" if options.page_proxy else "token")
+    serving = http_server(
         port,
-        api.routes,
+        [*HttpApi(access).routes, Mount("/", shown)],
+        closing=closing,
         tls=server.current_ssl_context,
         most_connections=server.max_connections // 2,
     )
+    try:
+        async with serving:
+            yield
+    finally:
+        await authenticator.close()
+        await board.close()

@@ -80,6 +80,10 @@ class PageContent(Protocol):
 
     async def trial(self, namespace: str, name: str, number: int) -> Json: ...
 
+
+class ChangeableContent(PageContent, Protocol):
+    """What people may also change by the page."""
+
     async def label(
         self, namespace: str, name: str, number: int, labels: Mapping[str, str]
     ) -> None: ...
@@ -97,7 +101,7 @@ def application(
     kind: str,
     closing: asyncio.Event,
     vega: VegaBundle,
-    signs_in: bool = False,
+    sign_in: str = "link",
     routes_of_kind: Sequence[Route] = (),
 ) -> Starlette:
     """Return the application.
@@ -107,10 +111,11 @@ def application(
         kind: "experiments" or "studies".
         closing: Is set when the server ends, so that streams end as well.
         vega: The JavaScript of figures.
-        signs_in: People sign in with tokens, and can sign out.
+        sign_in: How people sign in: by "link", with a "token", after which they can sign out, or
+            by a "proxy".
         routes_of_kind: Further routes.
     """
-    page = _Page(content_of, kind, vega, closing, signs_in)
+    page = _Page(content_of, kind, vega, closing, sign_in)
     base = f"/api/{kind}/{{namespace}}/{{name}}"
     trial = f"{base}/trials/{{number:int}}"
     return Starlette(
@@ -123,13 +128,23 @@ def application(
             Route(f"{base}/stream", page.stream),
             Route(f"{base}/figures/{{figure}}.json", page.figure),
             Route(trial, page.trial),
-            Route(f"{base}/enqueue", page.enqueue, methods=["POST"]),
-            Route(f"{base}/delete", page.delete, methods=["POST"]),
-            Route(f"{trial}/labels", page.label, methods=["POST"]),
         ],
         middleware=[guard],
         exception_handlers={TunerError: _error_response},
     )
+
+
+def changing_routes(
+    content_of: Callable[[Request], ChangeableContent], kind: str
+) -> Sequence[Route]:
+    """Return the routes by which people change experiments or studies, as `kind` says."""
+    changes = _Changes(content_of)
+    base = f"/api/{kind}/{{namespace}}/{{name}}"
+    return [
+        Route(f"{base}/enqueue", changes.enqueue, methods=["POST"]),
+        Route(f"{base}/delete", changes.delete, methods=["POST"]),
+        Route(f"{base}/trials/{{number:int}}/labels", changes.label, methods=["POST"]),
+    ]
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
@@ -152,11 +167,11 @@ class _Page:
         kind: str,
         vega: VegaBundle,
         closing: asyncio.Event,
-        signs_in: bool,
+        sign_in: str,
     ) -> None:
         self._vega = vega
         self._shown = content_of
-        self._signs_in = signs_in
+        self._sign_in = sign_in
         self._kind = kind
         self._closing = closing
         self._static = resources.files("controller.ui") / "static"
@@ -166,7 +181,7 @@ class _Page:
     async def index(self, request: Request) -> Response:
         text = (self._static / "index.html").read_text(encoding="utf-8")
         text = text.replace("{{page-token}}", request.state.page_token)
-        text = text.replace("{{page-sign-in}}", "token" if self._signs_in else "link")
+        text = text.replace("{{page-sign-in}}", self._sign_in)
         return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
 
     async def static(self, request: Request) -> Response:
@@ -238,7 +253,10 @@ class _Page:
             await self._shown(request).trial(*named(request), request.path_params["number"])
         )
 
-    # Acting
+
+class _Changes:
+    def __init__(self, content_of: Callable[[Request], ChangeableContent]) -> None:
+        self._shown = content_of
 
     async def enqueue(self, request: Request) -> Response:
         number = await self._shown(request).enqueue(

@@ -67,14 +67,14 @@ class Board:
         self._experiments: LocalExperiments | None = None
         self._studies: dict[str, StudyReads] = {}  # by service
         self._connecting = asyncio.Lock()
-        self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
+        self.readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
         # By runtime and namespace, with the time when they were read.
         self._quotas: dict[tuple[str, str], tuple[float, QuotaReport | None]] = {}
 
     async def close(self) -> None:
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             await reader.close()
         await self._stack.aclose()
 
@@ -110,16 +110,22 @@ class Board:
 
     # One experiment
 
+    async def experiment(self, namespace: str, name: str) -> Experiment:
+        return self.find(namespace, name)
+
+    def permitted(self, namespace: str, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        return events
+
     async def record(self, namespace: str, name: str) -> ExperimentRecord:
         """Return the current experiment. Raises NotFound and the errors of its service."""
-        return await self._reader(self.find(namespace, name)).record()
+        return await self.reader(self.find(namespace, name)).record()
 
     async def follow(
         self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
     ) -> AsyncIterator[Event]:
         """Yield the events of `SharedReader.follow`."""
         try:
-            reader = self._reader(self.find(namespace, name))
+            reader = self.reader(self.find(namespace, name))
         except NotFound as error:
             yield "gone", Encoded.of({"message": str(error)})
             return
@@ -192,7 +198,7 @@ class Board:
         experiment = self.find(namespace, name)
         async with self.client(experiment) as client:
             await client.update_trial(study_name(experiment), number, labels=labels)
-        self._reader(experiment).read_again(number)
+        self.reader(experiment).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         experiment = self.find(namespace, name)
@@ -202,23 +208,27 @@ class Board:
     async def delete(self, namespace: str, name: str) -> None:
         await delete(self.workspace, [name], namespace, confirm=lambda _target: True)
 
-    def _reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
+    def reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
         async def connect() -> ExperimentFollower:
             return ExperimentFollower(
                 self.experiments(), experiment, await self.studies(experiment)
             )
 
-        reader = self._readers.get(experiment.uid)
+        reader = self.readers.get(experiment.uid)
         if reader is None:
-            reader = self._readers[experiment.uid] = SharedReader(
-                mark=lambda: self._mark(experiment),
+            reader = self.readers[experiment.uid] = SharedReader(
+                mark=lambda: self.mark(experiment),
                 connect=connect,
-                summarize=summary,
+                summarize=self.summary,
                 slots=self._slots,
             )
         return reader
 
-    def _mark(self, experiment: Experiment) -> Mark:
+    def summary(self, record: ExperimentRecord, loaded: bool) -> Json:
+        return summary(record, loaded)
+
+    def mark(self, experiment: Experiment) -> Mark:
+        """Return a value that changes when the experiment may have changed."""
         service = self.workspace.service or experiment.server
         state = self.workspace.state
         files = [state.controller_db, self.experiments().trouble(experiment.uid).path]
@@ -240,7 +250,7 @@ class Board:
         experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
-            reader = self._reader(experiment)
+            reader = self.reader(experiment)
             reader.look()
             if reader.gone:
                 continue
@@ -277,7 +287,7 @@ class Board:
             if experiment.state.finished or experiment.state is ExperimentState.STOPPED:
                 continue
             try:
-                record = await self._reader(experiment).record()
+                record = await self.reader(experiment).record()
             except TunerError as error:
                 trouble = str(error)
                 continue

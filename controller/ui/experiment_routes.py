@@ -5,7 +5,9 @@ the queue, and what needs a controller.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -16,8 +18,18 @@ from controller.app.attempt_logs import read_kept
 from controller.app.detached import control_detached
 from controller.app.revise import set_values
 from controller.core.model import Experiment
+from controller.folders import AttemptFolders
+from controller.report.record import ExperimentRecord
 from controller.spec import redacted_document
-from controller.ui.application import Events, body_of, done, event_stream, named, whole_number
+from controller.ui.application import (
+    Events,
+    PageContent,
+    body_of,
+    done,
+    event_stream,
+    named,
+    whole_number,
+)
 from controller.ui.board import Board
 from controller.ui.live_table import Encoded
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -27,15 +39,40 @@ LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
 MOST_TRIALS_ADDED = 100_000
 
 
-def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
+_BASE = "/api/experiments/{namespace}/{name}"
+_TRIAL = f"{_BASE}/trials/{{number:int}}"
+
+
+class ExperimentContent(PageContent, Protocol):
+    """What the page shows of experiments only."""
+
+    async def experiment(self, namespace: str, name: str) -> Experiment: ...
+
+    async def record(self, namespace: str, name: str) -> ExperimentRecord: ...
+
+    def permitted(self, namespace: str, events: Events) -> Events:
+        """Yield the events as long as the visitor may see the namespace."""
+
+    def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders: ...
+
+
+def reading_routes(
+    content_of: Callable[[Request], ExperimentContent], closing: asyncio.Event
+) -> Sequence[Route]:
+    page = _Files(content_of, closing)
+    return [
+        Route(f"{_BASE}/file", page.file),
+        Route(f"{_TRIAL}/log", page.log),
+        Route(f"{_TRIAL}/artifacts/{{attempt:int}}/{{path:path}}", page.artifact),
+    ]
+
+
+def controlling_routes(board: Board, closing: asyncio.Event) -> Sequence[Route]:
+    """Return the routes of what needs this machine's state directory, and the queue."""
     page = _Experiments(board, closing)
-    base = "/api/experiments/{namespace}/{name}"
-    trial = f"{base}/trials/{{number:int}}"
+    base, trial = _BASE, _TRIAL
     return [
         Route("/api/queue", page.queue),
-        Route(f"{base}/file", page.file),
-        Route(f"{trial}/log", page.log),
-        Route(f"{trial}/artifacts/{{attempt:int}}/{{path:path}}", page.artifact),
         Route(f"{base}/stop", page.stop, methods=["POST"]),
         Route(f"{base}/resume", page.resume, methods=["POST"]),
         Route(f"{base}/retry", page.retry, methods=["POST"]),
@@ -45,20 +82,22 @@ def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
     ]
 
 
-class _Experiments:
-    def __init__(self, board: Board, closing: asyncio.Event) -> None:
-        self._board = board
+class _Files:
+    def __init__(
+        self, content_of: Callable[[Request], ExperimentContent], closing: asyncio.Event
+    ) -> None:
+        self._shown = content_of
         self._closing = closing
 
-    async def queue(self, request: Request) -> Response:
-        return event_stream(request, self._board, self._board.follow_queue(), self._closing)
-
     async def file(self, request: Request) -> Response:
-        return JSONResponse(redacted_document(self._experiment(request).spec.document))
+        experiment = await self._shown(request).experiment(*named(request))
+        return JSONResponse(redacted_document(experiment.spec.document))
 
     async def log(self, request: Request) -> Response:
         number = request.path_params["number"]
-        record = await self._board.record(*named(request))
+        shown = self._shown(request)
+        namespace, name = named(request)
+        record = await shown.record(namespace, name)
         trial_record = query.find_trial(record, number)
         if trial_record.newest is None:
             raise NotFound(f"trial {number} has not started yet: there is no log")
@@ -67,17 +106,29 @@ class _Experiments:
             "attempt",
             limit=1 << 31,
         )
-        log = self._board.folder(record.experiment, number, attempt).log
+        log = shown.folder(record.experiment, number, attempt).log
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         at = int(last_id) if last_id.isascii() and last_id.isdigit() else None
-        return event_stream(request, self._board, _log(log, at), self._closing)
+        lines = shown.permitted(namespace, _log(log, at))
+        return event_stream(request, shown, lines, self._closing)
 
     async def artifact(self, request: Request) -> Response:
         """Send a file that the trial wrote, as a download: a browser must not run what is in it."""
         number, attempt = request.path_params["number"], request.path_params["attempt"]
-        root = self._board.folder(self._experiment(request), number, attempt).output
+        shown = self._shown(request)
+        experiment = await shown.experiment(*named(request))
+        root = shown.folder(experiment, number, attempt).output
         path = await asyncio.to_thread(_inside, root, request.path_params["path"])
         return FileResponse(path, media_type="application/octet-stream", filename=path.name)
+
+
+class _Experiments:
+    def __init__(self, board: Board, closing: asyncio.Event) -> None:
+        self._board = board
+        self._closing = closing
+
+    async def queue(self, request: Request) -> Response:
+        return event_stream(request, self._board, self._board.follow_queue(), self._closing)
 
     async def stop(self, request: Request) -> Response:
         experiment = self._experiment(request)

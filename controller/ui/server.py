@@ -22,9 +22,9 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from controller.app.workspace import Workspace
-from controller.ui.application import application
+from controller.ui.application import application, changing_routes
 from controller.ui.board import Board
-from controller.ui.experiment_routes import experiment_routes
+from controller.ui.experiment_routes import controlling_routes, reading_routes
 from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.stored_address import StoredAddress
 from controller.ui.vega import VegaBundle
@@ -79,7 +79,11 @@ def _page(board: Board, authenticator: LinkAuthenticator, closing: asyncio.Event
         kind="experiments",
         closing=closing,
         vega=VegaBundle(),
-        routes_of_kind=experiment_routes(board, closing),
+        routes_of_kind=[
+            *reading_routes(lambda _: board, closing),
+            *controlling_routes(board, closing),
+            *changing_routes(lambda _: board, "experiments"),
+        ],
     )
 
 

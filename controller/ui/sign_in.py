@@ -16,9 +16,9 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import resources
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -26,7 +26,6 @@ from starlette.routing import Route
 
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
-from controller.ui.studies import StudyBoard
 from suggest.errors import InvalidArgument, PermissionDenied, TunerError
 
 log = logging.getLogger(__name__)
@@ -165,33 +164,45 @@ def _xor(text: bytes, identity: str) -> bytes:
     return bytes(left ^ other for left, other in zip(text, pad, strict=True))
 
 
-class TokenAuthenticator:
+class TokenContent(Protocol):
+    """What a token's pages show."""
+
+    async def close(self) -> None: ...
+
+
+Content = TypeVar("Content", bound=TokenContent)
+
+
+class TokenAuthenticator(Generic[Content]):
     """Signs in people who have a token.
 
     With `secure`, the page is served over TLS, maybe to other machines.
 
     Args:
         connect: Returns the board of a token.
-        valid: Returns whether a token is valid now.
+        valid: Returns whether a token is valid now. Raises TunerError if that is not known.
+        hint: Tells people where they get a token: a sentence.
         stored: Where sessions are stored.
     """
 
     def __init__(
         self,
-        connect: Callable[[str], StudyBoard],
-        valid: Callable[[str], bool],
+        connect: Callable[[str], Content],
+        valid: Callable[[str], Awaitable[bool]],
         *,
+        hint: str,
         port: int,
         secure: bool,
         stored: StoredSessions,
     ) -> None:
         self._connect = connect
         self._valid = valid
+        self._hint = hint
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
         self._sessions = Sessions(stored)
         # By token: however often somebody signs in, studies are read once, and limits hold.
-        self._boards: dict[str, StudyBoard] = {}
+        self._boards: dict[str, Content] = {}
         self._used_s: dict[str, float] = {}  # by token, when its board was used last
         self.names = None if secure else OWN_NAMES
 
@@ -206,7 +217,7 @@ class TokenAuthenticator:
         for board in self._boards.values():
             await board.close()
 
-    def board(self, request: Request) -> StudyBoard:
+    def board(self, request: Request) -> Content:
         """Return the board of a person whose `page_token` was asked for."""
         token: str = request.state.token
         if token not in self._boards:
@@ -217,7 +228,7 @@ class TokenAuthenticator:
     async def page_token(self, request: Request) -> str | None:
         identity = self._identity(request)
         token = await self._sessions.token(identity)
-        if token is None or not self._valid(token):
+        if token is None or not await self._valid(token):
             return None
         request.state.token = token
         await self._close_unused_boards(token)
@@ -244,9 +255,8 @@ class TokenAuthenticator:
         status = 401 if trouble is None else 503
         if request.url.path == "/" and request.method in SAFE:
             page = resources.files("controller.ui") / "static" / "sign-in.html"
-            return Response(
-                page.read_text(encoding="utf-8"), status_code=status, media_type="text/html"
-            )
+            text = page.read_text(encoding="utf-8").replace("{{hint}}", self._hint)
+            return Response(text, status_code=status, media_type="text/html")
         return refused("sign in first" if trouble is None else str(trouble), status)
 
     async def _sign_in(self, request: Request) -> Response:
@@ -254,9 +264,9 @@ class TokenAuthenticator:
         if not isinstance(token, str) or not token.isascii():
             raise InvalidArgument.at("token", "expected a token")
         token = token.strip()
-        if len(token) > MOST_TOKEN or not self._valid(token):
+        if len(token) > MOST_TOKEN or not await self._valid(token):
             await asyncio.sleep(PAUSE_S)
-            raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
+            raise PermissionDenied(f"unknown or revoked token. {self._hint}")
         identity = secrets.token_urlsafe(ID_BYTES)
         await self._sessions.begin(identity, token)
         answer = JSONResponse({"message": "signed in"})

@@ -20,7 +20,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from controller.ui.application import application
+from controller.ui.application import application, changing_routes
 from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.server import LimitedListener, listen, running
 from controller.ui.shared_reader import Mark, clock_mark, file_mark
@@ -121,8 +121,8 @@ async def serve_page(
         kind="studies",
         closing=closing,
         vega=VegaBundle(),
-        signs_in=tokens,
-        routes_of_kind=access.routes,
+        sign_in="token" if tokens else "link",
+        routes_of_kind=[*access.routes, *changing_routes(access.board, "studies")],
     )
     try:
         async with running(app, listener, closing, tls=server.current_ssl_context if tls else None):
@@ -153,7 +153,7 @@ class _Access:
     `query` belongs to the printed link.
     """
 
-    authenticator: LinkAuthenticator | TokenAuthenticator
+    authenticator: LinkAuthenticator | TokenAuthenticator[StudyBoard]
     board: Callable[[Request], StudyBoard]
     close: Callable[[], Awaitable[None]]
     routes: Sequence[Route] = ()
@@ -161,9 +161,13 @@ class _Access:
 
 
 def _by_token(server: StudyServer, board: Callable[[str], StudyBoard], port: int) -> _Access:
+    async def is_valid(token: str) -> bool:
+        return server.verbs_of(token) is not None
+
     authenticator = TokenAuthenticator(
         board,
-        lambda token: server.verbs_of(token) is not None,
+        is_valid,
+        hint="The server's operator gives you one.",
         port=port,
         secure=server.ssl_context() is not None,
         stored=server.page_sessions(),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.app.state_directory import StateDirectory
+from controller.operator.page import PageProxy
 from controller.operator.process import ControllerOptions, run_controller
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
@@ -46,6 +47,7 @@ class Installation:
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api
         self.state = StateDirectory(folder / "state")
+        self.page_proxy: PageProxy | None = None
         self.metrics_port = self.http_port = self.grpc_port = 0
         self._running: asyncio.Task[None] | None = None
 
@@ -58,6 +60,7 @@ class Installation:
             metrics_port=self.metrics_port,
             http_port=self.http_port,
             grpc_port=self.grpc_port,
+            page_proxy=self.page_proxy,
         )
         self._running = asyncio.create_task(run_controller(options))
 

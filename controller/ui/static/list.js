@@ -1,10 +1,11 @@
 // All experiments, or all studies of a server.
 import { h, badge, number, prose, when } from "./dom.js";
-import { KIND, SIGNED_IN, post, stream } from "./wire.js";
+import { IN_CLUSTER, KIND, SIGNS_OUT, post, stream } from "./wire.js";
 import { main, address, counts, crumbs, done, notice, progress } from "./parts.js";
 
 const EMPTY = {
   experiments: ["No experiments yet. Start one with ", h("code", {}, "tuner run experiment.yaml"), ", or in Python with ", h("code", {}, "tuner.minimize"), "."],
+  cluster: ["No experiments yet, or none that you may see. Start one with ", h("code", {}, "kubectl apply -f experiment.yaml"), "."],
   studies: ["No studies yet, or none that you may read."],
 };
 
@@ -15,8 +16,8 @@ export function listPage() {
   const where = h("p", { class: "small" });
   main.replaceChildren(
     h("div", { class: "head" }, h("h1", {}, KIND === "experiments" ? "Experiments" : "Studies"),
-      h("div", { class: "actions" }, KIND === "experiments" ? h("a", { class: "button", href: "#/queue" }, "Queue and quota") : null,
-        SIGNED_IN ? h("button", { type: "button", onclick: signOut }, "Sign out") : null)),
+      h("div", { class: "actions" }, KIND === "experiments" && !IN_CLUSTER ? h("a", { class: "button", href: "#/queue" }, "Queue and quota") : null,
+        SIGNS_OUT ? h("button", { type: "button", onclick: signOut }, "Sign out") : null)),
     where, said.element, list);
   const open = stream(() => "/api/stream", {
     list({ searches, trouble, source }) {
@@ -24,7 +25,7 @@ export function listPage() {
       where.textContent = source;
       const focused = document.activeElement?.getAttribute("href");
       list.replaceChildren(...searches.map(item));
-      if (!searches.length) list.replaceChildren(h("li", { class: "empty" }, h("p", {}, EMPTY[KIND])));
+      if (!searches.length) list.replaceChildren(h("li", { class: "empty" }, h("p", {}, EMPTY[IN_CLUSTER ? "cluster" : KIND])));
       if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
     },
   });

@@ -8,7 +8,10 @@ const shown = document.getElementById("connection");
 export const KIND = meta("page-kind");
 
 // Whether people sign in with tokens, and so can sign out.
-export const SIGNED_IN = meta("page-sign-in") === "token";
+export const SIGNS_OUT = meta("page-sign-in") === "token";
+
+// In a cluster, where people sign in, there is no queue.
+export const IN_CLUSTER = KIND === "experiments" && meta("page-sign-in") !== "link";
 
 export const place = (namespace, name) => `/api/${KIND}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 

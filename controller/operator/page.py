@@ -1,0 +1,294 @@
+"""The page in the cluster: the experiments of the namespaces that a visitor may see, for reading.
+
+People change experiments through the API server, with their own rights. Whoever looks is asked for
+anew, so what the page sends, streams too, ends with the right to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+
+from controller.app.local_experiments import LocalExperiments
+from controller.core.model import Experiment
+from controller.folders import AttemptFolders
+from controller.operator.access import Access, Caller
+from controller.operator.hosting import HostedWorkspace
+from controller.operator.manager import ExperimentResources
+from controller.operator.resource import ExperimentResource
+from controller.operator.status import PENDING
+from controller.report.record import ExperimentRecord
+from controller.ui.application import Events, application
+from controller.ui.board import Board
+from controller.ui.experiment_routes import reading_routes
+from controller.ui.guard import Guard
+from controller.ui.live_table import Encoded, Json
+from controller.ui.shared_reader import Mark, SharedReader, clock_mark, when_changed
+from controller.ui.sign_in import StoredSessions, TokenAuthenticator
+from controller.ui.vega import VegaBundle
+from controller.ui.visitor import VisitorLimits
+from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
+
+LIST_S = 1.0
+MOST_LISTED = 1000
+_MOST_READERS = 50
+_SYSTEM = "system:"
+_HINT = "Make one with: kubectl create token SERVICEACCOUNT --audience tuner"
+
+
+class ClusterBoard(Board):
+    """What the pages of all visitors share: the readers of experiments that somebody looks at."""
+
+    def __init__(
+        self,
+        workspace: HostedWorkspace,
+        experiments: LocalExperiments,
+        resources: ExperimentResources,
+    ) -> None:
+        super().__init__(workspace)
+        self.resources = resources
+        self._hosted = experiments
+
+    def experiments(self) -> LocalExperiments:
+        return self._hosted
+
+    def mark(self, experiment: Experiment) -> Mark:
+        # Every experiment of the cluster changes the store.
+        return clock_mark()
+
+    def summary(self, record: ExperimentRecord, loaded: bool) -> Json:
+        return super().summary(record, loaded) | {"actions": {}}
+
+    def reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
+        reader = super().reader(experiment)
+        self.readers[experiment.uid] = self.readers.pop(experiment.uid)
+        if len(self.readers) > _MOST_READERS:
+            # Streams keep theirs until they end.
+            del self.readers[next(iter(self.readers))]
+        return reader
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who looks, and whose rights may change at any time.
+
+    caller: returns who it is. Raises Unauthenticated, and Unavailable if that is not known.
+    """
+
+    access: Access
+    caller: Callable[[], Awaitable[Caller]]
+
+    async def check(self, namespace: str) -> None:
+        """Raises PermissionDenied, Unauthenticated, Unavailable."""
+        await self.access.check(await self.caller(), "get", namespace)
+
+    async def readable(self, namespaces: Collection[str]) -> frozenset[str] | None:
+        """As `Access.readable`. Raises Unauthenticated, Unavailable."""
+        return await self.access.readable(await self.caller(), namespaces)
+
+
+class VisitorBoard:
+    """What one visitor sees: `controller.ui.experiment_routes.ExperimentContent`."""
+
+    def __init__(self, board: ClusterBoard, visitor: Visitor) -> None:
+        self.limits = VisitorLimits("this visitor")
+        self._board = board
+        self._visitor = visitor
+
+    async def close(self) -> None:
+        """Do nothing: the board is everybody's."""
+
+    async def follow_list(self) -> Events:
+        try:
+            async for event in when_changed("list", self._list, every_s=LIST_S):
+                yield event
+        except Unauthenticated:
+            return  # the page connects again, and is told so
+
+    async def _list(self) -> Encoded:
+        resources = self._board.resources
+        try:
+            readable = await self._visitor.readable(resources.namespaces)
+        except Unavailable as error:
+            return Encoded.of({"searches": [], "trouble": str(error), "source": ""})
+        seen = [
+            resource
+            for resource in resources.all
+            if readable is None or resource["metadata"]["namespace"] in readable
+        ]
+        seen.sort(key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
+        searches = [list_entry(resource) for resource in seen[:MOST_LISTED]]
+        more = len(seen) - len(searches)
+        source = f"{more} older ones are not shown" if more else ""
+        return Encoded.of({"searches": searches, "trouble": "", "source": source})
+
+    def follow(
+        self, namespace: str, name: str, position: str, trials: frozenset[int] | None
+    ) -> Events:
+        return self.permitted(namespace, self._board.follow(namespace, name, position, trials))
+
+    async def permitted(self, namespace: str, events: Events) -> Events:
+        """Yield the events until the visitor may not see the namespace any more."""
+        try:
+            await self._visitor.check(namespace)
+            async for event in events:
+                await self._visitor.check(namespace)
+                yield event
+        except PermissionDenied as error:
+            yield "gone", Encoded.of({"message": str(error)})
+        except (Unauthenticated, Unavailable):
+            return  # the page connects again, and is told so
+
+    async def experiment(self, namespace: str, name: str) -> Experiment:
+        await self._visitor.check(namespace)
+        return self._board.find(namespace, name)
+
+    async def record(self, namespace: str, name: str) -> ExperimentRecord:
+        await self._visitor.check(namespace)
+        return await self._board.record(namespace, name)
+
+    async def drawn(
+        self, namespace: str, name: str, figure: str, trials: Sequence[int]
+    ) -> ExperimentRecord:
+        await self._visitor.check(namespace)
+        return await self._board.drawn(namespace, name, figure, trials)
+
+    async def trial(self, namespace: str, name: str, number: int) -> Json:
+        await self._visitor.check(namespace)
+        return await self._board.trial(namespace, name, number) | {"actions": {}}
+
+    def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
+        return self._board.folder(experiment, number, attempt)
+
+
+def list_entry(resource: ExperimentResource) -> Json:
+    """Return a resource as the list of the page shows it."""
+    about, spec, status = resource["metadata"], resource["spec"], resource.get("status", {})
+    return {
+        "namespace": about["namespace"],
+        "name": about["name"],
+        "state": status.get("state", PENDING),
+        "why": status.get("reason", ""),
+        "metric": spec["objective"]["metric"],
+        "best": status.get("best"),
+        "startTime": about["creationTimestamp"],
+        "trials": status.get("trials", {}),
+        "done": int(status.get("done", "0").partition("/")[0]),
+        "budget": {"trials": (spec.get("budget") or {}).get("trials")},
+        "loaded": True,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PageProxy:
+    """A proxy that signs people in, and names them in headers.
+
+    It cannot name the users and groups of the cluster's own parts.
+
+    networks: from which it connects; requests of others are not believed.
+    """
+
+    networks: tuple[IPv4Network | IPv6Network, ...]
+    user_header: str
+    groups_header: str = ""
+
+    def sends(self, request: Request) -> bool:
+        """Return whether the request comes from the proxy."""
+        if request.client is None:
+            return False
+        address = ip_address(request.client.host)
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.networks)
+
+    def caller(self, request: Request) -> Caller | None:
+        """Return whom the proxy names; None: nobody, or more than one."""
+        users = request.headers.getlist(self.user_header)
+        if len(users) != 1 or not users[0] or users[0].startswith(_SYSTEM):
+            return None
+        listed = request.headers.getlist(self.groups_header) if self.groups_header else []
+        named = [group.strip() for group in ",".join(listed).split(",")]
+        groups = [group for group in named if group and not group.startswith(_SYSTEM)]
+        return Caller(users[0], groups=(*groups, "system:authenticated"))
+
+
+class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
+    """Signs people in with a token, or believes the proxy."""
+
+    def __init__(
+        self,
+        board: ClusterBoard,
+        access: Access,
+        proxy: PageProxy | None,
+        *,
+        port: int,
+        stored: StoredSessions,
+    ) -> None:
+        self._access = access
+        self._shared = board
+        self._proxy = proxy
+        self._key = secrets.token_bytes(32)
+        super().__init__(
+            self._board_of_token, self._is_valid, hint=_HINT, port=port, secure=True, stored=stored
+        )
+
+    def board(self, request: Request) -> VisitorBoard:
+        if self._is_proxied(request):
+            return self._board_of(lambda: self._named_by_proxy(request))
+        return super().board(request)
+
+    async def page_token(self, request: Request) -> str | None:
+        if not self._is_proxied(request):
+            return await super().page_token(request)
+        caller = await self._named_by_proxy(request)
+        return hmac.digest(self._key, caller.name.encode(), "sha256").hex()
+
+    async def is_signed_in(self, request: Request) -> bool:
+        # A proxy answers for whom it has let in as long as it keeps the connection.
+        return self._is_proxied(request) or await super().is_signed_in(request)
+
+    def _is_proxied(self, request: Request) -> bool:
+        return self._proxy is not None and self._proxy.sends(request)
+
+    async def _named_by_proxy(self, request: Request) -> Caller:
+        assert self._proxy is not None
+        caller = self._proxy.caller(request)
+        if caller is None:
+            raise Unauthenticated(f"the proxy must send {self._proxy.user_header} once")
+        return caller
+
+    def _board_of_token(self, token: str) -> VisitorBoard:
+        return self._board_of(lambda: self._access.by_token(token, of_api_server=True))
+
+    def _board_of(self, caller: Callable[[], Awaitable[Caller]]) -> VisitorBoard:
+        return VisitorBoard(self._shared, Visitor(self._access, caller))
+
+    async def _is_valid(self, token: str) -> bool:
+        try:
+            await self._access.by_token(token, of_api_server=True)
+        except Unauthenticated:
+            return False
+        return True
+
+
+def page(authenticator: PageAuthenticator, closing: asyncio.Event, *, sign_in: str) -> Starlette:
+    return application(
+        authenticator.board,
+        Middleware(Guard, authenticator=authenticator),
+        kind="experiments",
+        closing=closing,
+        vega=VegaBundle(),
+        sign_in=sign_in,
+        routes_of_kind=[
+            *authenticator.routes,
+            *reading_routes(authenticator.board, closing),
+        ],
+    )

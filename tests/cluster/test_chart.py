@@ -56,6 +56,7 @@ VALUES = [
     ("networkPolicy.metricsFrom=null",),
     (
         "tls.existingSecret=tuner-tls",
+        "page.proxy.from[0]=10.0.0.7/32",
         "service.annotations.team=ml",
         "networkPolicy.clientsFrom[0].namespaceSelector.matchLabels.team=ml",
     ),
@@ -78,6 +79,7 @@ REFUSED = [
     "controller.nodeSelector.pool=1",
     "controller.topologySpreadConstraints[0].maxSkew=1",
     "metrics.serviceMonitor.interval=often",
+    "page.proxy.from[0]=anywhere",
 ]
 
 

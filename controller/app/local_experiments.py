@@ -16,17 +16,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.experiments import ControlledElsewhere, Holder
+from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
 from controller.app.state_directory import StateDirectory
 from controller.app.trouble_file import TroubleFile
 from controller.core.model import Event, Experiment, Revision, Uid
-from controller.experiment_store import SqlExperimentStore, sqlite_database
+from controller.experiment_store import NO_FENCE, Fence, SqlExperimentStore, sqlite_database
+from controller.experiment_tables import SCHEMA
 from controller.phrases import command
 from controller.spec import from_document
 from suggest.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from controller.folders import ExperimentFolders
+    from suggest.storage.database import Database
+    from suggest.storage.schema import Schema
 
 
 class ControllerLock:
@@ -126,14 +129,23 @@ def _written(content: bytes) -> Holder:
 class LocalExperiments(SqlExperimentStore):
     """The experiments of one state directory, which must exist."""
 
-    def __init__(self, directory: StateDirectory) -> None:
-        super().__init__(sqlite_database(directory.controller_db), from_document)
+    def __init__(
+        self,
+        directory: StateDirectory,
+        database: Database | None = None,
+        *,
+        schema: Schema = SCHEMA,
+        fence: Fence = NO_FENCE,
+    ) -> None:
+        """Open the database; None: controller.db in the directory."""
+        database = database or sqlite_database(directory.controller_db)
+        super().__init__(database, from_document, schema=schema, fence=fence)
         self.directory = directory
 
     def folders(self, uid: Uid) -> ExperimentFolders:
         return self.directory.folders(uid)
 
-    def lease(self, uid: Uid, name: str) -> ControllerLock:
+    def lease(self, uid: Uid, name: str) -> ControllerLease:
         folder = self.folders(uid).root
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = ControllerLock(folder)

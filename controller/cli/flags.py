@@ -295,6 +295,12 @@ def backup_source(parser: argparse.ArgumentParser) -> None:
 
 def controlling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--storage",
+        metavar="URL",
+        default="",
+        help="keep studies and experiments in PostgreSQL (default: SQLite in --state-dir)",
+    )
+    parser.add_argument(
         "--watch-namespace",
         metavar="NS",
         action="append",

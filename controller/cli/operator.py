@@ -13,7 +13,9 @@ from controller.cli.options import state_of
 from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
+from suggest import server
 from suggest.errors import InvalidArgument
+from suggest.url_redaction import redacted_url
 
 
 def controller(arguments: argparse.Namespace) -> ExitCode:
@@ -24,6 +26,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
     terminal.set_up_logging(arguments)
     options = ControllerOptions(
         state_of(arguments),
+        storage=_storage(arguments.storage),
         context=arguments.context,
         namespaces=tuple(dict.fromkeys(arguments.watch_namespace)),
         health_port=arguments.health_port,
@@ -39,6 +42,16 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK
+
+
+def _storage(url: str) -> str:
+    if url and not server.admin.is_postgres(url):
+        raise InvalidArgument.at(
+            "--storage",
+            f"{redacted_url(url)}: is not a PostgreSQL database; write "
+            "postgresql+psycopg://USER@HOST/DATABASE, or omit it: the state directory has SQLite",
+        )
+    return url
 
 
 def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:

@@ -1,5 +1,5 @@
 """The answers to the probes: `/healthz`, and `/readyz`, which is ready as a standby that reads the
-lease, or as the leader with a working watch.
+lease, or as the leader with working watches and a store.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class Health:
     """Whether this process is ready."""
 
     def __init__(self, leadership: Leadership) -> None:
-        # Returns why the resources cannot be watched at present.
-        self.watch_trouble: Callable[[], str] = lambda: ""
+        # Returns what keeps the leader from its work at present.
+        self.leader_trouble: Callable[[], str] = lambda: ""
         self._leadership = leadership
 
     def trouble(self) -> str:
         """Return why the process is not ready; "" if it is."""
         if self._leadership.lost is not None:
             return str(self._leadership.lost)
-        return self._leadership.trouble or self.watch_trouble()
+        return self._leadership.trouble or self.leader_trouble()
 
     def answer(self, path: str, _accept: str) -> PlainReply:
         match path:

@@ -7,15 +7,22 @@ reflectors, and one lease. Custom resources own their objects.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, replace
 
+from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
+from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
@@ -64,6 +71,7 @@ class HostedWorkspace(Workspace):
     """
 
     server: Server
+    experiments: HostedExperiments
     cluster: Cluster
     guard: Leadership
     policy: Policy
@@ -86,6 +94,10 @@ class HostedWorkspace(Workspace):
 
     async def discard(self, experiment: Experiment) -> None:
         """Do nothing: what is left on the cluster is deleted with the resource, its owner."""
+
+    def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
+        """Yield the experiments of this process, which outlive the context."""
+        return nullcontext(self.experiments)
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
         return self._client()

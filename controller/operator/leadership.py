@@ -14,7 +14,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from sqlalchemy import Connection
+
 from controller.core.attempt import RuntimeLost
+from controller.experiment_store import Fence
 from controller.kube.client import LEASES, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import LeaseSpec, Raw
@@ -55,6 +58,7 @@ class Leadership:
         self._valid_until_s = float("-inf")
         self._seen: tuple[object, float] = (None, float("-inf"))  # a record, and since when
         self._renewing: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # the lease
 
     @property
     def holds(self) -> bool:
@@ -74,6 +78,28 @@ class Leadership:
                 _log.warning("%s", self.trouble)
             await asyncio.sleep(RENEW_S)
         self._renewing = asyncio.create_task(self._renew())
+
+    @property
+    def fence(self) -> Fence:
+        """Return what lets a store refuse the writes of earlier holders."""
+        return Fence(self.epoch, self._identity)
+
+    def check_store(self, connection: Connection) -> None:
+        """Raise NotOwner if a later holder has the store. Implements `suggest`'s `Claim`."""
+        self.fence.check(connection)
+
+    async def exceed(self, epoch: int) -> None:
+        """Raise the epoch above that of a store. It is lower if somebody has deleted the lease.
+
+        Raises Superseded if another controller holds the lease, and what the client raises.
+        """
+        async with self._changing:
+            lease = await self._client.get(LEASES, self._namespace, NAME)
+            if not self._is_ours(lease.get("spec") or {}):
+                self._lose("another controller holds it now")
+                await self.check()
+            await self._write(lease, {"leaseTransitions": epoch + 1})
+            self.epoch = epoch + 1
 
     async def verify(self) -> None:
         await self.check()
@@ -122,7 +148,8 @@ class Leadership:
         """Acquire or renew the lease, and return whether this process holds it."""
         began_s = self._clock()
         try:
-            taken = await self._take()
+            async with self._changing:
+                taken = await self._take()
         except ApiError as error:
             if error.status != _CONFLICT:  # another controller was faster
                 raise

@@ -22,7 +22,6 @@ from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere
 from controller.app.extend import Extension, allowed_extension, extend
-from controller.app.local_experiments import LocalExperiments
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
@@ -30,6 +29,7 @@ from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
 from controller.kube.errors import ApiError
 from controller.loop import Loop
+from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.policy import check_policy
 from controller.operator.resource import (
@@ -113,7 +113,7 @@ class ManagedExperiment:
     namespace: str
     name: str
     workspace: HostedWorkspace
-    experiments: LocalExperiments
+    experiments: HostedExperiments
     changed: Callable[[], None]
     trouble: str = ""
     refusal: SpecRefusal | None = None

@@ -15,17 +15,18 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import cast
 
-from controller.app.local_experiments import LocalExperiments
 from controller.core.attempt import RuntimeLost
 from controller.kube.client import KubernetesClient
 from controller.kube.errors import ApiError
 from controller.kube.objects import Raw
 from controller.kube.reflector import Key, Reflector
 from controller.operator import events
+from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
+from controller.operator.leadership import Leadership
 from controller.operator.managed import ManagedExperiment
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
-from controller.operator.status import status_of
+from controller.operator.status import status_of, waiting_status
 from suggest.errors import TunerError
 
 STATUS_S = 1.0
@@ -42,6 +43,7 @@ class ExperimentResources:
     """
 
     def __init__(self, client: KubernetesClient, namespaces: Sequence[str]) -> None:
+        self._client = client
         self.listener: Callable[[Key], None] = lambda _key: None
         scopes: Sequence[str | None] = namespaces or [None]
         self._reflectors: list[Reflector[ExperimentResource]] = [
@@ -66,6 +68,24 @@ class ExperimentResources:
 
     def _changed(self, key: Key) -> None:
         self.listener(key)
+
+    async def show_waiting(self, guard: Leadership, trouble: str) -> None:
+        """Say in the statuses why nothing runs, while no experiment can be read."""
+        for resource in list(self.all):
+            about, before = resource["metadata"], resource.get("status") or {}
+            now = datetime.now(UTC)
+            status = waiting_status(before, about.get("generation", 0), trouble, now)
+            if status == before:
+                continue
+            key = about["namespace"], about["name"]
+            try:
+                await guard.check()
+                self.put(
+                    await self._client.apply_status(EXPERIMENTS, *key, status, uid=about["uid"])
+                )
+            except (ApiError, TunerError, RuntimeLost) as error:
+                _log.warning("statuses cannot be written: %s", error)
+                return
 
     @property
     def trouble(self) -> str:
@@ -96,7 +116,7 @@ class Manager:
         self,
         workspace: HostedWorkspace,
         resources: ExperimentResources,
-        experiments: LocalExperiments,
+        experiments: HostedExperiments,
     ) -> None:
         self._workspace = workspace
         self._resources = resources
@@ -124,9 +144,18 @@ class Manager:
 
     async def run(self) -> None:
         try:
+            self._resources.listener = self.resource_changed
+            for resource in list(self._resources.all):
+                about = resource["metadata"]
+                self.resource_changed((about["namespace"], about["name"]))
             for stored in self._experiments.experiments():
                 self.resource_changed((stored.namespace, stored.name))
+            was_away = ""
             while True:
+                if was_away and not self._experiments.away:
+                    for managed in self._managed.values():
+                        managed.notify()  # without waiting for the end of its pause
+                was_away = self._experiments.away
                 await self._write_statuses()
                 await asyncio.sleep(STATUS_S)
         finally:

@@ -1,7 +1,7 @@
 """The process of `tuner controller`: waits for the lease, then manages all resources until SIGTERM.
 
-Only the holder of the lease opens the state directory. A process that has lost the lease ends, and
-its pod starts again as a standby.
+Only the holder of the lease opens the store, and waits for one that is away. A process that has
+lost the lease ends, and its pod starts again as a standby.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from starlette.routing import Mount
 
-from controller.app.local_experiments import opened
 from controller.app.state_directory import StateDirectory
 from controller.core.model import UID_LABEL
+from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.endpoint import Endpoint
+from controller.operator.experiments import HostedExperiments
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.http_api import HttpApi
@@ -41,8 +43,11 @@ from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy,
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
 from suggest.address import Address
+from suggest.backoff import Backoff
+from suggest.errors import Unavailable
 from suggest.server import Protection, Server, ServerOptions
 
+_BACKOFF = Backoff(first_s=0.5, longest_s=5.0)
 _log = logging.getLogger(__name__)
 
 
@@ -50,11 +55,13 @@ _log = logging.getLogger(__name__)
 class ControllerOptions:
     """namespaces: those that are watched; none: all. Ports: None: no endpoint; 0: any.
 
+    storage: the URL of a PostgreSQL database for studies and experiments; "": SQLite in `state`.
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
     controller makes one. page_proxy: signs people in to the page.
     """
 
     state: StateDirectory
+    storage: str = ""
     context: str | None = None
     namespaces: Sequence[str] = ()
     health_port: int | None = None
@@ -88,15 +95,18 @@ async def run_controller(options: ControllerOptions) -> None:
             if not await _until(acquiring, stop):
                 return
             _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
-            try:
+
+            async def lead() -> None:
                 pod = os.environ.get("POD_NAME", "")
                 hosts = _hosts(namespace)
                 async with (
                     _manager(options, client, leadership, health, metrics, hosts) as manager,
                     leader_label(client, namespace, pod),
                 ):
-                    managing = asyncio.create_task(manager.run())
-                    await _until(managing, stop)
+                    await manager.run()
+
+            try:
+                await _until(asyncio.create_task(lead()), stop)
             finally:
                 await leadership.release()
         if leadership.lost is not None:
@@ -144,7 +154,7 @@ async def _manager(
     metrics: ControllerMetrics,
     hosts: Sequence[str],
 ) -> AsyncIterator[Manager]:
-    """Open the state directory, the service and the watches, and yield the manager over them.
+    """Open the watches, the store and the service, and yield the manager over them.
 
     hosts: the names of the controller in the cluster.
     """
@@ -152,43 +162,86 @@ async def _manager(
     state.make()
     resources = ExperimentResources(client, options.namespaces)
     access = Access(client)
-    server = _server(options, hosts, ClusterAuthenticator(access, lambda: resources.namespaces))
+    authenticator = ClusterAuthenticator(access, lambda: resources.namespaces)
+    server = _server(options, hosts, authenticator, leadership)
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
     standby = metrics.sources
     cluster.created_after = metrics.created_after
-    await server.start()
-    with opened(state, make=True) as experiments:
-        workspace = HostedWorkspace(
-            state,
-            server=server,
-            cluster=cluster,
-            guard=leadership,
-            policy=options.policy,
-            find=resources.find,
-            put=resources.put,
-            on_event=metrics.attempt_event,
-        )
-        manager = Manager(workspace, resources, experiments)
-        resources.listener = manager.resource_changed
-        metrics.sources = replace(
-            standby,
-            resources=lambda: resources.all,
-            broken_watches=lambda: [*resources.broken_watches, *cluster.broken_watches],
-            status_writes=manager.status_writes,
-            store_errors=server.store_errors,
-        )
-        try:
-            await resources.start()
-            health.watch_trouble = lambda: resources.trouble
+    try:
+        await resources.start()
+        health.leader_trouble = lambda: resources.trouble
+        with contextlib.closing(await _store(options, server, leadership, resources, health)) as experiments:
+            health.leader_trouble = lambda: resources.trouble or experiments.away
+            workspace = HostedWorkspace(
+                state,
+                server=server,
+                experiments=experiments,
+                cluster=cluster,
+                guard=leadership,
+                policy=options.policy,
+                find=resources.find,
+                put=resources.put,
+                on_event=metrics.attempt_event,
+            )
+            manager = Manager(workspace, resources, experiments)
+            metrics.sources = replace(
+                standby,
+                resources=lambda: resources.all,
+                broken_watches=lambda: [*resources.broken_watches, *cluster.broken_watches],
+                status_writes=manager.status_writes,
+                store_errors=server.store_errors,
+            )
             board = ClusterBoard(workspace, experiments, resources)
             async with _http(options, server, access, board):
                 yield manager
-        finally:
-            health.watch_trouble = lambda: ""
-            metrics.sources = standby
-            await resources.close()
-            await cluster.close_reflectors()
-            await server.stop()
+    finally:
+        health.leader_trouble = lambda: ""
+        metrics.sources = standby
+        await resources.close()
+        await cluster.close_reflectors()
+        await server.stop()
+
+
+async def _store(
+    options: ControllerOptions,
+    server: Server,
+    leadership: Leadership,
+    resources: ExperimentResources,
+    health: Health,
+) -> HostedExperiments:
+    """Open the store of experiments and the service, which starts; wait for what is away.
+
+    Meanwhile the statuses of the resources say why nothing runs.
+    """
+    failures = 0
+    while True:
+        try:
+            # In a thread, because it waits for the database.
+            experiments = await asyncio.to_thread(
+                HostedExperiments, options.state, options.storage, leadership.fence
+            )
+        except StaleEpoch as stale:
+            _log.warning("event=epochRaised above=%d", stale.epoch)
+            await leadership.exceed(stale.epoch)
+            continue
+        except Unavailable as error:
+            trouble = str(error)
+        else:
+            try:
+                await server.start()
+            except Unavailable as error:
+                experiments.close()
+                trouble = str(error)
+            except BaseException:
+                experiments.close()
+                raise
+            else:
+                return experiments
+        _log.warning("event=storeAway error=%s", trouble)
+        health.leader_trouble = partial(str, trouble)
+        await resources.show_waiting(leadership, trouble)
+        await asyncio.sleep(_BACKOFF.pause_s(failures))
+        failures += 1
 
 
 def _hosts(namespace: str) -> Sequence[str]:
@@ -198,7 +251,10 @@ def _hosts(namespace: str) -> Sequence[str]:
 
 
 def _server(
-    options: ControllerOptions, hosts: Sequence[str], authenticator: ClusterAuthenticator
+    options: ControllerOptions,
+    hosts: Sequence[str],
+    authenticator: ClusterAuthenticator,
+    leadership: Leadership,
 ) -> Server:
     """Return the suggestion service, which other machines reach if there is a port for it."""
     folder = options.state.root / "tls"
@@ -209,10 +265,11 @@ def _server(
     port = options.grpc_port
     address = Address(host="127.0.0.1") if port is None else Address(host=ALL_INTERFACES, port=port)
     return Server(
-        options.state.url_of(""),
+        options.state.url_of(options.storage),
         str(address),
         protection=protection,
         options=ServerOptions(limits=""),
+        claim=leadership.check_store,
     )
 
 

@@ -201,6 +201,25 @@ def _is_suspended(seen: Observation, experiment: Experiment) -> bool:
     return seen.suspended and not experiment.state.finished
 
 
+def waiting_status(before: Status, generation: int, trouble: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a resource while the store of its experiment is away.
+
+    What runs waits, and new ones are not looked at. The others are as they were.
+    """
+    state = before.get("state", "pending")
+    if state == "pending":
+        seen = Observation(generation, trouble=trouble, before=before)
+        return status_of(seen, now)
+    running = condition_of(before, "Running")
+    if state != ExperimentState.RUNNING.value or running.get("message") == shortened(trouble):
+        return dict(before)
+    told = {**running, "status": "False", "reason": "Waiting", "message": shortened(trouble)}
+    if running.get("status") == "True":
+        told["lastTransitionTime"] = time_text(now)
+    conditions = [told if each["type"] == "Running" else each for each in before["conditions"]]
+    return {**before, "reason": shortened(trouble), "conditions": conditions}
+
+
 def is_accepted(status: Status) -> bool:
     """Return whether the condition Accepted of a status is true."""
     return condition_of(status, "Accepted").get("status") == "True"

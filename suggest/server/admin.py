@@ -28,6 +28,7 @@ __all__ = [
     "check",
     "grid_points",
     "is_optunas",
+    "is_postgres",
     "not_installed",
     "open_store",
     "optuna_source",

@@ -1,0 +1,75 @@
+"""The experiments of the controller in the cluster: rows in PostgreSQL, or in its state directory.
+
+The Lease of the controller covers them all, and the store refuses other writers by its epoch
+(`experiment_store.Fence`). So no experiment needs a lock file, and the file of its resource is not
+written beside the rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from controller import experiment_tables
+from controller.app.experiments import ControlledElsewhere, Holder
+from controller.app.local_experiments import LocalExperiments
+from controller.app.state_directory import StateDirectory
+from controller.core.model import Revision, Uid
+from controller.experiment_store import Fence
+from controller.operator.postgres import BoundedPostgres
+from controller.report.formatting import timestamp
+
+_POSTGRES_SCHEMA = replace(experiment_tables.SCHEMA, option="--storage")
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionLease:
+    """A `ControllerLease` among the sessions of this process."""
+
+    release: Callable[[], None]
+
+    def discard(self) -> None:
+        self.release()
+
+
+class HostedExperiments(LocalExperiments):
+    """The store of one leader. The directory has the files of attempts, and may be lost."""
+
+    def __init__(self, directory: StateDirectory, storage: str, fence: Fence) -> None:
+        """Open the store for the leader, and refuse all earlier ones from now on.
+
+        storage: the URL of a PostgreSQL database; "": controller.db in the directory.
+        """
+        self._postgres = BoundedPostgres(storage) if storage else None
+        self._controlled: dict[Uid, Holder] = {}
+        if self._postgres is None:
+            super().__init__(directory, fence=fence)
+        else:
+            super().__init__(directory, self._postgres, schema=_POSTGRES_SCHEMA, fence=fence)
+
+    @property
+    def away(self) -> str:
+        """Return why the database cannot be used at present; "" if it can."""
+        return "" if self._postgres is None else self._postgres.trouble
+
+    def lease(self, uid: Uid, name: str) -> _SessionLease:
+        if (holder := self.holder(uid)) is not None:
+            raise ControlledElsewhere(f"{name} is being run by {holder}")
+        now = timestamp(datetime.now(UTC))
+        self._controlled[uid] = Holder(os.getpid(), os.uname().nodename, now)
+        self.folders(uid).root.mkdir(mode=0o700, exist_ok=True)
+        return _SessionLease(lambda: self._release(uid))
+
+    def _release(self, uid: Uid) -> None:
+        self._controlled.pop(uid, None)
+
+    def holder(self, uid: Uid) -> Holder | None:
+        return self._controlled.get(uid)
+
+    def revision_source(self, uid: Uid, number: int) -> str:
+        return "its resource"
+
+    def _write_file(self, uid: Uid, revision: Revision) -> None:
+        """Do nothing: the resource has the text, and so do the rows."""

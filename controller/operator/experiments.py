@@ -20,8 +20,16 @@ from controller.core.model import Revision, Uid
 from controller.experiment_store import Fence
 from controller.operator.postgres import BoundedPostgres
 from controller.report.formatting import timestamp
+from suggest.errors import Unavailable
 
 _POSTGRES_SCHEMA = replace(experiment_tables.SCHEMA, option="--storage")
+
+
+AWAY_S = 5.0  # how long a leader waits for its database before it lets another one try
+
+
+class StoreAway(Unavailable):
+    """The leader cannot reach its database, which another one may reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,11 @@ class HostedExperiments(LocalExperiments):
             super().__init__(directory, fence=fence)
         else:
             super().__init__(directory, self._postgres, schema=_POSTGRES_SCHEMA, fence=fence)
+
+    @property
+    def away_s(self) -> float:
+        """Return for how many seconds the database has been away."""
+        return 0.0 if self._postgres is None else self._postgres.away_s
 
     @property
     def away(self) -> str:

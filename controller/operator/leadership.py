@@ -117,11 +117,15 @@ class Leadership:
         """Do nothing: the lease is that of the process, which calls `release`."""
 
     async def release(self) -> None:
-        """Give the lease up, so that another controller need not wait for its end."""
+        """Give the lease up, so that another controller need not wait for its end.
+
+        Afterwards `acquire` may be called again.
+        """
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if not self.holds:
+            self.epoch = 0
             return
         self._valid_until_s = float("-inf")
         with contextlib.suppress(ApiError, AccessDenied, Unreachable, TimeoutError):
@@ -129,6 +133,7 @@ class Leadership:
                 lease = await self._client.get(LEASES, self._namespace, NAME)
                 if self._is_ours(lease.get("spec") or {}):
                     await self._write(lease, {"holderIdentity": None})
+        self.epoch = 0
 
     async def _renew(self) -> None:
         while self.lost is None:

@@ -21,7 +21,7 @@ from controller.kube.errors import ApiError
 from controller.kube.objects import Raw
 from controller.kube.reflector import Key, Reflector
 from controller.operator import events
-from controller.operator.experiments import HostedExperiments
+from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
 from controller.operator.managed import ManagedExperiment
@@ -143,6 +143,7 @@ class Manager:
         self._dirty.add(key)
 
     async def run(self) -> None:
+        """Raises StoreAway, having released the lease, when the database is away for AWAY_S."""
         try:
             self._resources.listener = self.resource_changed
             for resource in list(self._resources.all):
@@ -156,6 +157,10 @@ class Manager:
                     for managed in self._managed.values():
                         managed.notify()  # without waiting for the end of its pause
                 was_away = self._experiments.away
+                if self._experiments.away_s > AWAY_S:
+                    # First, because to detach takes longer; nothing is written without the lease.
+                    await self._workspace.guard.release()
+                    raise StoreAway(was_away)
                 await self._write_statuses()
                 await asyncio.sleep(STATUS_S)
         finally:

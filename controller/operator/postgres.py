@@ -53,11 +53,17 @@ class BoundedPostgres(PostgresDatabase):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.trouble = ""
+        self._away_since_s = 0.0
         self._calls: dict[int, _Call] = {}
         self._closing = threading.Event()
         self._reaching: threading.Thread | None = None
         self._looking = threading.Thread(target=self._look, name="postgres", daemon=True)
         self._looking.start()
+
+    @property
+    def away_s(self) -> float:
+        """Return for how many seconds it has been away."""
+        return time.monotonic() - self._away_since_s if self.trouble else 0.0
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
@@ -83,6 +89,7 @@ class BoundedPostgres(PostgresDatabase):
                 yield connection
         except StoreUnavailable as error:
             if not self.trouble:
+                self._away_since_s = time.monotonic()
                 _log.warning("event=storeAway error=%s", error)
             self.trouble = str(error)
             raise

@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -30,13 +31,13 @@ from controller.kube.cluster import Cluster
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.endpoint import Endpoint
-from controller.operator.experiments import HostedExperiments
+from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.http_api import HttpApi
 from controller.operator.http_server import ALL_INTERFACES, http_server
 from controller.operator.leader_label import leader_label
-from controller.operator.leadership import Leadership
+from controller.operator.leadership import RENEW_S, Leadership
 from controller.operator.manager import ExperimentResources, Manager
 from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy, page
@@ -91,43 +92,45 @@ async def run_controller(options: ControllerOptions) -> None:
             Endpoint(options.health_port, health.answer),
             _measured(options.metrics_port, client, leadership) as metrics,
         ):
-            acquiring = asyncio.create_task(leadership.acquire())
-            if not await _until(acquiring, stop):
-                return
-            _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
 
             async def lead() -> None:
+                """Lead until the store is away for too long."""
+                await leadership.acquire()
+                _log.info("event=leader identity=%s epoch=%d", identity, leadership.epoch)
                 pod = os.environ.get("POD_NAME", "")
                 hosts = _hosts(namespace)
-                async with (
-                    _manager(options, client, leadership, health, metrics, hosts) as manager,
-                    leader_label(client, namespace, pod),
-                ):
-                    await manager.run()
+                try:
+                    async with (
+                        _manager(options, client, leadership, health, metrics, hosts) as manager,
+                        leader_label(client, namespace, pod),
+                    ):
+                        await manager.run()
+                except StoreAway as error:
+                    _log.warning("event=resigned error=%s", error)
+                finally:
+                    await leadership.release()
 
-            try:
-                await _until(asyncio.create_task(lead()), stop)
-            finally:
-                await leadership.release()
+            async def lead_again() -> None:
+                while True:
+                    await lead()
+                    # Let a standby be the first, because it may reach the database.
+                    await asyncio.sleep(2 * RENEW_S)
+
+            await _until(asyncio.create_task(lead_again()), stop)
         if leadership.lost is not None:
             raise leadership.lost
 
 
-async def _until(task: asyncio.Task[None], stop: asyncio.Event) -> bool:
-    """Wait for the task, and cancel it when a stop is asked; return whether it has ended by itself.
-
-    Raises the error of the task.
-    """
+async def _until(task: asyncio.Task[None], stop: asyncio.Event) -> None:
+    """Wait for the task, and cancel it when a stop is asked. Raises the error of the task."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        has_ended = task.done()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    return has_ended
 
 
 @asynccontextmanager
@@ -211,9 +214,10 @@ async def _store(
 ) -> HostedExperiments:
     """Open the store of experiments and the service, which starts; wait for what is away.
 
-    Meanwhile the statuses of the resources say why nothing runs.
+    Meanwhile the statuses of the resources say why nothing runs. Raises StoreAway after AWAY_S.
     """
     failures = 0
+    began_s = time.monotonic()
     while True:
         try:
             # In a thread, because it waits for the database.
@@ -240,6 +244,8 @@ async def _store(
         _log.warning("event=storeAway error=%s", trouble)
         health.leader_trouble = partial(str, trouble)
         await resources.show_waiting(leadership, trouble)
+        if options.storage and time.monotonic() - began_s > AWAY_S:
+            raise StoreAway(trouble)
         await asyncio.sleep(_BACKOFF.pause_s(failures))
         failures += 1
 

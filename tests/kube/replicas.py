@@ -1,0 +1,261 @@
+"""Two controllers as processes of their own, on the small API server and a PostgreSQL of theirs.
+
+Each reaches the API server and the database through a wire of its own, which a test can cut.
+Leases are shorter than an installation's, so that tests wait for seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+
+from controller.core.model import attempt_name
+from controller.experiment_store import SqlExperimentStore
+from controller.operator.leadership import NAME
+from controller.search import study_name
+from controller.spec import from_document
+from suggest.server.admin import open_store
+from suggest.storage.postgres import PostgresDatabase
+from tests.kube.fake_api import FakeApi
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import KIND, NAMESPACE, experiment
+from tests.kube.small_cluster import eventually
+
+Raw = dict[str, Any]
+DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.0, 1.0, 2.0
+_PROGRAM = f"""
+import sys
+from controller.operator import experiments, leadership, manager, postgres, process
+
+leadership.DURATION_S, leadership.MARGIN_S = {DURATION_S}, {MARGIN_S}
+leadership.RENEW_S = process.RENEW_S = {RENEW_S}
+postgres.CALL_S = {CALL_S}
+experiments.AWAY_S = manager.AWAY_S = process.AWAY_S = {AWAY_S}
+from controller.cli.main import main
+sys.exit(main())
+"""
+
+
+class Wire:
+    """Passes connections on to a server until `cut`: then nothing passes, and nobody is told."""
+
+    def __init__(self, target: tuple[str, int] | str) -> None:
+        """target: a port, or the path of a socket."""
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._ends: list[asyncio.StreamWriter] = []
+
+    def cut(self) -> None:
+        self._passes.clear()
+
+    async def open(self, path: str | None = None) -> int:
+        """Listen on a socket, or on a port, which is returned."""
+        if path is not None:
+            self._server = await asyncio.start_unix_server(self._accept, path)
+            return 0
+        self._server = await asyncio.start_server(self._accept, "localhost", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._passing:
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+        for end in self._ends:
+            end.transport.abort()
+            with contextlib.suppress(OSError):
+                await end.wait_closed()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._ends.append(writer)
+        try:
+            there, back = (
+                await asyncio.open_unix_connection(self._target)
+                if isinstance(self._target, str)
+                else await asyncio.open_connection(*self._target)
+            )
+        except OSError:
+            writer.close()
+            return
+        self._ends.append(back)
+        for source, target in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pass(source, target))
+            self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
+
+    async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                await self._passes.wait()
+                target.write(data)
+                await target.drain()
+        target.close()
+
+
+class Replica:
+    """One controller."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder / name
+        self.api = Wire("")
+        self.database = Wire("")
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, api: FakeApi, storage: str) -> None:
+        self.folder.mkdir(exist_ok=True)
+        config = api.kubeconfig()
+        cluster = config["clusters"][0]["cluster"]
+        host, _, port = cluster["server"].removeprefix("http://").partition(":")
+        self.api = Wire((host, int(port)))
+        cluster["server"] = f"http://localhost:{await self.api.open()}"
+        (self.folder / "kubeconfig").write_text(json.dumps(config))
+        url = make_url(storage)
+        socket = f".s.PGSQL.{url.query['port']}"
+        self.database = Wire(f"{url.query['host']}/{socket}")
+        await self.database.open(str(self.folder / socket))
+        mine = url.update_query_dict({"host": str(self.folder)})
+        with (self.folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                _PROGRAM,
+                "controller",
+                "--log-format=json",
+                f"--state-dir={self.folder / 'state'}",
+                f"--storage={mine.render_as_string(hide_password=False)}",
+                stdout=log,
+                stderr=log,
+                env=os.environ
+                | {"KUBECONFIG": str(self.folder / "kubeconfig"), "POD_NAME": self.name},
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.returncode is not None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    async def close(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        await self.api.close()
+        await self.database.close()
+
+
+class Replicas:
+    """An API server, a database, and controllers."""
+
+    def __init__(self, api: FakeApi, storage: str, folder: Path) -> None:
+        self.api = api
+        self.storage = storage
+        self.replicas: list[Replica] = []
+        self.started = Counter[str]()  # by the name of the Job
+        self._folder = folder
+
+    async def start(self, name: str) -> Replica:
+        replica = Replica(name, self._folder)
+        await replica.start(self.api, self.storage)
+        self.replicas.append(replica)
+        return replica
+
+    async def start_two(self) -> tuple[Replica, Replica]:
+        """Return the leader and the standby."""
+        leader = await self.start("first")
+        await self.until(lambda: self.holder == "first")
+        return leader, await self.start("second")
+
+    @property
+    def holder(self) -> str:
+        lease = self.api.find("leases", NAMESPACE, NAME) or {"spec": {}}
+        return str(lease["spec"].get("holderIdentity") or "").partition("_")[0]
+
+    @property
+    def epoch(self) -> int:
+        return int(self.api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"])
+
+    def apply(self, names: Sequence[str], **spec: object) -> None:
+        for name in names:
+            self.api.put("experiments", experiment(name, **spec))
+
+    def status(self, name: str) -> Raw:
+        return dict(self.api.get("experiments", NAMESPACE, name).get("status") or {})
+
+    def are(self, state: str, names: Sequence[str]) -> bool:
+        return all(self.status(name).get("state") == state for name in names)
+
+    async def until(self, condition: Any, *, within_s: float = 60) -> None:
+        try:
+            await eventually(lambda: bool(condition()), within_s=within_s)
+        except AssertionError:
+            logs = "\n".join(f"{each.name}:\n{each.log[-6000:]}" for each in self.replicas)
+            raise AssertionError(f"not within {within_s:g} s; {self.states()}\n{logs}") from None
+
+    def states(self) -> dict[str, object]:
+        resources = self.api.all("experiments", NAMESPACE)
+        return {each["metadata"]["name"]: each.get("status") for each in resources}
+
+    def assert_nothing_lost_or_twice(self, names: Sequence[str], trials: int) -> None:
+        """Compare the Jobs that the API server was asked for with the store and with the studies,
+        trial by trial: each has run once, and has its value.
+        """
+        assert set(self.started.values()) == {1}
+        store = SqlExperimentStore(PostgresDatabase(self.storage), from_document)
+        studies = open_store(self.storage)
+        jobs = set[str]()
+        for name in names:
+            stored = store.experiment(NAMESPACE, name)
+            assert stored is not None
+            attempts = store.attempts(stored.uid)
+            assert [(each.trial, each.number, each.state.value) for each in attempts] == [
+                (number, 1, "succeeded") for number in range(trials)
+            ]
+            jobs |= {attempt_name(name, stored.uid, each.trial, each.number) for each in attempts}
+            found = studies.trials(study_name(stored), states=(), client_id="", after=-1, limit=999)
+            assert [(t.number, t.state.value, t.value) for t in found] == [
+                (number, "succeeded", 0.5) for number in range(trials)
+            ]
+            assert self.status(name)["trials"] == {"succeeded": trials}
+        studies.close()
+        store.close()
+        assert set(self.started) == jobs
+
+
+@contextlib.asynccontextmanager
+async def installed(storage: str, folder: Path, script: Script) -> AsyncIterator[Replicas]:
+    """Yield an installation without a controller, whose pods follow the script."""
+    async with FakeApi() as api:
+        api.define(*KIND)
+        installation = Replicas(api, storage, folder)
+
+        def plan(job: Raw) -> Script:
+            installation.started[job["metadata"]["name"]] += 1
+            return script
+
+        api.kubelet.play(plan)
+        try:
+            yield installation
+        finally:
+            for replica in installation.replicas:
+                await replica.close()

@@ -83,7 +83,9 @@ class ExperimentResources:
                 self.put(
                     await self._client.apply_status(EXPERIMENTS, *key, status, uid=about["uid"])
                 )
-            except (ApiError, TunerError, RuntimeLost) as error:
+            except ApiError as error:
+                _log.warning("status of %s/%s cannot be written: %s", *key, error)
+            except (TunerError, RuntimeLost) as error:
                 _log.warning("statuses cannot be written: %s", error)
                 return
 

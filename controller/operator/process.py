@@ -173,7 +173,8 @@ async def _manager(
     try:
         await resources.start()
         health.leader_trouble = lambda: resources.trouble
-        with contextlib.closing(await _store(options, server, leadership, resources, health)) as experiments:
+        experiments = await _store(options, server, leadership, resources, health)
+        with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away
             workspace = HostedWorkspace(
                 state,

@@ -216,7 +216,9 @@ def waiting_status(before: Status, generation: int, trouble: str, now: datetime)
     told = {**running, "status": "False", "reason": "Waiting", "message": shortened(trouble)}
     if running.get("status") == "True":
         told["lastTransitionTime"] = time_text(now)
-    conditions = [told if each["type"] == "Running" else each for each in before["conditions"]]
+    conditions = [
+        told if each["type"] == "Running" else each for each in before.get("conditions", ())
+    ]
     return {**before, "reason": shortened(trouble), "conditions": conditions}
 
 

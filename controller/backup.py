@@ -35,6 +35,7 @@ from suggest.storage.sqlite_file import SIDE_FILES, restoring
 
 MANIFEST = "backup.json"
 STUDIES, CONTROLLER = "studies.db", "controller.db"
+_NAMED_BY_TIME = "%Y-%m-%dT%H-%M-%S.%fZ"
 
 _BEFORE, _AFTER = failpoints.register("controller.backup.swap")
 
@@ -100,6 +101,31 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
             partial.rename(folder)
             _sync(folder.parent)
     return [Copy(folder / copy.path.name, copy.rows, copy.sha256) for copy in copies]
+
+
+def back_up_next(
+    databases: Mapping[str, Path], folder: Path, *, keep: int, now: datetime, made_by: str
+) -> list[Copy]:
+    """Copy databases as `back_up` does, into a folder of `folder` that is named by the time.
+
+    Then remove all but the newest `keep` of these. Nothing else in `folder` is touched.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    copies = back_up(databases, folder / now.strftime(_NAMED_BY_TIME), made_by=made_by)
+    dated = sorted(path for path in folder.iterdir() if _is_dated(path))
+    for path in dated[:-keep]:
+        with _translated(path):
+            shutil.rmtree(path)
+    return copies
+
+
+def _is_dated(path: Path) -> bool:
+    """Return whether `back_up_next` has made the folder."""
+    try:
+        datetime.strptime(path.name, _NAMED_BY_TIME)
+    except ValueError:
+        return False
+    return (path / MANIFEST).is_file()
 
 
 def back_up_one(database: Path, target: Path) -> Copy:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 from controller import backup
@@ -53,7 +54,14 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
     target = Path(arguments.target).expanduser().absolute()
     if not databases:
         raise NotFound(f"{_place(arguments)}: there is nothing to back up yet")
-    if target.suffix == ".db":
+    made_by = f"tuner {VERSION}"
+    if arguments.keep is not None:
+        if arguments.keep < 1:
+            raise InvalidArgument.at("--keep", f"{arguments.keep} would keep none; use 1 or more")
+        copies = backup.back_up_next(
+            databases, target, keep=arguments.keep, now=datetime.now(UTC), made_by=made_by
+        )
+    elif target.suffix == ".db":
         studies = databases.get(backup.STUDIES)
         if studies is None:
             raise NotFound(
@@ -62,10 +70,10 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
             )
         copies = [backup.back_up_one(studies, target)]
     else:
-        copies = backup.back_up(databases, target, made_by=f"tuner {VERSION}")
+        copies = backup.back_up(databases, target, made_by=made_by)
     for copy in copies:
         print(f"{copy.path}: {_row_counts(copy.rows)}; verified")
-    if target.suffix == ".db" and backup.CONTROLLER in databases:
+    if arguments.keep is None and target.suffix == ".db" and backup.CONTROLLER in databases:
         print(
             f"tuner: {backup.CONTROLLER} is not in it; name a folder to back up both",
             file=sys.stderr,

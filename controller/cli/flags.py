@@ -280,6 +280,15 @@ backup_target = _one(
 )
 
 
+def backup_keep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep",
+        metavar="N",
+        type=int,
+        help="write to a new folder in DIR, named by the time, and keep the newest N of these",
+    )
+
+
 def backup_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",

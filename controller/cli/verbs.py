@@ -330,7 +330,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "backup",
                 "copy the databases while they are in use",
                 "db:back_up",
-                (flags.backup_target, flags.storage),
+                (flags.backup_target, flags.backup_keep, flags.storage),
                 example="tuner db backup backups/2026-11-23",
                 more="Copies studies.db and controller.db of the state directory, both as of the "
                 "same moment, and\n"

@@ -213,7 +213,8 @@ def waiting_status(before: Status, generation: int, trouble: str, now: datetime)
     running = condition_of(before, "Running")
     if state != ExperimentState.RUNNING.value or running.get("message") == shortened(trouble):
         return dict(before)
-    told = {**running, "status": "False", "reason": "Waiting", "message": shortened(trouble)}
+    told = {"type": "Running", "lastTransitionTime": time_text(now), **running}
+    told |= {"status": "False", "reason": "Waiting", "message": shortened(trouble)}
     if running.get("status") == "True":
         told["lastTransitionTime"] = time_text(now)
     conditions = [

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controller.app.local_experiments import LocalExperiments
+from controller.app.state_directory import StateDirectory
+from tests import forked
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import CHART, INSTALL, SYSTEM, Kubectl, install_text, rendered
@@ -19,6 +24,7 @@ TERM = (
     "controller.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
     ".nodeSelectorTerms[0].matchExpressions[0]"
 )
+DATABASE = "postgresql+psycopg://tuner@db/tuner"
 VALUES = [
     (),
     ("crds.install=false",),
@@ -34,6 +40,9 @@ VALUES = [
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("storage.storageClassName=fast", "storage.size=1Ti"),
+    (f"storage.postgres.url={DATABASE}", "storage.postgres.existingSecret=tuner-database"),
+    ("backup.enabled=true", "backup.schedule=@daily", "image.pullSecrets={pull}"),
+    ("backup.enabled=true", "backup.keep=30", "backup.existingClaim=elsewhere"),
     (
         "controller.nodeSelector.pool=system",
         "controller.tolerations[0].operator=Exists",
@@ -80,6 +89,9 @@ REFUSED = [
     "controller.topologySpreadConstraints[0].maxSkew=1",
     "metrics.serviceMonitor.interval=often",
     "page.proxy.from[0]=anywhere",
+    "storage.postgres.url=postgresql+psycopg://tuner:password@db/tuner",
+    "storage.postgres.url=sqlite:///studies.db",
+    "backup.keep=0",
 ]
 
 
@@ -123,6 +135,62 @@ def test_the_server_accepts_what_the_values_render(
 def test_the_schema_refuses_unknown_and_wrong_values(setting: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         rendered(setting)
+
+
+def deployment(*settings: str) -> Any:
+    (found,) = (each["spec"] for each in rendered(*settings) if each["kind"] == "Deployment")
+    return found
+
+
+def test_a_volume_has_one_replica_and_a_database_two() -> None:
+    on_volume, shared = deployment(), deployment(f"storage.postgres.url={DATABASE}")
+    assert (on_volume["replicas"], on_volume["strategy"]["type"]) == (1, "Recreate")
+    assert (shared["replicas"], shared["strategy"]["type"]) == (2, "RollingUpdate")
+    pod = shared["template"]["spec"]
+    assert {"name": "state", "emptyDir": {}} in pod["volumes"]
+    assert f"--storage={DATABASE}" in pod["containers"][0]["args"]
+    kinds = [each["kind"] for each in rendered(f"storage.postgres.url={DATABASE}")]
+    assert "PersistentVolumeClaim" not in kinds
+
+
+def test_the_password_of_the_database_comes_from_a_secret() -> None:
+    settings = (f"storage.postgres.url={DATABASE}", "storage.postgres.existingSecret=database")
+    (container,) = deployment(*settings)["template"]["spec"]["containers"]
+    secret = {"secretKeyRef": {"name": "database", "key": "password"}}
+    assert {"name": "PGPASSWORD", "valueFrom": secret} in container["env"]
+
+
+def test_the_backup_of_a_database_is_refused() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        rendered("backup.enabled=true", f"storage.postgres.url={DATABASE}")
+    assert "PostgreSQL is backed up by its own programs" in refused.value.stderr
+
+
+def test_the_pods_of_backups_are_not_taken_for_controllers() -> None:
+    settings = rendered("backup.enabled=true")
+    (cron,) = (each for each in settings if each["kind"] == "CronJob")
+    labels = cron["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"app.kubernetes.io/name": "tuner-backup"}
+
+
+def test_the_backup_job_backs_up_a_state_directory(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    LocalExperiments(made(StateDirectory(state))).close()
+    (cron,) = (each for each in rendered("backup.enabled=true") if each["kind"] == "CronJob")
+    (container,) = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    command = [*container["command"], *container["args"]]
+    words = [word.replace("/var/lib/tuner", str(state)) for word in command]
+    assert words[0] == "tuner"
+    for _ in range(2):
+        done = forked.run_tuner(words[1:], folder=tmp_path, env=os.environ)
+        assert done.returncode == 0, done.stderr
+    (backup, *_) = sorted((state / "backups").iterdir())
+    assert (backup / "controller.db").exists()
+
+
+def made(state: StateDirectory) -> StateDirectory:
+    state.make()
+    return state
 
 
 def test_the_controller_runs_under_the_restricted_profile() -> None:

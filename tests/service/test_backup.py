@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,20 @@ def test_a_backup_never_overwrites(state: Path, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["saved", "saved.db", "state"], (
         "no half backup is left"
     )
+
+
+def test_repeated_backups_keep_the_newest_and_leave_others_alone(state: Path, folder: Path) -> None:
+    databases = {name: state / name for name in (backup.STUDIES, backup.CONTROLLER)}
+    backups = folder / "backups"
+    (backups / "mine").mkdir(parents=True)
+    for day in (1, 2, 3):
+        now = datetime(2026, 11, day, tzinfo=UTC)
+        backup.back_up_next(databases, backups, keep=2, now=now, made_by="tuner")
+    assert sorted(path.name for path in backups.iterdir()) == [
+        "2026-11-02T00-00-00.000000Z",
+        "2026-11-03T00-00-00.000000Z",
+        "mine",
+    ]
 
 
 def test_there_is_nothing_to_back_up_before_the_first_run(

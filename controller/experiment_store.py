@@ -333,6 +333,11 @@ class SqlExperimentStore:
         """Return the attempts of the trials from `first` to `last`."""
         return self._attempts(_ATTEMPTS_BETWEEN, of_uid=uid, first=first, last=last)
 
+    def last_trial(self, uid: Uid) -> int:
+        """Return the highest number of a trial that has attempts; -1 if none has."""
+        (row,) = self._rows(_LAST_TRIAL, of_uid=uid)
+        return -1 if row["last"] is None else int(row["last"])
+
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
         """Return all attempts of these trials, and those of other trials that may change.
 
@@ -485,6 +490,9 @@ _REVISIONS = _of_uid(tables.revisions).order_by(tables.revisions.c.number)
 _ATTEMPTS = _of_uid(tables.attempts).order_by(tables.attempts.c.trial, tables.attempts.c.number)
 _ATTEMPTS_BETWEEN = _ATTEMPTS.where(
     tables.attempts.c.trial.between(sa.bindparam("first"), sa.bindparam("last"))
+)
+_LAST_TRIAL = sa.select(sa.func.max(tables.attempts.c.trial).label("last")).where(
+    tables.attempts.c.uid == sa.bindparam("of_uid")
 )
 _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
     sa.or_(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from suggest.lazy_module import lazily
 
 if TYPE_CHECKING:
+    from controller.app import cluster_workspace as cluster_workspace
+    from controller.app import controller_api as controller_api
     from controller.app import delete as delete
     from controller.app import doctor as doctor
     from controller.app import experiment_file as experiment_file

@@ -1,4 +1,4 @@
-"""Print the logs of trials, as bytes and in order. Reads only files and controller.db.
+"""Print the logs of trials, as bytes and in order.
 
 The suggestion service is called only to find out whether a trial without a log exists.
 """
@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from controller import app
-from controller.app.experiments import find
-from controller.app.local_experiments import LocalExperiments
-from controller.app.workspace import Workspace
+from controller.app.experiments import ReadableExperiments, find
+from controller.app.workspace import ReadableWorkspace
 from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
 from controller.runtime.log_file import size_at
@@ -24,7 +23,6 @@ from controller.runtime.log_limit import kept_part
 from controller.spec.quantities import parse_duration
 from suggest.errors import InvalidArgument, NotFound
 
-POLL_S = 0.1
 PORTION = 1 << 16
 
 
@@ -60,21 +58,37 @@ class LogPart:
             raise InvalidArgument.at("--tail", f"{tail} is not a number of lines; write 0 or more")
         return cls(tail, None if since is None else parse_moment(since), attempt)
 
-    def begins_at(self, file: BinaryIO, log: Path, attempt: Attempt) -> int:
-        """Return the offset of the first byte to print."""
-        begin = 0
-        if self.since is not None and (
-            attempt.start_time is None or attempt.start_time < self.since
-        ):
-            over = attempt.end_time is not None and attempt.end_time < self.since
-            begin = (
-                file.seek(0, 2) if over else _line_at(file, size_at(log, self.since.timestamp()))
-            )
-        return begin if self.tail is None else max(begin, _tail(file, self.tail))
+
+class LocalLog:
+    """Implements `AttemptLog`: a file of this machine."""
+
+    def __init__(self, path: Path, attempt: Attempt) -> None:
+        self._path = path
+        self._attempt = attempt
+
+    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
+        begin, attempt = 0, self._attempt
+        with self._opened() as file:
+            if since is not None and (attempt.start_time is None or attempt.start_time < since):
+                is_over = attempt.end_time is not None and attempt.end_time < since
+                begin = file.seek(0, 2)
+                if not is_over:
+                    begin = _line_at(file, size_at(self._path, since.timestamp()))
+            return begin if tail is None else max(begin, _tail(file, tail))
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        with self._opened() as file:
+            return read_kept(file, offset)
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return self._path.open("rb")
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no log {self._path}") from error
 
 
 async def print_logs(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     name: str,
     namespace: str | None,
     trial: TrialOrFinal | None,
@@ -101,12 +115,12 @@ async def print_logs(
                 reader.write_new(attempt, prefix=prefix, last=over)
             if over:
                 return
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(experiments.poll_s)
 
 
 async def _no_log(
-    workspace: Workspace,
-    experiments: LocalExperiments,
+    workspace: ReadableWorkspace,
+    experiments: ReadableExperiments,
     experiment: Experiment,
     namespace: str | None,
     trial: TrialOrFinal | None,
@@ -193,10 +207,13 @@ def _line_at(file: BinaryIO, offset: int) -> int:
     return 0
 
 
+_Key: TypeAlias = tuple[TrialOrFinal, int]  # the trial and the number of an attempt
+
+
 class _LogFollower:
     def __init__(
         self,
-        experiments: LocalExperiments,
+        experiments: ReadableExperiments,
         experiment: Experiment,
         part: LogPart,
         write: Callable[[bytes], None],
@@ -205,8 +222,8 @@ class _LogFollower:
         self._experiment = experiment
         self._part = part
         self._write = write
-        self._offsets: dict[Path, int] = {}
-        self._partial: dict[Path, bytes] = {}
+        self._offsets: dict[_Key, int] = {}
+        self._partial: dict[_Key, bytes] = {}
 
     def chosen(self, number: TrialOrFinal | None) -> list[Attempt]:
         """Return the attempts whose logs to print.
@@ -231,34 +248,32 @@ class _LogFollower:
         return False
 
     def write_new(self, attempt: Attempt, *, prefix: bool, last: bool) -> None:
-        path = (
-            self._experiments.folders(self._experiment.uid)
-            .attempt(attempt.trial, attempt.number)
-            .log
-        )
+        key = attempt.trial, attempt.number
+        log = self._experiments.log(self._experiment.uid, attempt)
         try:
-            with path.open("rb") as file:
-                if path not in self._offsets:
-                    self._offsets[path] = self._part.begins_at(file, path, attempt)
-                while True:
-                    begin, data = read_kept(file, self._offsets[path])
-                    if not data:
-                        break
-                    self._offsets[path] = begin + len(data)
-                    self._write(self._prefixed(path, data, attempt.trial) if prefix else data)
-        except FileNotFoundError:
+            if key not in self._offsets:
+                part = self._part
+                self._offsets[key] = log.begins_at(tail=part.tail, since=part.since)
+            while True:
+                begin, data = log.read(self._offsets[key])
+                if not data:
+                    break
+                self._offsets[key] = begin + len(data)
+                self._write(self._prefixed(key, data) if prefix else data)
+        except NotFound:
             return
-        partial = self._partial.pop(path, b"") if last else b""
+        partial = self._partial.pop(key, b"") if last else b""
         if partial:
             self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), partial))
 
-    def _prefixed(self, path: Path, data: bytes, trial: TrialOrFinal) -> bytes:
+    def _prefixed(self, key: _Key, data: bytes) -> bytes:
         """Return whole lines with their trial's number before each.
 
         An incomplete last line is kept for later.
         """
-        *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
-        return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)
+        *lines, self._partial[key] = (self._partial.get(key, b"") + data).split(b"\n")
+        label = trial_label(key[0]).encode()
+        return b"".join(b"%s| %s\n" % (label, line) for line in lines)
 
 
 def _began(attempt: Attempt) -> float:

@@ -28,7 +28,10 @@ from controller.runtime.processes import suspended
 from suggest.errors import FailedPrecondition, NotFound, did_you_mean
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from controller.experiment_store import Changes
+    from controller.folders import ExperimentFolders
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -86,24 +89,14 @@ class ControllerLease(Protocol):
         """Release the lease, and remove what was prepared for an unrecorded experiment."""
 
 
-class Experiments(Protocol):
-    """A store of experiments, each of which has at most one controller.
+class KnownExperiments(Protocol):
+    """The reads that finding an experiment and admission have in common.
 
-    Every write is atomic, and durable when it returns. Methods raise Unavailable (try again) and
-    StoreBroken (a person is needed).
+    Methods raise Unavailable (try again) and StoreBroken (a person is needed).
     """
-
-    def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """Take the lease of an experiment, which need not be recorded yet.
-
-        Raises ControlledElsewhere.
-        """
 
     def holder(self, uid: Uid) -> Holder | None:
         """Return the process that controls the experiment now, or None, without disturbing it."""
-
-    def revision_source(self, uid: Uid, number: int) -> str:
-        """Return where people find the text of a revision."""
 
     def named(self, name: str) -> Sequence[Experiment]:
         """Return the experiments of this name, one for each namespace that has it, oldest first."""
@@ -112,6 +105,65 @@ class Experiments(Protocol):
 
     def names(self, namespace: str | None) -> Sequence[str]:
         """Return the names of all experiments, of one namespace or of all."""
+
+    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
+        """Return the attempts of the experiment, or of one trial; by trial, oldest first."""
+
+
+class Trouble(Protocol):
+    def read(self, *, controlled: bool) -> str:
+        """Return the running controller's trouble, or why the last one ended; "" if unknown."""
+
+
+class AttemptLog(Protocol):
+    """The log of an attempt, which may grow. Methods raise NotFound if there is none."""
+
+    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
+        """Return the offset of the last `tail` lines of what was printed since that time."""
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        """Return the next bytes that spec.trial.logLimit has kept, and their offset.
+
+        Returns no bytes at the end.
+        """
+
+
+class ReadableExperiments(KnownExperiments, Protocol):
+    """What verbs that change nothing read: a state directory, or a cluster's controller.
+
+    poll_s: how often to look for news.
+    """
+
+    @property
+    def poll_s(self) -> float: ...
+
+    def experiments(self) -> Sequence[Experiment]:
+        """Return all experiments that may be read, by namespace and name or by age."""
+
+    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Event]: ...
+
+    def trouble(self, uid: Uid) -> Trouble: ...
+
+    def log(self, uid: Uid, attempt: Attempt) -> AttemptLog: ...
+
+    def folders(self, uid: Uid) -> ExperimentFolders | None:
+        """Return the folders of the experiment; None if they are not on this machine."""
+
+
+class Experiments(KnownExperiments, Protocol):
+    """A store of experiments, each of which has at most one controller.
+
+    Every write is atomic, and durable when it returns.
+    """
+
+    def lease(self, uid: Uid, name: str) -> ControllerLease:
+        """Take the lease of an experiment, which need not be recorded yet.
+
+        Raises ControlledElsewhere.
+        """
+
+    def revision_source(self, uid: Uid, number: int) -> str:
+        """Return where people find the text of a revision."""
 
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
@@ -125,15 +177,12 @@ class Experiments(Protocol):
     def revisions(self, uid: Uid) -> Sequence[Revision]:
         """Return the revisions, oldest first."""
 
-    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
-        """Return the attempts of the experiment, or of one trial; by trial, oldest first."""
-
     def save(self, uid: Uid, changes: Changes) -> None: ...
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None: ...
 
 
-def find(experiments: Experiments, name: str, namespace: str | None) -> Experiment:
+def find(experiments: KnownExperiments, name: str, namespace: str | None) -> Experiment:
     """Find an experiment by name. Without a namespace, only one namespace may have that name.
 
     Raises NotFound, and FailedPrecondition if several namespaces have it.
@@ -156,13 +205,13 @@ def find(experiments: Experiments, name: str, namespace: str | None) -> Experime
     return having[0]
 
 
-def _hint(name: str, experiments: Experiments, namespace: str | None) -> str:
+def _hint(name: str, experiments: KnownExperiments, namespace: str | None) -> str:
     return (
         did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
     )
 
 
-def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Attempt]:
+def final_attempts(experiments: KnownExperiments, experiment: Experiment) -> list[Attempt]:
     """Return the attempts of the final stage since the search last ended, oldest first."""
     if experiment.final is None:
         return []
@@ -173,7 +222,7 @@ def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Att
     ]
 
 
-def final_has_failed(experiments: Experiments, experiment: Experiment) -> bool:
+def final_has_failed(experiments: KnownExperiments, experiment: Experiment) -> bool:
     """Return whether the final stage of a finished experiment failed for good."""
     attempts = final_attempts(experiments, experiment)
     return (

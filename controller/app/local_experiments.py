@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.app.attempt_logs import LocalLog
 from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
 from controller.app.state_directory import StateDirectory
 from controller.app.trouble_file import TroubleFile
-from controller.core.model import Event, Experiment, Revision, Uid
+from controller.core.model import Attempt, Event, Experiment, Revision, Uid
 from controller.experiment_store import NO_FENCE, Fence, SqlExperimentStore, sqlite_database
 from controller.experiment_tables import SCHEMA
 from controller.phrases import command
@@ -129,6 +130,8 @@ def _written(content: bytes) -> Holder:
 class LocalExperiments(SqlExperimentStore):
     """The experiments of one state directory, which must exist."""
 
+    poll_s = 0.1
+
     def __init__(
         self,
         directory: StateDirectory,
@@ -157,6 +160,9 @@ class LocalExperiments(SqlExperimentStore):
 
     def trouble(self, uid: Uid) -> TroubleFile:
         return TroubleFile(self.folders(uid).root)
+
+    def log(self, uid: Uid, attempt: Attempt) -> LocalLog:
+        return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log, attempt)
 
     def revision_source(self, uid: Uid, number: int) -> str:
         return str(self.folders(uid).revision(number))

@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.experiments import final_attempts, find
-from controller.app.local_experiments import LocalExperiments
-from controller.app.workspace import Workspace, described
+from controller.app.experiments import ReadableExperiments, final_attempts, find
+from controller.app.workspace import ReadableWorkspace
 from controller.core.model import (
     FINAL,
     Experiment,
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
 
 
 async def gather(
-    experiments: LocalExperiments,
+    experiments: ReadableExperiments,
     experiment: Experiment,
     studies: StudyReads,
     *,
@@ -138,8 +137,8 @@ def belongs(trial: Trial, experiment: Experiment) -> bool:
 
 @asynccontextmanager
 async def _found(
-    workspace: Workspace, name: str, namespace: str | None
-) -> AsyncIterator[tuple[LocalExperiments, Experiment, StudyReads]]:
+    workspace: ReadableWorkspace, name: str, namespace: str | None
+) -> AsyncIterator[tuple[ReadableExperiments, Experiment, StudyReads]]:
     """Yield the experiment of that name, with what it is read from. Raises NotFound."""
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
@@ -148,7 +147,7 @@ async def _found(
 
 
 async def look_up(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     name: str,
     namespace: str | None,
     *,
@@ -164,7 +163,7 @@ async def look_up(
 
 
 async def with_estimate(
-    workspace: Workspace, name: str, namespace: str | None
+    workspace: ReadableWorkspace, name: str, namespace: str | None
 ) -> tuple[ExperimentRecord, Estimate | None]:
     """Return the experiment with the metrics of its best trial, and a model's estimate.
 
@@ -191,7 +190,7 @@ async def with_estimate(
 
 
 async def watch(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     name: str,
     namespace: str | None,
     see: Callable[[ExperimentRecord], Awaitable[bool]],
@@ -206,7 +205,7 @@ async def watch(
 
 
 async def all_experiments(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     namespace: str | None,
     *,
     on_error: Callable[[TunerError], None],
@@ -245,7 +244,7 @@ async def all_experiments(
 
 
 async def _without_lost_trials(
-    experiments: LocalExperiments,
+    experiments: ReadableExperiments,
     experiment: Experiment,
     studies: StudyReads,
     on_error: Callable[[TunerError], None],
@@ -293,19 +292,21 @@ def importances(record: TrialList) -> list[Importance]:
 # The final stage
 
 
-def final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
+def final_record(experiments: ReadableExperiments, experiment: Experiment) -> FinalRecord | None:
     """Return the final stage; None unless it has begun since the search last continued."""
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:
         return None
-    directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
-    is_here = not traits_of(experiment.spec.runtime).in_containers
+    folders = experiments.folders(experiment.uid)
+    directory = ""
+    if folders is not None and not traits_of(experiment.spec.runtime).in_containers:
+        directory = str(folders.attempt(FINAL, attempts[-1].number).output)
     return FinalRecord(
         run=experiment.final,
         attempts=attempts,
         name=trial_name(experiment.name, experiment.uid, FINAL),
         over=experiment.state.finished,
-        directory=str(directory) if is_here else "",
+        directory=directory,
     )
 
 
@@ -341,21 +342,24 @@ def _files(directory: Path) -> Iterator[OutputFile]:
 # Studies without an experiment
 
 
-def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
+def is_study(workspace: ReadableWorkspace, name: str, namespace: str | None) -> bool:
     """Return whether the name must be a study's.
 
     It must if no experiment has it, and there is a service to ask.
     """
     try:
         with workspace.opened() as experiments:
-            names = experiments.names(namespace)
+            if namespace is None:
+                is_known = bool(experiments.named(name))
+            else:
+                is_known = experiments.experiment(namespace, name) is not None
     except NotFound:
-        names = []
-    return name not in names and bool(workspace.service or workspace.state.studies_db.exists())
+        is_known = False
+    return not is_known and workspace.has_studies
 
 
 async def watch_studies(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     namespace: str | None,
     see: Callable[[Sequence[tuple[Study, StudySummary]]], bool],
     *,
@@ -365,7 +369,7 @@ async def watch_studies(
 
     Raises NotFound if nothing was ever run there.
     """
-    if not workspace.service and not workspace.state.studies_db.exists():
+    if not workspace.has_studies:
         with workspace.opened():
             pass
     async with workspace.reading(workspace.service) as studies:
@@ -376,7 +380,7 @@ async def watch_studies(
 
 
 async def watch_study(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     name: str,
     namespace: str | None,
     see: Callable[[StudyTrials], bool],
@@ -392,7 +396,7 @@ async def watch_study(
 
 
 async def look_up_study(
-    workspace: Workspace, name: str, namespace: str | None, *, measurements: bool = False
+    workspace: ReadableWorkspace, name: str, namespace: str | None, *, measurements: bool = False
 ) -> StudyTrials:
     """Return the study's trials. Raises NotFound."""
     async with workspace.reading(workspace.service) as studies:
@@ -400,7 +404,7 @@ async def look_up_study(
 
 
 async def _study_trials(
-    workspace: Workspace,
+    workspace: ReadableWorkspace,
     studies: StudyReads,
     text: str,
     namespace: str | None,
@@ -416,7 +420,7 @@ async def _study_trials(
         see = f"; see {command('get', 'experiments')} and {command('get', 'studies')}"
         hint = did_you_mean(name.study, known) or see
         raise NotFound(
-            f"there is {experiment}no study {name} in the {described(workspace.service)}{hint}"
+            f"there is {experiment}no study {name} in the {workspace.place_of_studies}{hint}"
         ) from None
     trials = [TrialRecord(trial, by_client=True) for trial in await studies.list_trials(name)]
     last = await studies.list_measurements(name, latest=True)
@@ -426,7 +430,7 @@ async def _study_trials(
     )
 
 
-async def _names(workspace: Workspace, studies: StudyReads, namespace: str) -> list[str]:
+async def _names(workspace: ReadableWorkspace, studies: StudyReads, namespace: str) -> list[str]:
     """Return the names of the experiments and of the studies without one, in a namespace."""
     names = [study.name.study for study in await studies.list_studies(namespace)]
     with suppress(NotFound), workspace.opened() as experiments:

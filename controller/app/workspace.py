@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from controller import app
 from controller.app.state_directory import StateDirectory
@@ -20,6 +20,7 @@ from suggest.errors import FailedPrecondition
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
+    from controller.app.experiments import ReadableExperiments
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.model import Experiment
@@ -40,6 +41,32 @@ class ServiceCredentials:
     tls_key: str | None = None
 
 
+class ReadableWorkspace(Protocol):
+    """Where verbs that change nothing read: this machine, or a cluster's controller."""
+
+    @property
+    def service(self) -> str: ...
+
+    @property
+    def place(self) -> str:
+        """Return where the experiments are, for messages."""
+
+    @property
+    def place_of_studies(self) -> str:
+        """Return where the studies are, for messages."""
+
+    @property
+    def has_studies(self) -> bool:
+        """Return whether there may be studies: anything was run, or a service is named."""
+
+    def opened(self) -> AbstractContextManager[ReadableExperiments]:
+        """Open the experiments. Raises NotFound if nothing was ever run there."""
+
+    def service_of(self, experiment: Experiment) -> str: ...
+
+    def reading(self, service: str) -> AbstractAsyncContextManager[StudyReads]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The state directory and the requested service.
@@ -51,6 +78,18 @@ class Workspace:
     state: StateDirectory
     service: str = ""
     credentials: ServiceCredentials = ServiceCredentials()
+
+    @property
+    def place(self) -> str:
+        return str(self.state.root)
+
+    @property
+    def place_of_studies(self) -> str:
+        return described(self.service)
+
+    @property
+    def has_studies(self) -> bool:
+        return bool(self.service) or self.state.studies_db.exists()
 
     def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
         """Open the experiments of the state directory with `local_experiments.opened`."""

@@ -76,15 +76,23 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def options_of(words: Sequence[str]) -> frozenset[str]:
-    """Return the flags of the verb that a command begins with; none without a verb."""
+def options_of(words: Sequence[str]) -> frozenset[tuple[str, str]]:
+    """Return the flags of the verb that a command begins with, each with its attribute.
+
+    --context has two: where trials run, and whose controller has the experiment. None without a
+    verb.
+    """
     parser, _, _ = _parser()
     for word in words:
         chosen = subparsers(parser).get(word)
         if chosen is None:
             break
         parser = chosen
-    return frozenset(chain.from_iterable(action.option_strings for action in parser._actions))
+    return frozenset(
+        chain.from_iterable(
+            ((flag, action.dest) for flag in action.option_strings) for action in parser._actions
+        )
+    )
 
 
 def parser_of() -> argparse.ArgumentParser:

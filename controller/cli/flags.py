@@ -109,6 +109,24 @@ context = _one(
 )
 
 
+def cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--context",
+        metavar="C",
+        dest="cluster",
+        help="an experiment of the controller in the cluster of this context of the kubeconfig",
+    )
+
+
+def all_namespaces(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="with --context: of all namespaces that you may read, not only the context's",
+    )
+
+
 def where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime",

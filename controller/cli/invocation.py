@@ -29,6 +29,7 @@ _REPEATED = (
     ("--tls-cert", "tls_cert", "TUNER_TLS_CERT"),
     ("--tls-key", "tls_key", "TUNER_TLS_KEY"),
     ("--context", "context", ""),
+    ("--context", "cluster", ""),
 )
 
 
@@ -52,7 +53,7 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
         value = getattr(arguments, attribute, None)
         if (
             value
-            and flag in options
+            and (flag, attribute) in options
             and flag not in words
             and value != os.environ.get(variable or "-")
         ):
@@ -60,10 +61,10 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
     if file is None or file not in words:
         return
     for override in getattr(arguments, "set", None) or ():
-        if "--set" in options and override not in words:
+        if ("--set", "set") in options and override not in words:
             yield from ("--set", override)
     runtime = getattr(arguments, "runtime", None)
-    if runtime and "--runtime" in options:
+    if runtime and ("--runtime", "runtime") in options:
         yield from ("--runtime", runtime)
 
 

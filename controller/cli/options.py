@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING
 
 from controller import app, core
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import ServiceCredentials, Workspace, service_name
+from controller.app.workspace import (
+    ReadableWorkspace,
+    ServiceCredentials,
+    Workspace,
+    service_name,
+)
+from controller.runtime.registry import provider_of
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from controller.app.controller_api import ControllerApi
     from controller.app.experiment_file import ExperimentFile
     from controller.core.model import TrialOrFinal
+
+
+RUNTIME = "kubernetes"  # whose contexts --context names
 
 
 def state_of(arguments: argparse.Namespace) -> StateDirectory:
@@ -31,6 +41,30 @@ def workspace_of(arguments: argparse.Namespace) -> Workspace:
             arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key
         ),
     )
+
+
+def readable_of(arguments: argparse.Namespace) -> ReadableWorkspace:
+    """Return where a verb reads: the controller of the cluster of --context, else this machine."""
+    if arguments.cluster is None:
+        return workspace_of(arguments)
+    return app.cluster_workspace.ClusterWorkspace(cluster_of(arguments))
+
+
+def cluster_of(arguments: argparse.Namespace) -> ControllerApi:
+    """Return the controller of --context, and choose the namespace as kubectl does.
+
+    Raises InvalidArgument for flags that name another place, and BadKubeconfig.
+    """
+    for flag, value in (("--server", arguments.server), ("--storage", arguments.storage)):
+        if value:
+            raise InvalidArgument.at(
+                flag, "with --context, the cluster's controller has the study; omit one of them"
+            )
+    everywhere = getattr(arguments, "all_namespaces", False)
+    if arguments.namespace is None and not everywhere:
+        of_context = provider_of(RUNTIME).namespace_of(arguments.cluster)
+        arguments.namespace = of_context
+    return app.controller_api.ControllerApi(arguments.cluster)
 
 
 def storage_of(arguments: argparse.Namespace) -> str:

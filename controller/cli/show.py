@@ -17,12 +17,11 @@ from controller import report as reports
 from controller import ui
 from controller.app import query
 from controller.app.attempt_logs import LogPart, print_logs
-from controller.app.workspace import described
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.listing import Printer
-from controller.cli.options import split_name, workspace_of
+from controller.cli.options import readable_of, split_name
 from controller.core.model import FINAL, TrialOrFinal
 from controller.phrases import command
 from controller.report import description, documents, formatting, ranking, text_tables
@@ -34,6 +33,8 @@ from suggest.errors import InvalidArgument, NotFound, TunerError, did_you_mean
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
+    from controller.core.model import Attempt
+    from controller.folders import ExperimentFolders
     from suggest.client import StudySummary
     from suggest.study import Study
 
@@ -45,7 +46,7 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
 def experiments(arguments: argparse.Namespace) -> ExitCode:
-    workspace = workspace_of(arguments)
+    workspace = readable_of(arguments)
     printer = Printer(arguments)
 
     async def read() -> list[ExperimentRecord]:
@@ -55,7 +56,7 @@ def experiments(arguments: argparse.Namespace) -> ExitCode:
         records = await read()
         if not records and not arguments.quiet:
             print(
-                f"no experiments{_of_namespace(arguments)} in {workspace.state.root}",
+                f"no experiments{_of_namespace(arguments)} in {workspace.place}",
                 file=sys.stderr,
             )
         printer.experiments(records)
@@ -68,7 +69,7 @@ def experiments(arguments: argparse.Namespace) -> ExitCode:
 
 
 def studies(arguments: argparse.Namespace) -> ExitCode:
-    workspace = workspace_of(arguments)
+    workspace = readable_of(arguments)
     printer = Printer(arguments)
 
     def see(studies: Sequence[tuple[Study, StudySummary]]) -> bool:
@@ -80,7 +81,7 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
         ]
         if not elements and not arguments.quiet:
             print(
-                f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}",
+                f"no studies{_of_namespace(arguments)} in the {workspace.place_of_studies}",
                 file=sys.stderr,
             )
         printer.studies(elements)
@@ -92,7 +93,8 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
 
 def trials(arguments: argparse.Namespace) -> ExitCode:
     """List trials; with --watch, until the experiment has ended."""
-    workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
+    workspace, name = readable_of(arguments), arguments.name
+    namespace = arguments.namespace
     printer = Printer(arguments)
 
     async def see(record: ExperimentRecord) -> bool:
@@ -123,7 +125,7 @@ def _of_namespace(arguments: argparse.Namespace) -> str:
 
 def describe(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    workspace = workspace_of(arguments)
+    workspace = readable_of(arguments)
     record = asyncio.run(
         query.look_up(
             workspace,
@@ -134,7 +136,8 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
             latest=True,
         )
     )
-    folders = workspace.state.folders(record.experiment.uid)
+    with workspace.opened() as experiments:
+        folders = experiments.folders(record.experiment.uid)
     now = datetime.now(UTC)
     if number is FINAL:
         record = query.with_outputs(record)
@@ -146,22 +149,28 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
         terminal.write_data(formatting.data_text(_document(record, number), arguments.output))
         return ExitCode.OK
     if number is None:
-        text = description.describe_experiment(record, folder=folders.root, now=now)
+        root = None if folders is None else folders.root
+        text = description.describe_experiment(record, folder=root, now=now)
     elif number is FINAL:
         assert record.final is not None
-        log = folders.attempt(FINAL, record.final.newest.number).log
-        text = description.describe_final(
-            record, record.final, log=log if log.exists() else None, now=now
-        )
+        log = _log_of(folders, FINAL, record.final.newest)
+        text = description.describe_final(record, record.final, log=log, now=now)
     else:
         trial = query.find_trial(record, number)
-        trial_log = (
-            None if trial.newest is None else folders.attempt(number, trial.newest.number).log
-        )
-        existing_log = trial_log if trial_log is not None and trial_log.exists() else None
-        text = description.describe_trial(record, trial, log=existing_log, now=now)
+        trial_log = _log_of(folders, number, trial.newest)
+        text = description.describe_trial(record, trial, log=trial_log, now=now)
     sys.stdout.write(rendered(text, arguments))
     return ExitCode.OK
+
+
+def _log_of(
+    folders: ExperimentFolders | None, trial: TrialOrFinal, newest: Attempt | None
+) -> Path | None:
+    """Return the file of an attempt's log, if it is on this machine."""
+    if folders is None or newest is None:
+        return None
+    log = folders.attempt(trial, newest.number).log
+    return log if log.exists() else None
 
 
 def _document(record: ExperimentRecord, number: TrialOrFinal | None) -> documents.Json:
@@ -176,7 +185,7 @@ def _document(record: ExperimentRecord, number: TrialOrFinal | None) -> document
 
 def top(arguments: argparse.Namespace) -> ExitCode:
     """Show one experiment, or all that are not over; with --watch, until they are."""
-    workspace = workspace_of(arguments)
+    workspace = readable_of(arguments)
     screen = _Screen(redraw=arguments.watch and sys.stdout.isatty())
 
     async def see(record: ExperimentRecord) -> bool:
@@ -226,7 +235,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html or arguments.figure or arguments.to:
         return _write_page(arguments)
     latest = asyncio.run(
-        query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True)
+        query.look_up(readable_of(arguments), arguments.name, arguments.namespace, latest=True)
     )
     record = ranking.ranked(latest)
     match arguments.output:
@@ -255,7 +264,7 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
         )
     record = asyncio.run(
         query.look_up(
-            workspace_of(arguments),
+            readable_of(arguments),
             arguments.name,
             arguments.namespace,
             measurements=True,
@@ -295,7 +304,7 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
     record, estimate = asyncio.run(
-        query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace)
+        query.with_estimate(readable_of(arguments), arguments.name, arguments.namespace)
     )
     record = query.with_outputs(record)
     trial = record.best
@@ -327,7 +336,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:
-    workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
+    workspace, name = readable_of(arguments), arguments.name
+    namespace = arguments.namespace
     as_json = arguments.format == "json"
     record: ExperimentRecord | StudyTrials
     if query.is_study(workspace, name, namespace):
@@ -361,7 +371,7 @@ def logs(arguments: argparse.Namespace) -> ExitCode:
 
     asyncio.run(
         print_logs(
-            workspace_of(arguments),
+            readable_of(arguments),
             name,
             arguments.namespace,
             number,

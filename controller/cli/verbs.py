@@ -146,14 +146,14 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "experiments",
                 "list experiments",
                 "show:experiments",
-                (flags.listing, flags.service),
+                (flags.listing, flags.cluster, flags.all_namespaces, flags.service),
                 example="tuner get experiments",
             ),
             Verb(
                 "studies",
                 "list the studies of a service or a store",
                 "show:studies",
-                (flags.listing, flags.service),
+                (flags.listing, flags.cluster, flags.all_namespaces, flags.service),
                 example="tuner get studies --server localhost:7117",
                 more="Lists the studies of --server or --storage, by default those of the state "
                 "directory, including\n"
@@ -163,7 +163,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "trials",
                 "list the trials of an experiment or a study",
                 "show:trials",
-                (flags.experiment_or_study, flags.listing, flags.trial_list, flags.service),
+                (
+                    flags.experiment_or_study,
+                    flags.listing,
+                    flags.trial_list,
+                    flags.cluster,
+                    flags.service,
+                ),
                 example="tuner get trials digits --sort -value --state succeeded --limit 10 "
                 "--columns number,value,lr,loss",
                 more="NAME can also be a study that clients of the service created (see tuner get "
@@ -176,7 +182,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "describe",
         "show the details of an experiment or a trial, and the reason for its state",
         "show:describe",
-        (flags.name_or_trial, flags.data_output, flags.service),
+        (flags.name_or_trial, flags.data_output, flags.cluster, flags.service),
         example="tuner describe digits/12",
         more="-o json and yaml print the trial with its measurements, or the experiment with its "
         "file.",
@@ -185,7 +191,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "logs",
         "print the output of a trial",
         "show:logs",
-        (flags.name_or_trial, flags.log_part, flags.service),
+        (flags.name_or_trial, flags.log_part, flags.cluster, flags.service),
         example="tuner logs -f digits/12",
         more="NAME alone selects all running trials, and prefixes each line with its trial's "
         "number; if no trial is\n"
@@ -198,7 +204,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "report",
         "list the trials, best first, and the effect of each parameter on the value",
         "show:report",
-        (flags.name, flags.reporting, flags.service),
+        (flags.name, flags.reporting, flags.cluster, flags.service),
         example="tuner report digits",
         more="The experiment may be running. The table has the first 20 trials; -o json, yaml and "
         "csv have all.",
@@ -207,14 +213,14 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "best",
         "print the best trial",
         "show:best",
-        (flags.name, flags.data_output, flags.service),
+        (flags.name, flags.data_output, flags.cluster, flags.service),
         example="tuner best digits -o json",
     ),
     Verb(
         "export",
         "write all trials as CSV or JSON",
         "show:export",
-        (flags.experiment_or_study, flags.export_format, flags.service),
+        (flags.experiment_or_study, flags.export_format, flags.cluster, flags.service),
         example="tuner export digits --format csv > digits.csv",
     ),
     Verb(
@@ -250,7 +256,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "top",
         "show running trials, the resources that they use, and why other trials wait",
         "show:top",
-        (flags.name_or_all, flags.watch, flags.service),
+        (flags.name_or_all, flags.watch, flags.cluster, flags.all_namespaces, flags.service),
         example="tuner top digits -w",
     ),
     Verb(

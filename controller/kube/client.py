@@ -20,7 +20,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +36,7 @@ from controller.kube.errors import (
     ANONYMOUS,
     AccessDenied,
     ApiError,
+    BackendError,
     BadKubeconfig,
     NotResponding,
     Unreachable,
@@ -98,6 +99,22 @@ _ACCESS_REVIEWS = Kind(
 _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", False)
 
 
+# Returns further headers of a request, for the present credentials.
+HeadersOf = Callable[[kubeconfig.ClusterAccess], Sequence[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """silence_s: the limit of a stream; None: not a stream."""
+
+    method: str
+    target: str
+    body: Raw | bytes | None
+    content_type: str
+    silence_s: float | None
+    headers_of: HeadersOf
+
+
 class Connection:
     """A pool of connections with current credentials.
 
@@ -154,6 +171,10 @@ class Connection:
                     raise
                 repeated = True
 
+    def slot(self) -> asyncio.Semaphore:
+        """Return what limits the requests at once, apart from streams."""
+        return self._slots
+
     async def close(self) -> None:
         """Close all connections, also those of responses in progress."""
         await asyncio.wait([self._loading])
@@ -168,34 +189,41 @@ class Connection:
         path: str,
         query: Mapping[str, str],
         *,
-        body: Raw | None = None,
+        body: Raw | bytes | None = None,
         content_type: str = "",
         silence_s: float | None = None,
+        headers_of: HeadersOf = lambda _access: (),
     ) -> AsyncIterator[Response]:
         """Yield the successful response, its body unread.
 
         content_type: of the body; "" is that of a merge patch or of a whole object.
         silence_s: the limit of a stream; None: not a stream.
+        headers_of: what a server behind the API server's proxy asks for.
+
+        Raises ApiError, BackendError if such a server has sent it, AccessDenied and Unreachable.
         """
         content_type = content_type or (_MERGE_PATCH if method == "PATCH" else "application/json")
         target = path + (f"?{urlencode(query)}" if query else "")
+        request = _Request(method, target, body, content_type, silence_s, headers_of)
         tries, renewed = 0, False
         while True:
             if self.access.credentials.expired():
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             authorization = access.credentials.authorization()
-            sending = self._send(
-                access, authorization, method, target, body, content_type, silence_s
-            )
+            sending = self._send(access, authorization, request)
             response = await self._counted("WATCH" if "watch" in query else method, sending)
             try:
                 if response.status < 300:
                     yield response
                     return
-                error = _error_of(_status_of(await _body_of(response)), response)
+                status = _status_of(await _body_of(response))
+                error = _error_of(status, response)
             finally:
                 response.close()
+            # The API server's own errors have a number.
+            if isinstance(code := status.get("code"), str):
+                raise BackendError(code, error.message)
             if error.status == 401 and not renewed and await self._renew(access, authorization):
                 renewed = True
                 continue
@@ -213,30 +241,25 @@ class Connection:
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
     async def _send(
-        self,
-        access: kubeconfig.ClusterAccess,
-        authorization: str,
-        method: str,
-        target: str,
-        body: Raw | None,
-        content_type: str,
-        silence_s: float | None,
+        self, access: kubeconfig.ClusterAccess, authorization: str, request: _Request
     ) -> Response:
         transport = await self._current_transport()
         headers = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip" if access.compressed else "identity"),
             ("User-Agent", "tuner"),
-            ("Content-Type", content_type),
+            ("Content-Type", request.content_type),
             *access.impersonation,  # each group has a header of its own
+            *request.headers_of(access),
         ]
         if authorization:
             headers.append(("Authorization", authorization))
+        silence_s = request.silence_s
         return await transport.request(
-            method,
-            target,
+            request.method,
+            request.target,
             headers,
-            body,
+            request.body,
             silence_s=_RESPONSE_S if silence_s is None else silence_s,
             total_s=_REQUEST_S if silence_s is None else None,
         )
@@ -416,6 +439,50 @@ class KubernetesClient:
     async def patch(self, kind: Kind, namespace: str | None, name: str, body: Raw) -> Raw:
         """Apply a merge patch, in which None removes a key."""
         return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
+
+    async def apply(
+        self, kind: Kind, namespace: str, name: str, body: Raw, *, dry_run: bool = False
+    ) -> Raw:
+        """Create an object or change it to what the body says, by server-side apply.
+
+        A field that the server does not know is an error. Raises ApiError: 409 if another program
+        has set a field to another value.
+        """
+        query = {"fieldManager": _MANAGER, "fieldValidation": "Strict"}
+        query |= {"dryRun": "All"} if dry_run else {}
+        return await self._connection.call(
+            "PATCH", kind.path(namespace, name), query, body, content_type=_APPLY_PATCH
+        )
+
+    async def proxied(
+        self,
+        method: str,
+        namespace: str,
+        service: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        headers_of: HeadersOf,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Send a request to a service by way of the API server; return the body and the headers.
+
+        service: the name between `services/` and `/proxy`, such as `https:tuner:https`. The API
+        server removes the header Authorization. Raises BackendError if the service refuses.
+        """
+        target = f"{SERVICES.path(namespace)}/{service}/proxy{path}"
+        async with (
+            self._connection.slot(),
+            self._connection.response(
+                method,
+                target,
+                query,
+                body=body,
+                content_type="application/proto",
+                headers_of=headers_of,
+            ) as response,
+        ):
+            return await _body_of(response), response.headers
 
     async def apply_status(
         self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str

@@ -66,6 +66,17 @@ class ApiError(Exception):
         return Refusal(**match.groupdict(default="")) if match else None
 
 
+class BackendError(Exception):
+    """An error that a server behind the API server's proxy has sent, as Connect has errors.
+
+    `code` is a word, such as not_found.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Unreachable(RuntimeLost):
     """No server response: connection refused or broken, host unknown, TLS failure, or timeout."""
 

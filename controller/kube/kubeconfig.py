@@ -462,6 +462,8 @@ class ClusterAccess:
     proxy: Proxy | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
     compressed: bool = True  # whether responses may be compressed
+    # The client's certificate and its key, as PEM, for who signs in with them.
+    client_certificate: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
     @property
     def full_name(self) -> str:
@@ -481,6 +483,14 @@ class _Certificates:
         for pem in (self.certificate, self.key, self.authority):
             digest.update(_content(pem))
         return digest.hexdigest()
+
+    @property
+    def pair(self) -> tuple[bytes, bytes] | None:
+        """Return the client's certificate and its key, which may be in the same file."""
+        if self.certificate is None:
+            return None
+        certificate = _content(self.certificate)
+        return certificate, _content(self.key) or certificate
 
     def context(self, *, verified: bool) -> ssl.SSLContext:
         """Raises OSError (SSLError too), and ValueError for an authority that is empty."""
@@ -666,6 +676,7 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
         proxy=proxy,
         impersonation=() if user is None else _impersonation(user),
         compressed=cluster.get("disable-compression") is not True,
+        client_certificate=certificates.pair,
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NoReturn
 
 import aiohttp
@@ -55,6 +55,10 @@ class Response:
 
     def header(self, name: str) -> str | None:
         return self._response.headers.get(name)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives. Raises Unreachable."""
@@ -105,7 +109,7 @@ class Transport:
         method: str,
         target: str,
         headers: Sequence[tuple[str, str]],
-        body: Raw | None,
+        body: Raw | bytes | None,
         *,
         silence_s: float,
         total_s: float | None,

@@ -7,33 +7,231 @@ of another site can send a request for its visitor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from controller import experiment_tables as tables
+from controller.app.controller_api import AUTHORIZATION, OFFSET, PAGE, PAGE_OF_EXPERIMENTS
+from controller.app.local_experiments import LocalExperiments
+from controller.core.model import FINAL, Attempt, Experiment, trial_label
+from controller.kube.reflector import Key
 from controller.operator.access import Access, Caller
+from controller.operator.rpc_access import ClusterAuthenticator
 from controller.ui.application import status_of
-from suggest.errors import TunerError, Unauthenticated
+from suggest.errors import InvalidArgument, NotFound, TunerError, Unauthenticated
+from suggest.server import Server
 
-_HEADERS = ("x-tuner-authorization", "authorization")
+_HEADERS = (AUTHORIZATION.lower(), "authorization")
+_LONGEST_REQUEST = 1 << 16  # bytes of the message of a method
+_METHOD_S = 60.0
+_LOG_PART = 1 << 20  # bytes of a log in one response
+# Those that change nothing. What changes something goes through the API server's own objects.
+_METHODS = frozenset(
+    (
+        "GetStudy",
+        "ListStudies",
+        "GetTrial",
+        "ListTrials",
+        "ListMeasurements",
+        "ListOptimalTrials",
+        "EstimateStudy",
+    )
+)
+_SERVICE = "/tuner.suggest.v1.SuggestService"
+_EXPERIMENT = "/api/v1/namespaces/{namespace}/experiments/{name}"
+_LOG = _EXPERIMENT + "/trials/{trial}/attempts/{attempt:int}/log"
 
 
 class HttpApi:
-    """The routes below /api/v1."""
+    """The routes below /api/v1, and the reading methods of the suggestion service.
 
-    def __init__(self, access: Access) -> None:
+    keys: returns the namespaces and names of all experiments that the controller knows.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        experiments: LocalExperiments,
+        server: Server,
+        authenticator: ClusterAuthenticator,
+        keys: Callable[[], Collection[Key]],
+    ) -> None:
         self._access = access
+        self._experiments = experiments
+        self._server = server
+        self._authenticator = authenticator
+        self._keys = keys
 
     @property
     def routes(self) -> Sequence[Route]:
-        return [Route("/api/v1/whoami", self._whoami)]
+        return [
+            Route("/api/v1/whoami", self._whoami),
+            Route("/api/v1/experiments", self._list),
+            Route("/api/v1/names", self._names),
+            Route(_EXPERIMENT, self._experiment),
+            Route(f"{_EXPERIMENT}/attempts", self._attempts),
+            Route(f"{_EXPERIMENT}/events", self._events),
+            Route(_LOG, self._log),
+            Route(f"{_LOG}/start", self._log_start),
+            Route(f"{_SERVICE}/{{method}}", self._method, methods=["POST"]),
+        ]
 
     async def _whoami(self, request: Request) -> Response:
         caller = await caller_of(self._access, request.headers)
         return JSONResponse({"name": caller.name, "groups": list(caller.groups)})
+
+    async def _list(self, request: Request) -> Response:
+        """Answer with a page of the experiments that the caller may list."""
+        after = tuple(request.query_params.get("after", "/").split("/", 1))
+        name = request.query_params.get("name")
+        keys = [key for key in await self._readable(request) if key > after]
+        if name is not None:
+            keys = [key for key in keys if key[1] == name]
+        page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]
+        documents = []
+        for namespace, named in page:
+            found = self._experiments.experiment(namespace, named)
+            documents += [] if found is None else [self._document(found)]
+            # Reading a spec takes a millisecond: other requests and the loops come in between.
+            await asyncio.sleep(0)
+        following = "/".join(page[-1]) if rest else None
+        return _json({"experiments": documents, "next": following})
+
+    async def _names(self, request: Request) -> Response:
+        namespace = request.query_params.get("namespace")
+        keys = await self._readable(request)
+        return _json({"names": [key[1] for key in keys if namespace in (None, key[0])]})
+
+    async def _readable(self, request: Request) -> list[Key]:
+        """Return the sorted keys of the experiments that the caller may list."""
+        caller = await caller_of(self._access, request.headers)
+        keys = sorted(self._keys())
+        namespaces = await self._access.readable(caller, {key[0] for key in keys})
+        return [key for key in keys if namespaces is None or key[0] in namespaces]
+
+    async def _experiment(self, request: Request) -> Response:
+        return _json(self._document(await self._found(request)))
+
+    async def _attempts(self, request: Request) -> Response:
+        experiment = await self._found(request)
+        uid = experiment.uid
+        if "trial" in request.query_params:
+            trial = tables.trial_of(_number(request, "trial"))
+            return _attempts(uid, self._experiments.attempts(uid, trial), None)
+        first = _number(request, "first", tables.FINAL_ROW)
+        last = first + PAGE - 1
+        attempts = self._experiments.attempts_between(uid, first, last)
+        is_last = self._experiments.last_trial(uid) <= last
+        return _attempts(uid, attempts, None if is_last else last + 1)
+
+    async def _events(self, request: Request) -> Response:
+        experiment = await self._found(request)
+        trial = None
+        if "trial" in request.query_params:
+            trial = tables.trial_of(_number(request, "trial"))
+        events = self._experiments.events(experiment.uid, trial)
+        return _json({"events": [tables.event_row(experiment.uid, event) for event in events]})
+
+    async def _log(self, request: Request) -> Response:
+        experiment = await self._found(request)
+        log = self._experiments.log(experiment.uid, self._attempt(experiment, request))
+        begin, data = log.read(_number(request, "offset", 0))
+        parts, size = [data], len(data)
+        while data and size < _LOG_PART:
+            at, data = log.read(begin + size)
+            if at != begin + size:
+                break  # what is in between was not kept
+            parts.append(data)
+            size += len(data)
+        headers = {OFFSET: str(begin), "cache-control": "no-store"}
+        return Response(b"".join(parts), media_type="application/octet-stream", headers=headers)
+
+    async def _log_start(self, request: Request) -> Response:
+        experiment = await self._found(request)
+        log = self._experiments.log(experiment.uid, self._attempt(experiment, request))
+        tail = _number(request, "tail") if "tail" in request.query_params else None
+        since = request.query_params.get("since")
+        try:
+            moment = None if since is None else datetime.fromisoformat(since)
+        except ValueError:
+            raise InvalidArgument.at("since", f"{since!r} is not a time") from None
+        return _json({"offset": log.begins_at(tail=tail, since=moment)})
+
+    async def _method(self, request: Request) -> Response:
+        """Answer a method of the suggestion service, as in Connect's unary protocol."""
+        caller = await caller_of(self._access, request.headers)
+        method = request.path_params["method"]
+        if method not in _METHODS:
+            raise NotFound(f"{method} is not a method that reads")
+        message = b""
+        async for chunk in request.stream():
+            message += chunk
+            if len(message) > _LONGEST_REQUEST:
+                raise InvalidArgument.at("", f"has more than {_LONGEST_REQUEST} bytes")
+        channel = self._server.inside(rights=self._authenticator.rights_for(caller))
+        reply = await channel.exchange(f"{_SERVICE}/{method}", message, timeout_s=_METHOD_S)
+        headers = {"cache-control": "no-store"}
+        return Response(reply, media_type="application/proto", headers=headers)
+
+    async def _found(self, request: Request) -> Experiment:
+        """Return the experiment of the path. Raises NotFound, also if another has its name now."""
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
+        caller = await caller_of(self._access, request.headers)
+        # Before anything is looked up, so that the answer does not tell what exists.
+        await self._access.check(caller, "get", namespace)
+        found = self._experiments.experiment(namespace, name)
+        if found is None or request.query_params.get("uid") not in (None, found.uid):
+            raise NotFound(f"there is no experiment {name} in {namespace}")
+        return found
+
+    def _attempt(self, experiment: Experiment, request: Request) -> Attempt:
+        label, number = request.path_params["trial"], request.path_params["attempt"]
+        trial = FINAL if label == trial_label(FINAL) else _whole(label, "trial")
+        for attempt in self._experiments.attempts(experiment.uid, trial):
+            if attempt.number == number:
+                return attempt
+        raise NotFound(f"{experiment.name}/{label} has no attempt {number}")
+
+    def _document(self, experiment: Experiment) -> dict[str, Any]:
+        holder = self._experiments.holder(experiment.uid)
+        trouble = self._experiments.trouble(experiment.uid).read(controlled=holder is not None)
+        row = tables.experiment_row(experiment)
+        row["document"] = json.dumps(tables.stored_document(experiment.spec))
+        who = None
+        if holder is not None:
+            who = {"pid": holder.pid, "host": holder.host, "since": holder.since}
+        return {"row": row, "holder": who, "trouble": trouble}
+
+
+def _attempts(uid: str, attempts: Sequence[Attempt], following: int | None) -> Response:
+    rows = [tables.attempt_row(uid, attempt) for attempt in attempts]
+    return _json({"attempts": rows, "next": following})
+
+
+def _json(document: Mapping[str, object]) -> Response:
+    return JSONResponse(document, headers={"cache-control": "no-store"})
+
+
+def _number(request: Request, key: str, default: int | None = None) -> int:
+    text = request.query_params.get(key)
+    if text is None and default is not None:
+        return default
+    return _whole(text or "", key)
+
+
+def _whole(text: str, key: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgument.at(key, f"{text!r} is not a number") from None
 
 
 async def caller_of(access: Access, headers: Headers) -> Caller:

@@ -99,6 +99,11 @@ class ExperimentResources:
         return chain.from_iterable(each.objects.values() for each in self._reflectors)
 
     @property
+    def keys(self) -> list[Key]:
+        """Return namespace and name of each."""
+        return [key for reflector in self._reflectors for key in reflector.objects]
+
+    @property
     def namespaces(self) -> frozenset[str]:
         """Return the namespaces that have experiments."""
         return frozenset(each["metadata"]["namespace"] for each in self.all)

@@ -196,7 +196,8 @@ async def _manager(
                 store_errors=server.store_errors,
             )
             board = ClusterBoard(workspace, experiments, resources)
-            async with _http(options, server, access, board):
+            api = HttpApi(access, experiments, server, authenticator, lambda: resources.keys)
+            async with _http(options, server, access, api, board):
                 yield manager
     finally:
         health.leader_trouble = lambda: ""
@@ -282,7 +283,11 @@ def _server(
 
 @asynccontextmanager
 async def _http(
-    options: ControllerOptions, server: Server, access: Access, board: ClusterBoard
+    options: ControllerOptions,
+    server: Server,
+    access: Access,
+    api: HttpApi,
+    board: ClusterBoard,
 ) -> AsyncIterator[None]:
     """Serve the API and the page while the context is open, if there is a port for them."""
     port = options.http_port
@@ -296,7 +301,7 @@ async def _http(
     shown = page(authenticator, closing, sign_in="proxy" if options.page_proxy else "token")
     serving = http_server(
         port,
-        [*HttpApi(access).routes, Mount("/", shown)],
+        [*api.routes, Mount("/", shown)],
         closing=closing,
         tls=server.current_ssl_context,
         most_connections=server.max_connections // 2,

@@ -30,7 +30,7 @@ def verb_of(method: str, verb: AccessVerb) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _ClusterRights:
+class ClusterRights:
     """Implements `suggest.server.access.caller.Rights`."""
 
     caller: Caller
@@ -60,5 +60,8 @@ class ClusterAuthenticator:
     access: Access
     namespaces: Callable[[], Collection[str]]
 
-    async def rights_of(self, token: str) -> _ClusterRights:
-        return _ClusterRights(await self.access.by_token(token), self.access, self.namespaces)
+    async def rights_of(self, token: str) -> ClusterRights:
+        return self.rights_for(await self.access.by_token(token))
+
+    def rights_for(self, caller: Caller) -> ClusterRights:
+        return ClusterRights(caller, self.access, self.namespaces)

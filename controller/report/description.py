@@ -32,7 +32,7 @@ LAST_EVENTS = 8
 MOST_WAITING = 8
 
 
-def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
+def describe_experiment(record: ExperimentRecord, *, folder: Path | None, now: datetime) -> str:
     experiment = record.experiment
     spec = experiment.spec
     counts = [f"{n} {state.value}" for state, n in record.counts.items()]
@@ -50,7 +50,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Algorithm", _algorithm(record) + pruning),
         ("Revision", str(experiment.revision)),
         ("Directory", experiment.directory),
-        ("Folder", str(folder)),
+        ("Folder", "" if folder is None else str(folder)),
         ("Study", experiment.study),
         ("Service", redacted_url(experiment.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),

@@ -30,6 +30,7 @@ from suggest import events
 from suggest.address import Address
 from suggest.binding import bind
 from suggest.server.access.authorization import Authorizer
+from suggest.server.access.caller import Rights
 from suggest.server.access.protection import RECHECK_S, LoadedProtection
 from suggest.server.admin import open_store
 from suggest.server.call_pool import CallPool
@@ -138,9 +139,9 @@ class GrpcServers:
         """The number of calls that are being answered."""
         return self._pool.wanted
 
-    def inside(self, *, trusted: bool) -> InProcessChannel:
+    def inside(self, *, rights: Rights | None) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
-        return InProcessChannel(self._servicer, self._listeners[0].interceptor, trusted=trusted)
+        return InProcessChannel(self._servicer, self._listeners[0].interceptor, rights=rights)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from suggest.server.access.caller import UNIX
+from suggest.grpc_status import error_of
+from suggest.server.access.caller import UNIX, Rights
 from suggest.server.interceptor import CallInterceptor, Handler, Reply
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
 
@@ -27,13 +28,17 @@ class InProcessChannel:
     """The part of `grpc.aio.Channel` that a stub and its owner need."""
 
     def __init__(
-        self, servicer: SuggestServiceServicer, interceptor: CallInterceptor, *, trusted: bool
+        self,
+        servicer: SuggestServiceServicer,
+        interceptor: CallInterceptor,
+        *,
+        rights: Rights | None,
     ) -> None:
         methods = _Methods()
         server: Any = methods  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering_inside(handler, method, trusted=trusted)
+            method: interceptor.answering_inside(handler, method, rights=rights)
             for method, handler in methods.handlers.items()
         }
 
@@ -57,6 +62,18 @@ class InProcessChannel:
                 raise _refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
 
         return call
+
+    async def exchange(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
+        """As `unary_unary` with serialized messages, for protocols other than gRPC.
+
+        Raises the TunerError of the call.
+        """
+        try:
+            reply = await self.unary_unary(method)(request, timeout=timeout_s, metadata=())
+        except grpc.aio.AioRpcError as failure:
+            raise error_of(failure, address="this server", timeout_s=timeout_s) from failure
+        serialized: bytes = reply.SerializeToString()
+        return serialized
 
     async def close(self) -> None:
         """Do nothing: the server belongs to the caller."""

@@ -42,6 +42,7 @@ from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import (
     OWN,
+    Rights,
     caller_of,
     current_caller,
     host_of,
@@ -332,10 +333,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Return a coroutine function that answers a request and maps errors to statuses."""
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
-    def answering_inside(self, handler: Handler, method: str, *, trusted: bool) -> Answer:
+    def answering_inside(self, handler: Handler, method: str, *, rights: Rights | None) -> Answer:
         """As `answering`, for calls from the server's own process.
 
-        On a server with tokens, these also need one, unless they are `trusted`.
+        rights: those of the caller, who is known already; None: on a server with tokens, these
+        calls also need one.
         """
         answer = self.answering(handler, method, serialize=False)
         if self._authorizer is None:
@@ -345,12 +347,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             set_rights(OWN)
             return await answer(request, context, caller)
 
-        if trusted:
+        if rights is OWN:
             return own
 
         async def admitted(request: bytes | Message, context: Context, caller: str) -> Reply:
             try:
-                await self._admit(method, context)
+                if rights is None:
+                    await self._admit(method, context)
+                else:
+                    set_caller(rights.name)
+                    set_rights(rights)
                 caller = current_caller() or caller
                 if self._shared.rate_limiter is not None:
                     self._shared.rate_limiter.take(caller)

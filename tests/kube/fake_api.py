@@ -52,7 +52,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from aiohttp import web
+from aiohttp import ClientConnectorError, ClientSession, web
 
 from controller.kube.client import KubernetesClient
 from tests.kube.fake_kubelet import FakeKubelet
@@ -83,6 +83,7 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
 }
 USER = "system:serviceaccount:user1:tuner"
 _SAID = web.RequestKey("said", int)  # how many events had been said when it came
+_PROXIED = re.compile(r"/api/v1/(?P<service>namespaces/[^/]+/services/[^/]+)/proxy(?P<path>/.*)")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -168,6 +169,8 @@ class FakeApi:
         # Users by their token and its audience, and their verbs on experiments in namespaces.
         self.people: dict[tuple[str, str], str] = {}
         self.grants: set[tuple[str, str, str]] = set()
+        # Where a service answers, by its path: `namespaces/tuner-system/services/https:tuner:https`.
+        self.backends: dict[str, str] = {}
         self._forbidden: set[tuple[str, str]] = set()
         self._runner: web.AppRunner | None = None
         self._servers: list[web.Server] = []
@@ -454,6 +457,43 @@ class FakeApi:
         except ConnectionResetError:  # nobody listens any more
             return web.Response()
 
+    async def _proxied(self, request: web.Request, service: str, path: str) -> web.Response:
+        """Pass a request on to a service, as the API server does: without Authorization."""
+        _, namespace, _, named = service.split("/")
+        verb = _VERBS.get(request.method, "get")
+        self._authorize(verb, Target("v1", "services", namespace, named, "proxy"))
+        if service not in self.backends:
+            name = named.split(":")[1]
+            raise Failure(404, "NotFound", f'services "{name}" not found')
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in ("authorization", "host")
+        }
+        try:
+            async with (
+                ClientSession(auto_decompress=False) as session,
+                session.request(
+                    request.method,
+                    f"{self.backends[service]}{path}",
+                    params=request.query,
+                    headers=headers,
+                    data=await request.read(),
+                    ssl=False,
+                ) as answer,
+            ):
+                passed_on = {
+                    name: value
+                    for name, value in answer.headers.items()
+                    if name.lower() not in ("transfer-encoding", "content-length")
+                }
+                return web.Response(
+                    status=answer.status, body=await answer.read(), headers=passed_on
+                )
+        except ClientConnectorError as error:
+            message = f"error trying to reach service: {error}"
+            raise Failure(503, "ServiceUnavailable", message) from error
+
     async def _serve(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if request.path == "/version":
             date = format_datetime(datetime.now(UTC) + timedelta(seconds=self.ahead_s), usegmt=True)
@@ -462,6 +502,8 @@ class FakeApi:
             )
         if request.path.startswith("/openapi/v3/apis/"):
             return web.json_response(self._openapi(request.path.removeprefix("/openapi/v3/apis/")))
+        if proxied := _PROXIED.fullmatch(request.path):
+            return await self._proxied(request, proxied["service"], proxied["path"])
         target = self._target(request.path)
         if isinstance(target, str):
             return web.json_response(self._discovery(target))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.attempt_logs import PORTION, LogPart, parse_moment
+from controller.app.attempt_logs import PORTION, LocalLog, LogPart, parse_moment
 from controller.core.model import Attempt, AttemptState
 from controller.runtime.log_file import LogTimes, size_at
 from suggest.errors import InvalidArgument
@@ -30,7 +30,8 @@ def a_log(folder: Path, content: bytes) -> Path:
 
 def part_of(log: Path, part: LogPart, attempt: Attempt | None = None) -> bytes:
     with log.open("rb") as file:
-        file.seek(part.begins_at(file, log, attempt or Attempt(0, 1, start_time=START)))
+        local = LocalLog(log, attempt or Attempt(0, 1, start_time=START))
+        file.seek(local.begins_at(tail=part.tail, since=part.since))
         return file.read()
 
 

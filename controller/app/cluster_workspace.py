@@ -1,0 +1,192 @@
+"""The experiments of a cluster's controller, for verbs that read: no state directory, no database.
+
+Rows travel as JSON with the columns of controller.db, and become the same values as theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from controller import experiment_tables as tables
+from controller.app.controller_api import OFFSET, ControllerApi, ServiceChannel
+from controller.app.experiments import Holder
+from controller.core.model import Attempt, Event, Experiment, TrialOrFinal, Uid, trial_label
+from controller.kube.errors import BackendError
+from controller.spec import from_document
+from suggest.client import AsyncClient
+from suggest.errors import NotFound
+
+# The client needs an address, for messages about connections. It never connects to it.
+_ADDRESS = "unix:/tuner-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWorkspace:
+    """Implements `ReadableWorkspace` for the controller of the cluster of one context."""
+
+    api: ControllerApi
+    service: str = ""
+    has_studies: bool = True
+
+    @property
+    def place(self) -> str:
+        return f"the cluster of context {self.api.context}"
+
+    @property
+    def place_of_studies(self) -> str:
+        return self.place
+
+    @contextmanager
+    def opened(self) -> Iterator[ClusterExperiments]:
+        yield ClusterExperiments(self.api)
+
+    def service_of(self, experiment: Experiment) -> str:
+        return self.service
+
+    @asynccontextmanager
+    async def reading(self, service: str) -> AsyncIterator[AsyncClient]:
+        client = AsyncClient(_ADDRESS, inside=ServiceChannel(self.api))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Implements `Trouble`: the sentence that the controller has sent."""
+
+    sentence: str
+
+    def read(self, *, controlled: bool) -> str:
+        return self.sentence
+
+
+@dataclass(slots=True)
+class ClusterExperiments:
+    """Implements `ReadableExperiments`. Each method sends at least one request, and waits."""
+
+    api: ControllerApi
+    poll_s: float = 1.0
+    # Of the experiments that were read, with what the controller says of each besides.
+    _paths: dict[Uid, str] = field(default_factory=dict)
+    _troubles: dict[Uid, str] = field(default_factory=dict)
+
+    def experiments(self) -> list[Experiment]:
+        return self._listed("/api/v1/experiments")
+
+    def named(self, name: str) -> list[Experiment]:
+        return self._listed("/api/v1/experiments", name=name)
+
+    def names(self, namespace: str | None) -> list[str]:
+        path = "/api/v1/names"
+        found = self._get(path) if namespace is None else self._get(path, namespace=namespace)
+        return [str(name) for name in found["names"]]
+
+    def experiment(self, namespace: str, name: str) -> Experiment | None:
+        try:
+            document = self._get(_path(namespace, name))
+        except NotFound as error:
+            if self._is_about_the_way(error):
+                raise
+            return None
+        return self._noted(document)
+
+    def holder(self, uid: Uid) -> Holder | None:
+        document = self._get(self._paths[uid], uid=uid)
+        self._noted(document)
+        found = document.get("holder")
+        return None if found is None else Holder(found["pid"], found["host"], found["since"])
+
+    def trouble(self, uid: Uid) -> _Trouble:
+        return _Trouble(self._troubles.get(uid, ""))
+
+    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
+        path = f"{self._paths[uid]}/attempts"
+        if trial is not None:
+            rows = self._get(path, uid=uid, trial=str(tables.trial_column(trial)))["attempts"]
+            return [tables.attempt_of(row) for row in rows]
+        attempts: list[Attempt] = []
+        query: dict[str, str] = {}
+        while True:
+            page = self._get(path, uid=uid, **query)
+            attempts += map(tables.attempt_of, page["attempts"])
+            if page["next"] is None:
+                return attempts
+            query = {"first": str(page["next"])}
+
+    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
+        query = {} if trial is None else {"trial": str(tables.trial_column(trial))}
+        rows = self._get(f"{self._paths[uid]}/events", uid=uid, **query)["events"]
+        return [tables.event_of(row) for row in rows]
+
+    def log(self, uid: Uid, attempt: Attempt) -> ClusterLog:
+        trial = trial_label(attempt.trial)
+        path = f"{self._paths[uid]}/trials/{trial}/attempts/{attempt.number}/log"
+        return ClusterLog(self.api, path, uid)
+
+    def folders(self, uid: Uid) -> None:
+        return None
+
+    def _listed(self, path: str, **query: str) -> list[Experiment]:
+        found: list[Experiment] = []
+        while True:
+            page = self._get(path, **query)
+            found += map(self._noted, page["experiments"])
+            if page["next"] is None:
+                return found
+            query = query | {"after": page["next"]}
+
+    def _noted(self, document: Mapping[str, Any]) -> Experiment:
+        row = document["row"]
+        spec = from_document(json.loads(row["document"]))
+        # The context of the person's kubeconfig, by which the namespace's quotas are read. The
+        # directory is the controller's.
+        experiment = replace(
+            tables.experiment_of(row, spec), context=self.api.context, directory=""
+        )
+        self._paths[experiment.uid] = _path(experiment.namespace, experiment.name)
+        self._troubles[experiment.uid] = document.get("trouble", "")
+        return experiment
+
+    def _get(self, path: str, **query: str) -> Any:  # JSON
+        return self.api.call(lambda client: self.api.get(client, path, **query))
+
+    def _is_about_the_way(self, error: NotFound) -> bool:
+        """Return whether it is the API server, and not the controller, that has found nothing."""
+        return not isinstance(error.__cause__, BackendError)
+
+
+class ClusterLog:
+    """Implements `AttemptLog`."""
+
+    def __init__(self, api: ControllerApi, path: str, uid: Uid) -> None:
+        self._api = api
+        self._path = path
+        self._uid = uid
+
+    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
+        if tail is None and since is None:
+            return 0
+        query = {"uid": self._uid}
+        query |= {} if tail is None else {"tail": str(tail)}
+        query |= {} if since is None else {"since": since.isoformat()}
+        path = f"{self._path}/start"
+        return int(self._api.call(lambda client: self._api.get(client, path, **query))["offset"])
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        query = {"uid": self._uid, "offset": str(offset)}
+        data, headers = self._api.call(
+            lambda client: self._api.exchange(client, "GET", self._path, query)
+        )
+        return int(headers[OFFSET]), data
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/experiments/{quote(name, safe='')}"

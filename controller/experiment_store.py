@@ -22,8 +22,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from controller import experiment_tables as tables
+from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     Attempt,
+    AttemptKey,
     Event,
     Experiment,
     ExperimentSpec,
@@ -53,6 +55,7 @@ _REVISE = failpoints.register("controller.experiment_store.add_revision")
 _REQUEST = failpoints.register("controller.experiment_store.request_stop")
 _DELETE = failpoints.register("controller.experiment_store.delete_experiment")
 _SAVE = failpoints.register("controller.store.save")
+_OBJECT = failpoints.register("controller.experiment_store.object_records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +358,9 @@ class SqlExperimentStore:
         with self._reading_rows():
             return [tables.attempt_of(row) for row in rows]
 
+    def object_records(self, uid: Uid) -> StoredObjectRecords:
+        return StoredObjectRecords(self, uid)
+
     def latest_events(self, uid: Uid, count: int) -> list[Event]:
         """Return the last events, oldest first."""
         rows = self._rows(_LATEST_EVENTS, of_uid=uid, count=count)
@@ -415,6 +421,49 @@ class SqlExperimentStore:
         failpoints.reach(after)
 
 
+class StoredObjectRecords:
+    """Implements `controller.runtime.provider.ObjectRecords` for one experiment."""
+
+    def __init__(self, store: SqlExperimentStore, uid: Uid) -> None:
+        self._store = store
+        self._uid = uid
+
+    def load(self) -> Mapping[AttemptKey, ObjectRecord]:
+        rows = self._store._rows(_OBJECTS_OF_UNENDED, of_uid=self._uid)
+        return {
+            tables.attempt_key_of(row): ObjectRecord(
+                row["object_uid"],
+                stopped=row["stop_cause"] is not None,
+                timed_out=bool(row["timed_out"]),
+            )
+            for row in rows
+        }
+
+    def save(self, key: AttemptKey, record: ObjectRecord) -> None:
+        trial, number = key
+        row = {
+            "uid": self._uid,
+            "trial": tables.trial_column(trial),
+            "number": number,
+            "object_uid": record.uid,
+            "timed_out": record.timed_out,
+        }
+        with self._store._writing(_OBJECT) as connection:
+            upsert, _ = _sql(
+                _upsert(tables.attempt_objects, connection.dialect.name), connection.dialect
+            )
+            connection.exec_driver_sql(upsert, row)
+
+    def delete(self, key: AttemptKey) -> None:
+        trial, number = key
+        objects = tables.attempt_objects.c
+        this = (objects.uid == self._uid) & (objects.trial == tables.trial_column(trial))
+        with self._store._writing(_OBJECT) as connection:
+            connection.execute(
+                sa.delete(tables.attempt_objects).where(this & (objects.number == number))
+            )
+
+
 # Any: each dialect has an Insert of its own
 def _insert(table: sa.Table, dialect: str) -> Any:
     if dialect == "sqlite":
@@ -425,7 +474,8 @@ def _insert(table: sa.Table, dialect: str) -> Any:
     return postgresql.insert(table)
 
 
-def _upsert(table: sa.Table, dialect: str) -> Any:  # as above
+@functools.cache
+def _upsert(table: sa.Table, dialect: str) -> sa.Insert:
     statement = _insert(table, dialect)
     keys = [column.name for column in table.primary_key]
     updates = {
@@ -433,13 +483,8 @@ def _upsert(table: sa.Table, dialect: str) -> Any:  # as above
         for column in table.c
         if column.name not in keys
     }
-    return statement.on_conflict_do_update(index_elements=keys, set_=updates)
-
-
-@functools.cache
-def _upsert_attempt(dialect: str) -> sa.Insert:
-    statement: sa.Insert = _upsert(tables.attempts, dialect)
-    return statement
+    complete: sa.Insert = statement.on_conflict_do_update(index_elements=keys, set_=updates)
+    return complete
 
 
 @functools.cache
@@ -504,6 +549,18 @@ _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
         ),
     )
 )
+_OBJECTS_OF_UNENDED = (
+    sa.select(tables.attempt_objects, tables.attempts.c.stop_cause)
+    .join(
+        tables.attempts,
+        (tables.attempts.c.uid == tables.attempt_objects.c.uid)
+        & (tables.attempts.c.trial == tables.attempt_objects.c.trial)
+        & (tables.attempts.c.number == tables.attempt_objects.c.number),
+    )
+    .where(
+        tables.attempt_objects.c.uid == sa.bindparam("of_uid"), tables.attempts.c.end_time.is_(None)
+    )
+)
 _EVENTS = _of_uid(tables.events).order_by(tables.events.c.id)
 _EVENTS_OF_TRIAL = _EVENTS.where(tables.events.c.trial == sa.bindparam("trial"))
 _LATEST_EVENTS = (
@@ -542,7 +599,7 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         if changes.experiment.state.finished:
             _check_is_newest(connection, changes.experiment)
     if changes.attempts:
-        upsert, _ = _sql(_upsert_attempt(connection.dialect.name), connection.dialect)
+        upsert, _ = _sql(_upsert(tables.attempts, connection.dialect.name), connection.dialect)
         connection.exec_driver_sql(
             upsert, [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
         )

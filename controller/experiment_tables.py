@@ -18,6 +18,7 @@ from controller.core.model import (
     FINAL,
     FORMAT,
     Attempt,
+    AttemptKey,
     AttemptState,
     Event,
     Experiment,
@@ -111,10 +112,20 @@ leader = sa.Table(
     sa.Column("epoch", _Long, nullable=False),
     sa.Column("holder", sa.String, nullable=False),
 )
+# What a runtime did with the objects of attempts; of those without a row, none was ever created.
+attempt_objects = sa.Table(
+    "attempt_objects",
+    metadata,
+    sa.Column("uid", sa.ForeignKey("experiments.uid", ondelete="CASCADE"), primary_key=True),
+    sa.Column("trial", sa.Integer, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("object_uid", sa.String, nullable=False),
+    sa.Column("timed_out", sa.Boolean, nullable=False),
+)
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0002",
+    newest="0003",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",
@@ -126,6 +137,11 @@ _CODES = {code.value: code for code in ReasonCode}
 
 def trial_column(trial: TrialOrFinal) -> int:
     return FINAL_ROW if isinstance(trial, Stage) else trial
+
+
+def attempt_key_of(row: Mapping[str, Any]) -> AttemptKey:
+    """Return the attempt of a row that belongs to one."""
+    return trial_of(row["trial"]), row["number"]
 
 
 def trial_of(column: int) -> TrialOrFinal:

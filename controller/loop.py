@@ -18,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from typing import Protocol, assert_never
 
 from controller.clock import Clock
@@ -398,11 +397,10 @@ class Loop:
     async def _sweep(self) -> None:
         """Remove attempts that a kill kept from being removed from the runtime.
 
-        The study has their outcomes.
+        The study has their outcomes, or a later attempt of their trial exists.
         """
-        opened = self._memory.opened.values()
-        attempts = chain.from_iterable(trial.attempts for trial in opened)
-        open_names = {self._journal.name(attempt) for attempt in attempts}
+        newest = (opened.newest for opened in self._memory.opened.values())
+        open_names = {self._journal.name(attempt) for attempt in newest if attempt is not None}
         for name in await self._runtime.observe():
             if name not in open_names:
                 await self._runtime.remove(name)

@@ -174,7 +174,7 @@ async def _end_leftovers(
     unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
     try:
         if unended:
-            await _remove_attempts(workspace, experiment, unended)
+            await _remove_attempts(workspace, experiments, experiment, unended)
         await workspace.discard(experiment)
     except (InvalidArgument, RuntimeLost) as error:
         if not _left_behind(experiment):
@@ -186,9 +186,12 @@ async def _end_leftovers(
 
 
 async def _remove_attempts(
-    workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]
+    workspace: Workspace,
+    experiments: LocalExperiments,
+    experiment: Experiment,
+    attempts: Sequence[Attempt],
 ) -> None:
-    connection = await workspace.runtime_of(experiment)
+    connection = await workspace.runtime_of(experiment, experiments)
     try:
         for attempt in attempts:
             name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)

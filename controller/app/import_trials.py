@@ -134,7 +134,7 @@ async def _create(
         draft = of.draft(
             file.document, file.directory, reserved, service=service, context=context or ""
         )
-        connection = await workspace.runtime_of(draft)
+        connection = await workspace.runtime_of(draft, experiments)
         await connection.close()
         admitted = of.create(
             file.document, file.directory, reserved, service=service, context=connection.context

@@ -222,7 +222,7 @@ class Session:
                     f"{name}: trials {ranges(recovered.lost)} were lost with the database; they "
                     f"count as cancelled"
                 )
-            connection = await self.workspace.runtime_of(admitted.experiment)
+            connection = await self.workspace.runtime_of(admitted.experiment, self.experiments)
             async with _startup(connection, working_directory()) as startup:
                 return await self._control(admitted, client, startup)
 
@@ -236,7 +236,7 @@ class Session:
                 return await self._final_result(experiment, client)
         try:
             self._begin(admitted)
-            connection = await self.workspace.runtime_of(experiment)
+            connection = await self.workspace.runtime_of(experiment, self.experiments)
             async with (
                 _startup(connection, Path(experiment.directory)) as startup,
                 self.workspace.connected(service) as client,
@@ -282,7 +282,7 @@ class Session:
                 service=workspace.service,
                 context=self._context or "",
             )
-            connection = await workspace.runtime_of(draft)
+            connection = await workspace.runtime_of(draft, self.experiments)
             async with (
                 _startup(connection, file.directory, is_new=True) as startup,
                 workspace.connected(workspace.service) as client,

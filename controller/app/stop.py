@@ -88,7 +88,7 @@ async def _end(
     controls: Callable[[], AbstractContextManager[Controls]],
 ) -> None:
     """Control the experiment until it has stopped. The loop reads the request from the store."""
-    connection = await workspace.runtime_of(admitted.experiment)
+    connection = await workspace.runtime_of(admitted.experiment, experiments)
     try:
         with controls() as installed:
             await control(

@@ -111,13 +111,17 @@ class Workspace:
             )
         return requested
 
-    async def runtime_of(self, experiment: Experiment) -> RuntimeConnection:
+    async def runtime_of(
+        self, experiment: Experiment, experiments: LocalExperiments
+    ) -> RuntimeConnection:
         """Connect to the runtime of an experiment, which may not be stored yet.
 
         Raises what its provider raises.
         """
         return await provider_of(experiment.spec.runtime).connect(
-            experiment, self.state.folders(experiment.uid)
+            experiment,
+            self.state.folders(experiment.uid),
+            experiments.object_records(experiment.uid),
         )
 
     async def discard(self, experiment: Experiment) -> None:

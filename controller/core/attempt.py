@@ -47,6 +47,20 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """What was done with the object of an attempt, where a runtime makes an object for each.
+
+    uid: the object's uid.
+    stopped: the attempt was asked to end.
+    timed_out: it was asked because of its timeout.
+    """
+
+    uid: str
+    stopped: bool = False
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStatus:
     """What the runtime shows of an attempt until remove(): waiting (no start_time), running, ended.
 

@@ -28,7 +28,7 @@ from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.provider import runtime_of, target_of
-from controller.runtime.provider import RuntimeConnection
+from controller.runtime.provider import ObjectRecords, RuntimeConnection
 from controller.search import StudyReads
 from suggest.errors import NotFound
 from suggest.server import Server
@@ -46,11 +46,13 @@ class _HostedConnection(RuntimeConnection):
         experiment: Experiment,
         folders: ExperimentFolders,
         *,
+        records: ObjectRecords,
         owner: Raw,
         guard: Leadership,
     ) -> None:
         spec = experiment.spec
-        target = replace(target_of(cluster, experiment, folders), owner=owner, guard=guard)
+        target = target_of(cluster, experiment, folders, records)
+        target = replace(target, owner=owner, guard=guard)
         super().__init__(runtime_of(spec, target))
         self._cluster = cluster
         self._spec = spec
@@ -79,7 +81,9 @@ class HostedWorkspace(Workspace):
     put: Callable[[Raw], None]
     on_event: Callable[[Event], None] = lambda _event: None
 
-    async def runtime_of(self, experiment: Experiment) -> RuntimeConnection:
+    async def runtime_of(
+        self, experiment: Experiment, experiments: LocalExperiments
+    ) -> RuntimeConnection:
         """Connect to the shared cluster. Raises NotFound if the experiment's resource is gone."""
         resource = self.find(experiment.namespace, experiment.name)
         if resource is None or uid_of(resource) != experiment.uid:
@@ -90,7 +94,10 @@ class HostedWorkspace(Workspace):
             "metadata": {"name": experiment.name, "uid": resource["metadata"]["uid"]},
         }
         folders = self.state.folders(experiment.uid)
-        return _HostedConnection(self.cluster, experiment, folders, owner=owner, guard=self.guard)
+        records = experiments.object_records(experiment.uid)
+        return _HostedConnection(
+            self.cluster, experiment, folders, records=records, owner=owner, guard=self.guard
+        )
 
     async def discard(self, experiment: Experiment) -> None:
         """Do nothing: what is left on the cluster is deleted with the resource, its owner."""

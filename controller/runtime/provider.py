@@ -18,9 +18,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from controller.core.model import Attempt, Experiment, ExperimentSpec
+from controller.core.attempt import ObjectRecord
+from controller.core.model import Attempt, AttemptKey, Experiment, ExperimentSpec
 from controller.core.quota_use import QuotaReport
 from controller.core.runtime_traits import RuntimeTraits
 from controller.folders import AttemptFolders, ExperimentFolders
@@ -31,6 +32,22 @@ from suggest.trial import Trial
 
 # Builds the launch of the newest of a trial's attempts, whose folders exist.
 LaunchBuilder: TypeAlias = Callable[[Experiment, Trial, Sequence[Attempt], AttemptFolders], Launch]
+
+
+class ObjectRecords(Protocol):
+    """What a runtime keeps of the objects of one experiment's attempts, in the controller's store.
+
+    Writes are durable when they return. Methods raise Unavailable and StoreBroken.
+    """
+
+    def load(self) -> Mapping[AttemptKey, ObjectRecord]:
+        """Return the records of the attempts that have not ended."""
+
+    def save(self, key: AttemptKey, record: ObjectRecord) -> None:
+        """Store or replace the record of an attempt; `stopped` follows from its cause."""
+
+    def delete(self, key: AttemptKey) -> None:
+        """Delete the record of an attempt that has none any more."""
 
 
 class RuntimeConnection:
@@ -61,10 +78,11 @@ class RuntimeProvider(ABC):
 
     @abstractmethod
     async def connect(
-        self, experiment: Experiment, folders: ExperimentFolders
+        self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         """Connect to the runtime of an experiment, which may not be stored yet. Sends nothing.
 
+        `records` is for runtimes that make an object for each attempt.
         `experiment.context` is the stored context, or the requested one; "" is the current one.
         """
 

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -124,6 +125,35 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
         Revision(1, experiment.spec, "kind: Experiment\n", at(0))
     ]
     assert store.experiment("default", "nobody") is None
+
+
+def test_records_of_objects_are_found_until_their_attempts_have_ended(
+    store: SqlExperimentStore,
+) -> None:
+    uid = created(store).uid
+    stopped = attempt(1, AttemptState.STOPPING, trial=1, cause=StopCause.PRUNED)
+    ended = replace(attempt(1, trial=2), end_time=at(1))
+    store.save(uid, Changes(attempts=[attempt(1), stopped, ended]))
+    records = store.object_records(uid)
+    for trial in (0, 1, 2):
+        records.save((trial, 1), ObjectRecord(f"u{trial}"))
+    records.save((0, 1), ObjectRecord("u0", timed_out=True))
+    assert records.load() == {
+        (0, 1): ObjectRecord("u0", timed_out=True),
+        (1, 1): ObjectRecord("u1", stopped=True),
+    }
+    records.delete((0, 1))
+    assert store.object_records(uid).load().keys() == {(1, 1)}
+
+
+def test_records_of_objects_go_with_their_experiment(store: SqlExperimentStore) -> None:
+    experiment = created(store)
+    store.save(experiment.uid, Changes(attempts=[attempt(1)]))
+    store.object_records(experiment.uid).save((0, 1), ObjectRecord("u0"))
+    store.delete_experiment(experiment.uid)
+    created(store)
+    store.save(experiment.uid, Changes(attempts=[attempt(1)]))
+    assert store.object_records(experiment.uid).load() == {}
 
 
 @pytest.mark.parametrize(
@@ -569,6 +599,7 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
     opened(path).close()
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("DROP TABLE controller_leader")
+        raw.execute("DROP TABLE attempt_objects")
         raw.execute("UPDATE controller_schema_version SET version_num = '0001'")
         raw.commit()
     with closing(over(sqlite_database(path), Fence(1, "first"))) as store:

@@ -19,6 +19,7 @@ from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRunti
 from controller.runtime.protocol import Launch, Runtime
 from controller.runtime.testing import RuntimeContract, Script
 from tests.kube import fake_kubelet
+from tests.kube.experiment import KeptRecords
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
@@ -39,6 +40,7 @@ class ClusterTestbed:
         self._alive = AsyncExitStack()
         self._api: FakeApi | None = None
         self._numbers: dict[str, int] = {}
+        self._records = KeptRecords()
         self._scripts: dict[str, Script] = {}
         self._runs: list[str] = []
 
@@ -51,7 +53,12 @@ class ClusterTestbed:
             cluster = Cluster(await KubernetesClient.connect(), labels=f"{UID_LABEL}={UID}")
         self._alive.push_async_callback(cluster.close)
         target = ClusterTarget(
-            cluster, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial)
+            cluster,
+            NAMESPACE,
+            UID,
+            ANCHOR,
+            self._records,
+            lambda trial, attempt: self._directory(trial),
         )
         return KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
 

@@ -72,8 +72,11 @@ def held(
 
 
 def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
-    """Return the containers that have grown. Events are watched only from then on."""
-    of_each_watch = ("._selection", "._reflectors", "._views")
+    """Return the containers that have grown.
+
+    Events are watched only from then on, and the kinds of requests are counted.
+    """
+    of_each_watch = ("._selection", "._reflectors", "._views", "._connection.requests")
     return {
         at: size
         for at, size in held(runtime)
@@ -82,7 +85,7 @@ def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
 
 
 def records_of(runtime: KubernetesRuntime) -> Sized:
-    return runtime._records._known
+    return runtime._records._removed
 
 
 @on_a_loop
@@ -137,7 +140,7 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
     assert "runtime._opened[0].events._watched[FailedCreate]._view.deleted" in dict(held(runtime))
     assert experiment.jobs() == []
-    assert len(records_of(runtime)) == 20
+    await look_until(runtime, lambda seen: len(records_of(runtime)) == 20)
 
 
 @on_a_loop
@@ -201,9 +204,7 @@ async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
     assert await look(runtime) == {}
     there = put_behind_our_back(experiment, experiment.launch(0))
     await runtime.start(experiment.launch(0))
-    await look_until(
-        runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists()
-    )
+    await look_until(runtime, lambda seen: name in seen and (0, 1) in experiment.records.rows)
     assert (
         experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] == there["metadata"]["uid"]
     )

@@ -6,15 +6,13 @@ On a small API server in this process. Errors are `RuntimeLost`, after which the
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.core.attempt import RuntimeLost
-from controller.runtime.kubernetes import admission, logs, records
+from controller.runtime.kubernetes import admission, logs
 from tests.kube.experiment import (
     NAMESPACE,
     Experiment,
@@ -121,11 +119,8 @@ async def test_closing_waits_for_creates_in_progress(experiment: Experiment) -> 
     experiment.api.release()
     await closing
     assert experiment.jobs() == [experiment.name(0)]
-    record = json.loads((experiment.directory(0, 1) / "job.json").read_text())
-    assert (
-        record["uid"]
-        == experiment.api.get("jobs", NAMESPACE, experiment.name(0))["metadata"]["uid"]
-    )
+    uid = experiment.api.get("jobs", NAMESPACE, experiment.name(0))["metadata"]["uid"]
+    assert experiment.records.rows[0, 1].uid == uid
     successor = await experiment.open()
     await successor.start(experiment.launch(0))
     await look_until(successor, running(experiment.name(0)))
@@ -299,17 +294,8 @@ async def test_an_open_that_fails_halfway_can_be_repeated_and_watches_nothing_tw
 
 
 @on_a_loop
-async def test_a_full_disk_is_reported_and_waited_for(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, full = records.write_in_place, True
-
-    def refused(path: Path, text: str) -> None:
-        if full and path.name == "job.json":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, text)
-
-    monkeypatch.setattr(records, "write_in_place", refused)
+async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment) -> None:
+    experiment.records.trouble = "controller.db: the disk is full"
     experiment.api.kubelet.play(lambda job: Script(lines=("x=1",)))
     runtime, name, refusals = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))
@@ -317,19 +303,11 @@ async def test_a_full_disk_is_reported_and_waited_for(
         if len(refusals := [*refusals, *filter(None, [await refusal_of(look(runtime))])]) == 3:
             break
         await runtime.wait(0.02, log_growth=False)
-    assert set(refusals) == {
-        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; free some space to "
-        f"continue"
-    }
-    full = False
+    assert set(refusals) == {"controller.db: the disk is full"}
+    experiment.records.trouble = ""
     await look_until(runtime, ended(name), refusals=refusals)
     uid = experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"]
-    await eventually(
-        lambda: json.loads((experiment.directory(0, 1) / "job.json").read_text())["uid"] == uid
-    )
-    full = True
-    assert "No space left" in await refusal_of(runtime.remove(name))
-    full = False
+    assert experiment.records.rows[0, 1].uid == uid
     await runtime.remove(name)
     assert (await look(runtime), experiment.jobs()) == ({}, [])
 

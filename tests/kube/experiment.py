@@ -10,8 +10,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.core.attempt import AttemptStatus, RuntimeLost
-from controller.core.model import UID_LABEL, Collection, Resources, TrialTemplate, attempt_name
+from controller.core.attempt import AttemptStatus, ObjectRecord, RuntimeLost
+from controller.core.model import (
+    UID_LABEL,
+    AttemptKey,
+    Collection,
+    Resources,
+    TrialTemplate,
+    attempt_name,
+)
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
@@ -20,6 +27,7 @@ from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import Runtime
+from suggest.errors import Unavailable
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]
@@ -33,6 +41,32 @@ ANCHOR = {
 LONG_S = 10.0
 
 
+class KeptRecords:
+    """The records of all controllers of an experiment, as their store keeps them.
+
+    trouble: why they cannot be written at present.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[AttemptKey, ObjectRecord] = {}
+        self.trouble = ""
+
+    def load(self) -> Mapping[AttemptKey, ObjectRecord]:
+        return dict(self.rows)
+
+    def save(self, key: AttemptKey, record: ObjectRecord) -> None:
+        self._check()
+        self.rows[key] = record
+
+    def delete(self, key: AttemptKey) -> None:
+        self._check()
+        self.rows.pop(key, None)
+
+    def _check(self) -> None:
+        if self.trouble:
+            raise Unavailable(self.trouble)
+
+
 class Experiment:
     """The server runs as long as the test; `open` creates a runtime like a new controller. An
     attempt is named by the number of its trial.
@@ -41,6 +75,7 @@ class Experiment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.api = FakeApi()
+        self.records = KeptRecords()
         self._alive = AsyncExitStack()
 
     async def __aenter__(self) -> Experiment:
@@ -71,6 +106,7 @@ class Experiment:
             NAMESPACE,
             UID,
             ANCHOR,
+            self.records,
             self.directory,
             template,
             self.holder(holder) if holder else None,
@@ -187,10 +223,10 @@ async def look_until(
 
 
 async def refusal_of(call: Coroutine[Any, Any, object]) -> str:
-    """Return the error about an unreachable cluster; "" if there is none."""
+    """Return the error about an unreachable cluster or store; "" if there is none."""
     try:
         await call
-    except RuntimeLost as error:
+    except (RuntimeLost, Unavailable) as error:
         return str(error)
     return ""
 

@@ -20,7 +20,12 @@ from controller.core.model import Attempt, Experiment, FailureClass, Uid, attemp
 from controller.core.runtime_traits import RuntimeTraits
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.runtime.protocol import CannotStart, Conclusion, Launch
-from controller.runtime.provider import LaunchBuilder, RuntimeConnection, RuntimeProvider
+from controller.runtime.provider import (
+    LaunchBuilder,
+    ObjectRecords,
+    RuntimeConnection,
+    RuntimeProvider,
+)
 from suggest.trial import Trial
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -362,7 +367,7 @@ class SimulatedProvider(RuntimeProvider):
         self.runtimes: dict[Uid, SimulatedRuntime] = {}
 
     async def connect(
-        self, experiment: Experiment, folders: ExperimentFolders
+        self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         return RuntimeConnection(self.runtimes[experiment.uid])
 

@@ -220,7 +220,8 @@ class Simulation:
         provider = registry.provider_of(self.experiment.spec.runtime)
         folders = ExperimentFolders(Path("/"))
         self.build = provider.launch_builder(self.experiment, folders)
-        runtime = play(provider.connect(self.experiment, folders)).runtime
+        records = self.store.object_records(self.experiment.uid)
+        runtime = play(provider.connect(self.experiment, folders, records)).runtime
         return Loop(
             self.experiment,
             # it stands in for it

@@ -1,56 +1,48 @@
-"""Records of an attempt's objects survive the controller; only the latest ones are cached."""
+"""Records of attempts' objects survive the controller; only the latest removed keys stay."""
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from controller.core.attempt import RuntimeLost
+from controller.core.attempt import ObjectRecord
 from controller.runtime.kubernetes import records as module
-from controller.runtime.kubernetes.records import Record, Records, write_in_place
+from controller.runtime.kubernetes.records import Records
+from controller.runtime.kubernetes.small_file import write_in_place
+from suggest.errors import Unavailable
+from tests.kube.experiment import KeptRecords
+
+KEY = 3, 1
 
 
-def test_a_record_is_found_by_the_next_controller(tmp_path: Path) -> None:
-    records = Records()
-    assert records.of(tmp_path) is None
-    records.note(tmp_path, uid="u1")
-    records.note(tmp_path, stopped=True)
-    assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1", stopped=True)
+def test_a_record_is_found_by_the_next_controller() -> None:
+    kept = KeptRecords()
+    Records(kept).created(KEY, "u1")
+    Records(kept).timed_out(KEY, "u1")
+    assert Records(kept).of(KEY) == ObjectRecord("u1", timed_out=True)
 
 
-def test_a_forgotten_attempt_may_be_created_again(tmp_path: Path) -> None:
-    records = Records()
-    records.note(tmp_path, uid="u1")
-    records.forget(tmp_path)
-    records.forget(tmp_path)
-    assert (records.of(tmp_path), Records().of(tmp_path)) == (None, None)
+def test_a_forgotten_attempt_may_be_created_again() -> None:
+    kept = KeptRecords()
+    records = Records(kept)
+    records.created(KEY, "u1")
+    records.forget(KEY)
+    records.forget(KEY)
+    assert (records.of(KEY), Records(kept).of(KEY)) == (None, None)
 
 
-def test_an_unreadable_record_counts_as_an_existing_object(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text("{")
-    assert Records().of(tmp_path) == Record("unreadable")
+def test_a_stop_is_not_written_because_its_cause_is() -> None:
+    kept = KeptRecords()
+    records = Records(kept)
+    records.created(KEY, "u1")
+    records.stopped(KEY, "u1")
+    assert records.of(KEY) == ObjectRecord("u1", stopped=True)
+    assert kept.rows == {KEY: ObjectRecord("u1")}
 
 
-def test_a_kill_before_the_first_byte_leaves_no_record(tmp_path: Path) -> None:
-    (tmp_path / "job.json").touch()
-    records = Records()
-    assert records.of(tmp_path) is None
-    records.note(tmp_path, uid="u1")
-    assert Records().of(tmp_path) == Record("u1")
-
-
-def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
-    records = Records()
-    records.note(tmp_path, uid="u" * 100)
-    records.note(tmp_path, uid="u1")
-    assert Records().of(tmp_path) == Record("u1")
-    assert [file.name for file in tmp_path.iterdir()] == ["job.json"]
-
-
-def test_a_partly_written_record_means_that_the_disk_is_full(
+def test_a_partly_written_file_means_that_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "write", lambda _file, data: len(data) - 1)
@@ -58,36 +50,32 @@ def test_a_partly_written_record_means_that_the_disk_is_full(
         write_in_place(tmp_path / "x", "text")
 
 
-def test_the_latest_removed_attempts_are_cached_and_the_others_remain_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
+    write_in_place(tmp_path / "x", "long text")
+    write_in_place(tmp_path / "x", "text")
+    assert (tmp_path / "x").read_text().rstrip() == "text"
+
+
+def test_the_latest_removed_attempts_and_those_still_there_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_REMOVED_IN_MEMORY", 3)
-    records, folders = Records(), [tmp_path / str(number) for number in range(10)]
-    for folder in folders:
-        records.note(folder, uid=folder.name)
-    assert len(records._known) == 10  # none was removed
-    for folder in folders[:8]:
-        records.note(folder, removed=True)
-    assert [Path(key).name for key in records._known] == ["5", "6", "7", "8", "9"]
-    assert records.of(folders[0]) == Record("0", removed=True)
-    assert [Path(key).name for key in records._known] == ["6", "7", "8", "9", "0"]
+    records = Records(KeptRecords())
+    for trial in range(10):
+        records.created((trial, 1), "u1")
+    for trial in range(8):
+        records.remove((trial, 1))
+    records.forget_removed(but={(0, 1)})
+    assert [trial for trial in range(10) if records.is_removed((trial, 1))] == [0, 6, 7]
+    assert (records.of((0, 1)), records.of((9, 1))) == (None, ObjectRecord("u1"))
 
 
-@pytest.mark.parametrize("how", ["note", "forget"])
-def test_a_full_disk_is_reported_and_unwritten_records_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    records = Records()
-    records.note(tmp_path, uid="u1")
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    with monkeypatch.context() as disk:
-        disk.setattr(os, "write", refuse)
-        disk.setattr(Path, "unlink", lambda *_, **__: refuse())
-        with pytest.raises(
-            RuntimeLost, match=r"job\.json: Read-only file system; free some space to continue"
-        ):
-            records.note(tmp_path, removed=True) if how == "note" else records.forget(tmp_path)
-    assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1")
+@pytest.mark.parametrize("how", ["created", "timed_out", "forget"])
+def test_what_could_not_be_written_does_not_count(how: str) -> None:
+    kept = KeptRecords()
+    records = Records(kept)
+    records.created(KEY, "u1")
+    kept.trouble = "the disk is full"
+    with pytest.raises(Unavailable, match="the disk is full"):
+        records.forget(KEY) if how == "forget" else getattr(records, how)(KEY, "u2")
+    assert records.of(KEY) == Records(kept).of(KEY) == ObjectRecord("u1")

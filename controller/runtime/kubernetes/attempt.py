@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from controller.core.attempt import AttemptStatus
+from controller.core.attempt import AttemptStatus, ObjectRecord
 from controller.core.model import AttemptKey
 from controller.kube.client import JOBS, Kind
 from controller.kube.objects import AttemptObject, Pod
@@ -31,7 +31,7 @@ from controller.runtime.kubernetes.kinds import status_rules_of
 from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.logs import SOON_S, AttemptLog, PodContainer
 from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted
-from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.kubernetes.records import Records
 
 # Finds the container whose log is followed, among the pods of an object.
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
@@ -89,15 +89,14 @@ class AttemptOnCluster:
         return None if self.existing is None else self.existing[1]
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> ObjectRecord | None:
         """What was done with the attempt's object; None if none was ever created."""
-        return self._records.of(self.directory)
+        return self._records.of(self.key)
 
     @property
     def removed(self) -> bool:
         """Whether we have deleted the attempt's object for good; it may still exist for a while."""
-        record = self.record
-        return record is not None and record.removed
+        return self._records.is_removed(self.key)
 
     @property
     def on_cluster(self) -> bool:
@@ -132,7 +131,7 @@ class AttemptOnCluster:
 
     def status(self, *, refusal: str = "", mount_trouble: str = "") -> AttemptStatus:
         """Derive the status. refusal, mount_trouble: see `status_of`."""
-        record = self.record or Record()
+        record = self.record or ObjectRecord("")
         status = status_of(
             self.name,
             self.obj,

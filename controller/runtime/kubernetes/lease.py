@@ -47,7 +47,7 @@ from controller.runtime.kubernetes.labels import (
     owner_reference,
 )
 from controller.runtime.kubernetes.pod_status import parse_time
-from controller.runtime.kubernetes.records import write_in_place
+from controller.runtime.kubernetes.small_file import write_in_place
 from controller.runtime.protocol import Conclusion
 from suggest.errors import FailedPrecondition
 from suggest.nesting import load_json

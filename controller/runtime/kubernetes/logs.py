@@ -51,7 +51,7 @@ from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.kube.errors import AccessDenied, ApiError, rule_for
 from controller.kube.log_streams import LogStreams
 from controller.runtime import log_file
-from controller.runtime.kubernetes.records import write_in_place
+from controller.runtime.kubernetes.small_file import write_in_place
 from controller.runtime.log_limit import trim
 from controller.runtime.protocol import LOG_LIMIT_BYTES
 from suggest.backoff import Backoff

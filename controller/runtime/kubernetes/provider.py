@@ -44,6 +44,7 @@ from controller.runtime.provider import (
     Finding,
     LaunchBuilder,
     Level,
+    ObjectRecords,
     RecoveredExperiment,
     RuntimeConnection,
     RuntimeProvider,
@@ -57,7 +58,10 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
 def target_of(
-    cluster: Cluster, experiment: Experiment, folders: ExperimentFolders
+    cluster: Cluster,
+    experiment: Experiment,
+    folders: ExperimentFolders,
+    records: ObjectRecords,
 ) -> ClusterTarget:
     """Return where the experiment's objects are, without a lease."""
     spec = experiment.spec
@@ -66,6 +70,7 @@ def target_of(
         namespace=spec.namespace,
         uid=experiment.uid,
         anchor=anchor(spec, experiment.uid),
+        records=records,
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         has_collector=spec.collection is not None,
@@ -82,11 +87,15 @@ def runtime_of(spec: ExperimentSpec, target: ClusterTarget) -> KubernetesRuntime
 
 class _ClusterConnection(RuntimeConnection):
     def __init__(
-        self, client: KubernetesClient, experiment: Experiment, folders: ExperimentFolders
+        self,
+        client: KubernetesClient,
+        experiment: Experiment,
+        folders: ExperimentFolders,
+        records: ObjectRecords,
     ) -> None:
         spec = experiment.spec
         self._cluster = Cluster(client, labels=f"{UID_LABEL}={experiment.uid}")
-        target = target_of(self._cluster, experiment, folders)
+        target = target_of(self._cluster, experiment, folders, records)
         runtime = runtime_of(spec, replace(target, holder=LeaseHolder(folders.root)))
         super().__init__(runtime, client.context)
         self._spec = spec
@@ -104,10 +113,10 @@ class KubernetesProvider(RuntimeProvider):
     traits = BUILT_IN["kubernetes"]
 
     async def connect(
-        self, experiment: Experiment, folders: ExperimentFolders
+        self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         client = await KubernetesClient.connect(experiment.context or None)
-        return _ClusterConnection(client, experiment, folders)
+        return _ClusterConnection(client, experiment, folders, records)
 
     def launch_builder(self, experiment: Experiment, folders: ExperimentFolders) -> LaunchBuilder:
         directory = Path(experiment.directory)

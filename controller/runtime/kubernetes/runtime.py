@@ -3,9 +3,9 @@ connection.
 
 `observe` derives the attempts' statuses from the informer cache and writes nothing. `reconcile`
 does everything that is due: admissions, removals, timeouts, following logs. The state here can be
-rebuilt from the cluster, which is the source of truth about what runs, and from the attempts'
-folders. `attempt` is one row of it. `admission` decides when there is room for an attempt and
-creates its objects; `attempt_status` derives its status.
+rebuilt from the cluster, which is the source of truth about what runs, and from `records` in the
+controller's store. `attempt` is one row of it. `admission` decides when there is room for an
+attempt and creates its objects; `attempt_status` derives its status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.core.attempt import AttemptStatus
+from controller.core.attempt import AttemptStatus, ObjectRecord
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.kube.client import JOBS, PODS, SERVICES, Kind
 from controller.kube.cluster import Cluster, ReadingBudget
@@ -40,9 +40,10 @@ from controller.runtime.kubernetes.labels import attempt_of, name_of
 from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
-from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import LOG_LIMIT_BYTES, CannotStart, Conclusion, Launch
+from controller.runtime.provider import ObjectRecords
 from suggest import failpoints
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
@@ -59,7 +60,8 @@ class ClusterTarget:
     anchor: the object that owns all others, so that deleting it deletes them. It is created with
     the first of them.
     owner: an existing object that owns all others instead; `anchor` then only gives their names.
-    folder_of: the folder of a trial's or the final stage's attempt.
+    records: what was done with the objects of attempts.
+    folder_of: the folder of a trial's or the final stage's attempt, which need not exist.
     template: the object in the experiment file, if there is one.
     holder: the identity of this controller in the experiment's lease; None: it has no lease, as no
     other controller can exist.
@@ -72,6 +74,7 @@ class ClusterTarget:
     namespace: str
     uid: Uid
     anchor: Raw
+    records: ObjectRecords
     folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
     holder: LeaseHolder | None = None
@@ -139,12 +142,12 @@ class _Look(NamedTuple):
     """What the informer shows now.
 
     attempts: those that have, or had while this process ran, an object or pods.
-    leaving: the names of objects whose attempts were removed. remains: the keys
+    leaving: the objects whose attempts were removed, by name. remains: the keys
     of removed attempts of which only pods are left.
     """
 
     attempts: list[AttemptOnCluster]
-    leaving: list[str]
+    leaving: dict[str, AttemptKey]
     remains: list[AttemptKey]
 
 
@@ -165,7 +168,7 @@ class KubernetesRuntime:
         self._client = target.cluster.client
         self._queue = queue
         self._clock = clock
-        self._records = Records()
+        self._records = Records(target.records)
         self._wakeup = Wakeup(target.cluster.reading)
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
@@ -216,8 +219,9 @@ class KubernetesRuntime:
         record = attempt.record
         if existing := informer.find(launch.name):
             self._expect_ours(launch, existing[1], record)
+            self._records.created(attempt.key, existing[1]["metadata"]["uid"])
             return
-        if record is not None and (record.removed or record.uid):
+        if record is not None or attempt.removed:
             raise CannotStart(
                 "it was created before, and has disappeared", FailureClass.INFRASTRUCTURE
             )
@@ -235,7 +239,9 @@ class KubernetesRuntime:
             raise CannotStart(str(error)) from error
         await self._admit(creations)
 
-    def _expect_ours(self, launch: Launch, existing: AttemptObject, record: Record | None) -> None:
+    def _expect_ours(
+        self, launch: Launch, existing: AttemptObject, record: ObjectRecord | None
+    ) -> None:
         """Raise CannotStart if the object has other parameters than the attempt of that number."""
         if record is not None and record.uid == existing["metadata"]["uid"]:
             return
@@ -258,7 +264,7 @@ class KubernetesRuntime:
             return
         attempt.forget_status()
         await self._ask(self._lease.check())
-        self._records.note(attempt.directory, stopped=True)
+        self._records.stopped(attempt.key, _uid_of(attempt))
         await self._ask(self._end(attempt, attempt.pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
@@ -278,7 +284,7 @@ class KubernetesRuntime:
             [] if attempt.existing is not None or attempt.removed else informer.pods_of(attempt.key)
         )
         if attempt.existing is not None or attempt.record is not None:
-            self._records.note(attempt.directory, removed=True)
+            self._records.remove(attempt.key)
         if not self._deletions.is_under_way(name):
             if attempt.existing is not None:
                 await self._start_deletion(name, self._remove(informer, attempt, *attempt.existing))
@@ -319,6 +325,7 @@ class KubernetesRuntime:
                 await self.remove(name)
         for key in look.remains:
             informer.forget_pods(key)  # their deletion by the garbage collector shows later
+        self._records.forget_removed(but={*look.leaving.values(), *look.remains})
         latest: list[tuple[AttemptOnCluster, AttemptStatus]] = []
         for attempt in look.attempts:
             status = attempt.cached_status() or await self._reconcile_attempt(informer, attempt)
@@ -471,7 +478,7 @@ class KubernetesRuntime:
         """Let each attempt see its object and its pods."""
         pods = informer.pods_by_attempt()
         attempts: dict[str, AttemptOnCluster] = {}
-        leaving: list[str] = []
+        leaving: dict[str, AttemptKey] = {}
         for kind, name, obj in informer.objects():
             known = self._attempts.get(name)
             key = attempt_of(obj) if known is None else known.key
@@ -479,13 +486,13 @@ class KubernetesRuntime:
                 continue
             if obj["metadata"]["uid"] in self._foreign_uids:
                 pods.pop(key, None)
-            elif self._is_removed(key):
-                leaving.append(name)
+            elif self._records.is_removed(key):
+                leaving[name] = key
             else:
                 attempt = attempts[name] = self._attempt(informer, name, key)
                 attempt.created = True
                 attempt.see((kind, obj), pods.pop(key, []))
-        remains = [key for key in pods if self._is_removed(key)]
+        remains = [key for key in pods if self._records.is_removed(key)]
         known_keys = {attempt.key for attempt in self._attempts.values()}
         for key, found in pods.items():
             if key not in known_keys and key not in remains:
@@ -497,10 +504,6 @@ class KubernetesRuntime:
             if attempt.on_cluster and not attempt.removed:
                 attempts[name] = attempt
         return _Look(list(attempts.values()), leaving, remains)
-
-    def _is_removed(self, key: AttemptKey) -> bool:
-        record = self._records.of(self._target.folder_of(*key))
-        return record is not None and record.removed
 
     # Acting
 
@@ -550,7 +553,7 @@ class KubernetesRuntime:
         kind, obj = attempt.existing
         await self._ask(self._delete(kind, obj))
         informer.drop(kind, attempt.name)
-        self._records.forget(attempt.directory)
+        self._records.forget(attempt.key)
         attempt.created = False
         return True
 
@@ -567,13 +570,14 @@ class KubernetesRuntime:
             pod for pod in attempt.pods if "deletionTimestamp" not in pod["metadata"]
         ]
         if left_s <= 0 and not_terminating:  # repeat until the deletion shows
-            self._records.note(attempt.directory, timed_out=True)
+            self._records.timed_out(attempt.key, _uid_of(attempt))
             await self._ask(self._end(attempt, not_terminating, grace_s=grace_of(attempt.obj)))
         return left_s
 
     def _record_created(self, launch: Launch, created: AttemptObject) -> None:
         failpoints.reach(BEFORE_NOTE)
-        self._records.note(launch.directory, uid=created["metadata"]["uid"])
+        part = part_of(launch)
+        self._records.created((part.trial, part.attempt), created["metadata"]["uid"])
         failpoints.reach(AFTER_NOTE)
         if (attempt := self._attempts.get(launch.name)) is not None:
             attempt.created = True
@@ -627,3 +631,8 @@ class KubernetesRuntime:
             return await request
         except (ApiError, AccessDenied) as error:
             raise self._errors.classify(error, patient=self._opened is not None) from error
+
+
+def _uid_of(attempt: AttemptOnCluster) -> str:
+    """Return the uid of the attempt's object; "" if only pods are left of it."""
+    return "" if attempt.obj is None else attempt.obj["metadata"]["uid"]

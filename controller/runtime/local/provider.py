@@ -20,6 +20,7 @@ from controller.runtime.provider import (
     CheckupRequest,
     Finding,
     LaunchBuilder,
+    ObjectRecords,
     RuntimeConnection,
     RuntimeProvider,
     fail,
@@ -32,7 +33,7 @@ class LocalProvider(RuntimeProvider):
     traits = BUILT_IN["local"]
 
     async def connect(
-        self, experiment: Experiment, folders: ExperimentFolders
+        self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         trial = experiment.spec.trial
         runtime = LocalRuntime(

@@ -20,6 +20,7 @@ from controller.runtime.provider import (
     CheckupRequest,
     Finding,
     LaunchBuilder,
+    ObjectRecords,
     RuntimeConnection,
     RuntimeProvider,
     fail,
@@ -36,7 +37,7 @@ class SlurmProvider(RuntimeProvider):
     )
 
     async def connect(
-        self, experiment: Experiment, folders: ExperimentFolders
+        self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         return RuntimeConnection(SlurmRuntime(folders.root / "slurm"))
 

@@ -53,7 +53,7 @@ async def test_running_attempts_are_adopted_and_their_logs_read_again(
     await lose_the_folders(installed)
     installed.start()
     logs = installed.state.experiments
-    await installed.until(lambda: len(list(logs.glob("*/trials/*/*/log.txt"))) == 2)
+    await installed.until(lambda: len(list(logs.glob("*/trials/*/*/log.txt"))) == 2, within_s=60)
     assert uids(installed) == before
     assert created(installed) == 2
 

@@ -1,0 +1,346 @@
+"""Every RPC and every HTTP route, for every kind of caller, as a real API server decides it.
+
+The rows follow from the tables of RPCs and of routes: what has no rule here fails.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from google.protobuf import descriptor_pool, message_factory
+
+from controller.operator.access import AUDIENCE
+from controller.operator.http_api import HttpApi
+from controller.operator.page import PageAuthenticator, page
+from controller.operator.rpc_access import verb_of
+from suggest.katib import NAMESPACE as KATIB
+from suggest.server.grpc_servers import SERVICE
+from suggest.server.katib_service import SERVICES as KATIB_SERVICES
+from suggest.server.rpcs import KATIB_RPCS, RPCS, Form, Rpc
+from tests.cluster.api import CORE, Object
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.installed import Installed
+from tests.cluster.waiting import eventually
+
+OURS, THEIRS = "matrix-ours", "matrix-theirs"
+REVOKED_WITHIN_S = 10.0
+UNKNOWN, DENIED, ALLOWED = "unauthenticated", "denied", "allowed"
+VIEW = frozenset({"get", "list"})
+EDIT = VIEW | {"create", "update", "patch", "delete"}
+NOTHING: frozenset[str] = frozenset()
+# The verbs that each caller has in OURS; None: it is not known who that is.
+CALLERS: Mapping[str, frozenset[str] | None] = {
+    "none": None,
+    "garbage": None,
+    "wrong-audience": None,
+    "other-namespace": NOTHING,
+    "no-role": NOTHING,
+    "view": VIEW,
+    "edit": EDIT,
+    "admin": EDIT,
+    "pod": VIEW,
+    "pod-that-is-gone": None,
+    "revoked": NOTHING,
+}
+# What a visitor needs for each route: nothing, to be somebody, or the verb get in the namespace.
+OPEN, SOMEBODY, GET = "open", "somebody", "get"
+_EXPERIMENT = "/api/experiments/{namespace}/{name}"
+_TRIAL = f"{_EXPERIMENT}/trials/{{number:int}}"
+ROUTES: Mapping[str, str] = {
+    "/": SOMEBODY,
+    "/static/vega.js": OPEN,
+    "/static/{name}": OPEN,
+    "/api/stream": SOMEBODY,
+    "/api/sign-in": OPEN,
+    "/api/sign-out": SOMEBODY,
+    f"{_EXPERIMENT}/stream": GET,
+    f"{_EXPERIMENT}/file": GET,
+    f"{_EXPERIMENT}/figures/{{figure}}.json": GET,
+    _TRIAL: GET,
+    f"{_TRIAL}/log": GET,
+    f"{_TRIAL}/artifacts/{{attempt:int}}/{{path:path}}": GET,
+}
+API_ROUTES: Mapping[str, str] = {"/api/v1/whoami": SOMEBODY}
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    installed: Installed
+    tokens: Mapping[str, str]
+    http: str
+    grpc: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.installed.state / "tls" / "tls.crt"
+
+    def browser(self) -> httpx.Client:
+        trusted = ssl.create_default_context(cafile=str(self.certificate))
+        return httpx.Client(base_url=self.http, verify=trusted, timeout=20)
+
+    def channel(self) -> grpc.Channel:
+        trusted = grpc.ssl_channel_credentials(self.certificate.read_bytes())
+        return grpc.secure_channel(self.grpc, trusted)
+
+
+def account(cluster: ControlPlane, namespace: str, name: str, role: str = "") -> None:
+    """Make a service account, with a ClusterRole in the namespace if there is one."""
+    api = cluster.api()
+    api.post(f"{CORE}/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    if role:
+        binding: Object = {
+            "metadata": {"name": name},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": role,
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+        api.post(bindings(namespace), binding)
+
+
+def bindings(namespace: str) -> str:
+    return f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+
+
+def token(
+    cluster: ControlPlane, namespace: str, name: str, audience: str, pod: Object | None = None
+) -> str:
+    spec: Object = {"audiences": [audience]}
+    if pod is not None:
+        about = pod["metadata"]
+        spec["boundObjectRef"] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": about["name"],
+            "uid": about["uid"],
+        }
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    path = f"{CORE}/namespaces/{namespace}/serviceaccounts/{name}/token"
+    return str(cluster.api().post(path, body)["status"]["token"])
+
+
+def pod(cluster: ControlPlane, namespace: str, name: str, service_account: str) -> Object:
+    spec = {"serviceAccountName": service_account, "containers": [{"name": "a", "image": "a:1"}]}
+    return cluster.api().post(
+        f"{CORE}/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec}
+    )
+
+
+def remove(cluster: ControlPlane, path: str) -> None:
+    cluster.api().delete(path, gracePeriodSeconds="0")
+    eventually(lambda: cluster.api().find(path) is None)
+
+
+@pytest.fixture(scope="module")
+def running(
+    level_b: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Yield a controller, and the tokens of all callers."""
+    installed = Installed(level_b, tmp_path_factory.mktemp("matrix"))
+    for namespace in (OURS, THEIRS):
+        level_b.api().post(f"{CORE}/namespaces", {"metadata": {"name": namespace}})
+        for name, role in (("view", "view"), ("edit", "edit"), ("admin", "admin")):
+            account(level_b, namespace, name, role)
+        account(level_b, namespace, "no-role")
+    account(level_b, OURS, "revoked", "edit")
+    pods = [pod(level_b, OURS, name, "view") for name in ("stays", "goes")]
+    tokens = {
+        "none": "",
+        "garbage": "a.b.c",
+        "wrong-audience": token(level_b, OURS, "admin", "vault"),
+        "other-namespace": token(level_b, THEIRS, "admin", AUDIENCE),
+        "pod": token(level_b, OURS, "view", AUDIENCE, pods[0]),
+        "pod-that-is-gone": token(level_b, OURS, "view", AUDIENCE, pods[1]),
+    }
+    for name in ("no-role", "view", "edit", "admin", "revoked"):
+        tokens[name] = token(level_b, OURS, name, AUDIENCE)
+    remove(level_b, f"{CORE}/namespaces/{OURS}/pods/goes")
+    remove(level_b, f"{bindings(OURS)}/revoked")
+    http, rpc = free_port(), free_port()
+    installed.start(f"--http-port={http}", f"--grpc-port={rpc}")
+    running = Installation(installed, tokens, f"https://localhost:{http}", f"localhost:{rpc}")
+    eventually(lambda: answers(running), within_s=60)
+    yield running
+    installed.close()
+    for namespace in (OURS, THEIRS):
+        level_b.api().delete(f"{CORE}/namespaces/{namespace}")
+
+
+def answers(running: Installation) -> bool:
+    try:
+        with running.browser() as browser:
+            return browser.get("/static/page.css").status_code == 200
+    except (OSError, httpx.TransportError):
+        return False
+
+
+# gRPC
+
+
+def methods() -> Mapping[str, Rpc]:
+    """Return the rows of all methods of the services, by their paths."""
+    pool = descriptor_pool.Default()
+    found = {}
+    for service in (SERVICE, *KATIB_SERVICES):
+        for method in pool.FindServiceByName(service).methods:
+            found[f"/{service}/{method.name}"] = (RPCS | KATIB_RPCS)[method.name]
+    return found
+
+
+def request(path: str, rpc: Rpc, namespace: str) -> Any:
+    """Return a request about something in the namespace that does not exist."""
+    service, _, name = path.removeprefix("/").partition("/")
+    method = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
+    message = message_factory.GetMessageClass(method.input_type)()
+    names = {
+        Form.NAMESPACE: f"namespaces/{namespace}",
+        Form.NAMESPACES: f"namespaces/{namespace}",
+        Form.STUDY: f"namespaces/{namespace}/studies/none",
+        Form.TRIAL: f"namespaces/{namespace}/studies/none/trials/7",
+        Form.TRIALS: f"namespaces/{namespace}/studies/none/trials/7",
+        Form.KATIB: "",
+    }
+    *parents, field = rpc.field.split(".")
+    place = message
+    for parent in parents:
+        place = getattr(place, parent)
+    if names[rpc.form] and field:
+        setattr(place, field, names[rpc.form])
+    return message
+
+
+def called(channel: grpc.Channel, path: str, message: Any, secret: str) -> str:
+    call = channel.unary_unary(
+        path, request_serializer=lambda each: each.SerializeToString(), response_deserializer=bytes
+    )
+    metadata = [("authorization", f"Bearer {secret}")] if secret else []
+    try:
+        call(message, metadata=metadata, timeout=20)
+    except grpc.RpcError as error:
+        code = error.code()
+    else:
+        return ALLOWED
+    assert code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED), path
+    refusals = {
+        grpc.StatusCode.UNAUTHENTICATED: UNKNOWN,
+        grpc.StatusCode.PERMISSION_DENIED: DENIED,
+    }
+    return refusals.get(code, ALLOWED)
+
+
+def rpc_outcome(verbs: frozenset[str] | None, path: str, rpc: Rpc) -> str:
+    if verbs is None:
+        return UNKNOWN
+    if rpc.form is Form.KATIB:
+        return DENIED  # all of Katib's is in a namespace of its own
+    is_about_namespace = bool(rpc.field)
+    needed = verb_of(path.rpartition("/")[2], rpc.verb)
+    return ALLOWED if not is_about_namespace or needed in verbs else DENIED
+
+
+def test_every_rpc_for_every_caller(running: Installation) -> None:
+    assert KATIB not in (OURS, THEIRS)
+    found, expected = {}, {}
+    with running.channel() as channel:
+        for caller, verbs in CALLERS.items():
+            for path, rpc in methods().items():
+                message = request(path, rpc, OURS)
+                found[caller, path] = called(channel, path, message, running.tokens[caller])
+                expected[caller, path] = rpc_outcome(verbs, path, rpc)
+    assert found == expected
+    assert len(expected) == len(CALLERS) * len(RPCS | KATIB_RPCS)
+
+
+# HTTP
+
+
+def routes(listed: Any) -> set[str]:
+    return {route.path for route in listed}
+
+
+def test_every_route_has_a_rule() -> None:
+    nothing: Any = None  # no route is called
+    authenticator = PageAuthenticator(nothing, nothing, None, port=0, stored=nothing)
+    shown = page(authenticator, nothing, sign_in="token")
+    assert routes(shown.routes) == set(ROUTES)
+    assert routes(HttpApi(nothing).routes) == set(API_ROUTES)
+
+
+def filled(route: str) -> str:
+    values = {
+        "{namespace}": OURS,
+        "{name}": "none" if route.startswith("/api") else "page.js",
+        "{number:int}": "7",
+        "{figure}": "history",
+        "{attempt:int}": "1",
+        "{path:path}": "x",
+    }
+    for place, value in values.items():
+        route = route.replace(place, value)
+    return route
+
+
+def route_outcome(verbs: frozenset[str] | None, rule: str) -> str:
+    if rule == OPEN:
+        return ALLOWED
+    if verbs is None:
+        return UNKNOWN
+    return ALLOWED if rule == SOMEBODY or rule in verbs else DENIED
+
+
+def read(browser: httpx.Client, path: str, headers: Mapping[str, str]) -> str:
+    """Return the outcome of a request; of a stream, that of its first event."""
+    with browser.stream("GET", path, headers=dict(headers)) as reply:
+        if reply.status_code in (401, 403):
+            return UNKNOWN if reply.status_code == 401 else DENIED
+        assert reply.status_code in (200, 404, 405), (path, reply.status_code)
+        if "event-stream" not in reply.headers.get("content-type", ""):
+            return ALLOWED
+        said = next(line for line in reply.iter_lines() if line.startswith("data: "))
+        return DENIED if "may not get" in said else ALLOWED
+
+
+def test_every_route_for_every_caller(running: Installation) -> None:
+    found, expected = {}, {}
+    for caller, verbs in CALLERS.items():
+        secret = running.tokens[caller]
+        with running.browser() as browser:
+            for route, rule in API_ROUTES.items():
+                headers = {"X-Tuner-Authorization": f"Bearer {secret}"} if secret else {}
+                found[caller, route] = read(browser, filled(route), headers)
+                expected[caller, route] = route_outcome(verbs, rule)
+            signed_in = browser.post("/api/sign-in", json={"token": secret}).status_code == 200
+            assert signed_in == (verbs is not None), caller
+            for route, rule in ROUTES.items():
+                found[caller, route] = read(browser, filled(route), {})
+                expected[caller, route] = route_outcome(verbs, rule)
+    assert found == expected
+
+
+# Revocation
+
+
+def test_what_is_revoked_ends_within_ten_seconds(running: Installation) -> None:
+    cluster = running.installed.cluster
+    account(cluster, OURS, "leaving", "edit")
+    secret = token(cluster, OURS, "leaving", AUDIENCE)
+    path, file = f"/{SERVICE}/GetStudy", f"/api/experiments/{OURS}/none/file"
+    message = request(path, RPCS["GetStudy"], OURS)
+    with running.channel() as channel, running.browser() as browser:
+
+        def outcomes() -> set[str]:
+            return {called(channel, path, message, secret), read(browser, file, {})}
+
+        assert browser.post("/api/sign-in", json={"token": secret}).status_code == 200
+        eventually(lambda: outcomes() == {ALLOWED})
+        remove(cluster, f"{bindings(OURS)}/leaving")
+        eventually(lambda: outcomes() == {DENIED}, within_s=REVOKED_WITHIN_S)

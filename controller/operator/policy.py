@@ -21,6 +21,7 @@ from typing import cast
 
 from controller.core.model import ExperimentSpec, TrialTemplate
 from controller.kube.objects import AnyObject
+from controller.operator.access import AUDIENCE
 from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.runtime.kubernetes.sample_manifests import (
     TEMPLATE,
@@ -210,9 +211,6 @@ _BY_OTHERS = {
     "namespaceSelector": _Rule(
         "the pod would depend on pods of other namespaces, or keep them off its node"
     ),
-    # For another audience, the pod could sign in elsewhere as its service account; for the API
-    # server, it would have the token that `automountServiceAccountToken: false` denies.
-    "serviceAccountToken": _Rule("pods of trials get no further tokens of their service account"),
     "manualSelector": _Rule("the Job would adopt pods that are not its own"),
     "finalizers": _Rule("the object could not be removed at the end of the trial"),
     # Argo's: a text that is merged into the specs of pods, or by which a step changes objects.
@@ -328,6 +326,8 @@ class _Inspection:
             return self._of_service_account(value)
         if field in ("namespace", "namespaces"):
             return self._of_namespace(value)
+        if field == "serviceaccounttoken":
+            return _of_token(value)
         rules = _RULES_OF_TENANT if self.by_tenant else _RULES
         rule = rules.get(f"{within}.{field}") or rules.get(field)
         return "" if rule is None else _of_rule(rule, value)
@@ -374,6 +374,21 @@ def _of_rule(rule: _Rule, value: object) -> str:
     if not refused:
         return ""
     return f"{_shown(refused[0])} is refused: {rule.why}; {rule.cure}"
+
+
+def _of_token(value: object) -> str:
+    """Return why a token is refused, unless it is for the controller's own service.
+
+    For another audience, the pod could sign in elsewhere as its service account; for the API
+    server, it would have the token that `automountServiceAccountToken: false` denies.
+    """
+    audiences = list(_named("audience", value)) if isinstance(value, Mapping) else []
+    if value in _EMPTY or audiences == [AUDIENCE]:
+        return ""
+    return (
+        "pods of trials get no further tokens of their service account, but those with the "
+        f"audience {AUDIENCE}, for the controller's own service; omit it"
+    )
 
 
 def _of_apparmor(value: object) -> str:

@@ -24,6 +24,8 @@ from tests.unit.tenant_templates import (
     job,
 )
 
+FOR_TUNER = {"path": "token", "audience": "tuner"}
+BOTH_AUDIENCES = {"audience": "tuner", "Audience": "vault"}
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
     path
@@ -89,6 +91,11 @@ HOSTILE: list[Change] = [
     (
         f"{POD}.volumes",
         [{"projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}]}}],
+        "[0].projected.sources[0].serviceAccountToken",
+    ),
+    (
+        f"{POD}.volumes",
+        [{"projected": {"sources": [{"serviceAccountToken": BOTH_AUDIENCES}]}}],
         "[0].projected.sources[0].serviceAccountToken",
     ),
     (
@@ -315,6 +322,7 @@ HARMLESS = [
     (f"{POD}.serviceAccountName", ""),
     (f"{POD}.automountServiceAccountToken", False),
     (f"{POD}.volumes", [{"projected": {"sources": [{"secret": {"name": "a"}}]}}]),
+    (f"{POD}.volumes", [{"projected": {"sources": [{"serviceAccountToken": FOR_TUNER}]}}]),
     (f"{POD}.affinity.podAffinity.x", [{"namespaces": ["vision"], "namespaceSelector": None}]),
     (f"{POD}.topologySpread", [{"labelSelector": {"matchLabels": {"tuner.dev/uid": "x"}}}]),
     (f"{POD}.nodeSelector", {"nodeName": "fast"}),

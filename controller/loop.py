@@ -57,7 +57,8 @@ from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.5  # interval of checking for stop requests, and for log lines that no pruner waits for
+# Interval of checking for requests of other processes, and for log lines that no pruner waits for.
+POLL_S = 0.5
 # with a shorter wait, rounding could keep the clock from reaching the deadline
 SHORTEST_WAIT_S = 0.001
 SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
@@ -119,6 +120,7 @@ class Loop:
         on_trial: OnTrial = lambda _trial: DesiredState.RUN,
         on_trouble: Callable[[str], None] = lambda _trouble: None,
         patience_s: float = GIVE_UP_S,
+        poll_s: float = POLL_S,
     ) -> None:
         """Create the loop without starting anything.
 
@@ -127,6 +129,8 @@ class Loop:
                 does.
             patience_s: How many seconds the runtime, the store or the service may be unreachable
                 before `run` gives up. Running trials continue then.
+            poll_s: See POLL_S. Longer where requests come by `request` and `detach`, which take
+                effect at once.
         """
         self._store = store
         self._search = ExperimentStudy(experiment, studies)
@@ -139,12 +143,14 @@ class Loop:
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
+        self._poll_s = poll_s
         self._journal = Journal(experiment, store, on_event)
         self._memory = Memory(experiment.spec)
         self._desired = DesiredState.RUN
         self._without_grace = False
         self._detached = False
         self._stop_poll_at_s = float("-inf")
+        self._is_behind = False  # whether logs have more than the last turn has read
         self._turned_at_s: float | None = None
         self._opened = False
         self._trouble = ""
@@ -162,6 +168,7 @@ class Loop:
             desired,
             key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index,
         )
+        self._runtime.wake()
 
     def detach(self) -> None:
         """Make `run` return and leave the running trials to the next controller.
@@ -169,6 +176,7 @@ class Loop:
         A request to stop takes precedence.
         """
         self._detached = True
+        self._runtime.wake()
 
     def kill(self) -> None:
         """Kill without a grace period whatever is stopped, now or later.
@@ -448,7 +456,7 @@ class Loop:
         self._turned_at_s = now_s
         if self.experiment.state is ExperimentState.RUNNING and FINAL not in self._memory.opened:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
-        if now_s - self._stop_poll_at_s >= POLL_S:
+        if now_s - self._stop_poll_at_s >= self._poll_s:
             self._stop_poll_at_s = now_s
             self._take_requests()
 
@@ -498,7 +506,7 @@ class Loop:
 
     def _patience_s(self) -> float:
         """Return the seconds until something is due that no wakeup announces."""
-        waits = [POLL_S]
+        waits = [POLL_S if self._is_behind else self._poll_s]
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
@@ -513,6 +521,7 @@ class Loop:
         statuses = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
         waiting_for_sweep: set[TrialOrFinal] = set()
+        self._is_behind = False
         for number, opened in self._memory.opened.items():
             newest = opened.newest
             if newest is None:
@@ -528,6 +537,7 @@ class Loop:
             )
             if status is not None or ended:
                 read_whole = await self._read_log(opened, ended=ended)
+                self._is_behind |= not read_whole
                 if ended and not read_whole:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:

@@ -1,7 +1,7 @@
 """How many logs this process follows at a time: an open stream costs 300 KiB of memory.
 
-Logs whose lines are awaited, by a pruner or by a canary, are followed first.
-The others are read by turns.
+Logs whose lines are awaited, by a pruner or by a canary, are followed first. The others are read
+by turns, so many a second: thousands of pods must not become hundreds of requests a second.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 FOLLOWED = 200
 _READ_AT_ONCE = 16
+READS_PER_S = 40.0
 
 
 @dataclass(eq=False, slots=True)
@@ -28,6 +29,7 @@ class LogStreams:
         self._most = followed
         self._open: dict[_Stream, None] = {}  # in the order in which they were opened
         self._turns = asyncio.Semaphore(_READ_AT_ONCE)
+        self._next_turn_s = float("-inf")
 
     @contextlib.asynccontextmanager
     async def turn(self, is_awaited: Callable[[], bool]) -> AsyncIterator[bool]:
@@ -41,6 +43,7 @@ class LogStreams:
         """
         if not self._has_room(is_awaited):
             async with self._turns:
+                await self._until_next_turn()
                 yield False
             return
         stream = _Stream(is_awaited, asyncio.timeout(None))
@@ -53,6 +56,12 @@ class LogStreams:
                 raise
         finally:
             self._open.pop(stream, None)
+
+    async def _until_next_turn(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        turn_s = max(now_s, self._next_turn_s)
+        self._next_turn_s = turn_s + 1 / READS_PER_S
+        await asyncio.sleep(turn_s - now_s)
 
     def _has_room(self, is_awaited: Callable[[], bool]) -> bool:
         if len(self._open) < self._most:

@@ -149,6 +149,12 @@ class Runtime(Protocol):
         have grown beyond what was read. May return early, but never loses a wakeup.
         """
 
+    def wake(self) -> None:
+        """Make the present or the next wait() return soon, because the loop was asked something.
+
+        May do nothing where no wait() lasts longer than half a second.
+        """
+
     async def conclude(self, conclusion: Conclusion) -> None:
         """Record how the experiment has ended, where other controllers could continue it.
 

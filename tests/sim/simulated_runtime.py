@@ -182,6 +182,9 @@ class SimulatedRuntime:
         self._clock.advance(min(moments) - now_s)
         self._answer()
 
+    def wake(self) -> None:
+        pass
+
     async def conclude(self, conclusion: Conclusion) -> None:
         self._answer()
         self.conclusion = conclusion

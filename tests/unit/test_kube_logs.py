@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from controller.core.metric_lines import GAP_LINE
 from controller.kube.errors import ApiError, Unreachable
-from controller.kube.log_streams import LogStreams
+from controller.kube.log_streams import READS_PER_S, LogStreams
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
 from suggest.backoff import Backoff
@@ -945,3 +945,19 @@ def test_lines_that_were_rotated_away_between_two_turns_are_a_gap(tmp_path: Path
         .splitlines()[1]
         .startswith(GAP_LINE.encode() + b"lines printed between")
     )
+
+
+def test_logs_are_read_by_turns_so_many_a_second() -> None:
+    async def main() -> list[float]:
+        streams, began_s = LogStreams(followed=0), []
+
+        async def read() -> None:
+            async with streams.turn(lambda: False):
+                began_s.append(asyncio.get_running_loop().time())
+
+        await asyncio.gather(*(read() for _ in range(6)))
+        return began_s
+
+    began_s = asyncio.run(main())
+    apart_s = [later - earlier for earlier, later in itertools.pairwise(began_s)]
+    assert min(apart_s) > 0.9 / READS_PER_S

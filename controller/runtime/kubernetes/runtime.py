@@ -359,6 +359,9 @@ class KubernetesRuntime:
                 attempt.collected.follow_now()
         await self._wakeup.wait(within_s, growth=log_growth)
 
+    def wake(self) -> None:
+        self._wakeup.notify()
+
     async def conclude(self, conclusion: Conclusion) -> None:
         await self._open()
         failpoints.reach(BEFORE_CONCLUDE)

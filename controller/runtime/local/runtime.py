@@ -232,6 +232,9 @@ class LocalRuntime:
             if timer is not None:
                 timer.cancel()
 
+    def wake(self) -> None:
+        self._changed.set()
+
     def slots(self, gpu: float, workers: int) -> int | None:
         return gpus.slots(len(self._gpu_pool()), gpu) // workers if gpu > 0 else None
 

@@ -223,6 +223,9 @@ class SlurmRuntime:
                 return
             await asyncio.sleep(POLL_S)
 
+    def wake(self) -> None:
+        pass
+
     def _log(self, name: str) -> Path | None:
         if name not in self._logs and (log := _document(self._jobs / name / LAUNCH).get("log")):
             self._logs[name] = Path(log)

@@ -5,6 +5,7 @@ despite broken streams and killed controllers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -5,7 +5,6 @@ despite broken streams and killed controllers.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -949,16 +948,15 @@ def test_lines_that_were_rotated_away_between_two_turns_are_a_gap(tmp_path: Path
 
 
 def test_logs_are_read_by_turns_so_many_a_second() -> None:
-    async def main() -> list[float]:
-        streams, began_s = LogStreams(followed=0), []
+    async def main() -> float:
+        loop, streams = asyncio.get_running_loop(), LogStreams(followed=0)
+        began_s = loop.time()
 
         async def read() -> None:
             async with streams.turn(lambda: False):
-                began_s.append(asyncio.get_running_loop().time())
+                pass
 
         await asyncio.gather(*(read() for _ in range(6)))
-        return began_s
+        return loop.time() - began_s
 
-    began_s = asyncio.run(main())
-    apart_s = [later - earlier for earlier, later in itertools.pairwise(began_s)]
-    assert min(apart_s) > 0.9 / READS_PER_S
+    assert asyncio.run(main()) >= 0.99 * 5 / READS_PER_S

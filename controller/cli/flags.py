@@ -367,6 +367,13 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="serve the page, and what the command line reads, on this port, over TLS",
     )
     parser.add_argument(
+        "--webhook",
+        metavar="NAME",
+        default="",
+        help="keep the certificate of the HTTP port in this ValidatingWebhookConfiguration, and "
+        "answer its reviews",
+    )
+    parser.add_argument(
         "--grpc-port",
         metavar="PORT",
         type=int,

@@ -35,6 +35,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         grpc_port=arguments.grpc_port,
         tls=_tls(arguments),
         page_proxy=_page_proxy(arguments),
+        webhook=arguments.webhook,
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),

@@ -484,6 +484,24 @@ class KubernetesClient:
         ):
             return await _body_of(response), response.headers
 
+    async def set_fields(
+        self, kind: Kind, namespace: str | None, name: str, fields: Raw, *, manager: str
+    ) -> Raw:
+        """Set fields of an object by server-side apply, and leave those of other managers."""
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name},
+            **fields,
+        }
+        return await self._connection.call(
+            "PATCH",
+            kind.path(namespace, name),
+            {"fieldManager": manager, "force": "true"},
+            body,
+            content_type=_APPLY_PATCH,
+        )
+
     async def apply_status(
         self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
     ) -> Raw:

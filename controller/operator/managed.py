@@ -21,7 +21,7 @@ from controller.app.delete import delete
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere
-from controller.app.extend import Extension, allowed_extension, extend
+from controller.app.extend import Extension, extend
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
@@ -29,6 +29,7 @@ from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
 from controller.kube.errors import ApiError
 from controller.loop import Loop
+from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.policy import check_policy
@@ -38,7 +39,6 @@ from controller.operator.resource import (
     RESUME,
     ExperimentResource,
     annotation,
-    document_of,
     is_deleted,
     is_suspended,
     keeps_study,
@@ -52,7 +52,7 @@ from controller.operator.status import (
     is_accepted,
 )
 from controller.report.lines import EventView
-from controller.spec import Change, Document, allowed_in_revision, diff
+from controller.spec import Change, Document, allowed_in_revision
 from suggest.backoff import Backoff
 from suggest.errors import FailedPrecondition, InvalidArgument, TunerError
 
@@ -239,8 +239,7 @@ class ManagedExperiment:
         if self._read is not None and self._read[0] == spec:
             return self._read[1]
         try:
-            document = document_of(resource)
-            check_policy(document.spec, self.workspace.policy)
+            document = accepted_document(resource, self.workspace.policy)
         except InvalidArgument as error:
             self._refuse(resource, INVALID, str(error))
             return None
@@ -310,17 +309,14 @@ class ManagedExperiment:
     ) -> None:
         changes: list[Change] = []
         if document is not None:
-            document = ExperimentService(self.experiments).completed(stored, document)
-            changes = diff(stored.spec.document, document.spec.document)
-        if document is not None and changes:
             try:
-                allowed_extension(stored, document)
+                document, changes = accepted_changes(self.experiments, stored, document)
             except FailedPrecondition as error:
                 self._refuse(resource, CHANGE_REFUSED, str(error))
-            else:
-                await self.detach()
-                await self._revise(resource, document, changes)
-                return
+        if document is not None and changes:
+            await self.detach()
+            await self._revise(resource, document, changes)
+            return
         asked = annotation(resource, RESUME) is not None
         if self._running is None and (asked or _goes_on(stored)):
             # The platform team may allow less than when the experiment was accepted.

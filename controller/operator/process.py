@@ -43,6 +43,7 @@ from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy, page
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
+from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
 from suggest.errors import Unavailable
@@ -58,7 +59,8 @@ class ControllerOptions:
 
     storage: the URL of a PostgreSQL database for studies and experiments; "": SQLite in `state`.
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
-    controller makes one. page_proxy: signs people in to the page.
+    controller makes one. page_proxy: signs people in to the page. webhook: the
+    ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
     """
 
     state: StateDirectory
@@ -71,6 +73,7 @@ class ControllerOptions:
     grpc_port: int | None = None
     tls: tuple[Path, Path] | None = None
     page_proxy: PageProxy | None = None
+    webhook: str = ""
     policy: Policy = NO_EXCEPTIONS
 
 
@@ -197,7 +200,14 @@ async def _manager(
             )
             board = ClusterBoard(workspace, experiments, resources)
             api = HttpApi(access, experiments, server, authenticator, lambda: resources.keys)
-            async with _http(options, server, access, api, board):
+            webhook = Webhook(
+                client=client,
+                name=options.webhook,
+                certificate=Path(server.certificate),
+                policy=options.policy,
+                experiments=experiments,
+            )
+            async with _http(options, server, access, api, board, webhook):
                 yield manager
     finally:
         health.leader_trouble = lambda: ""
@@ -288,8 +298,9 @@ async def _http(
     access: Access,
     api: HttpApi,
     board: ClusterBoard,
+    webhook: Webhook,
 ) -> AsyncIterator[None]:
-    """Serve the API and the page while the context is open, if there is a port for them."""
+    """Serve API, webhook and page while the context is open, if there is a port for them."""
     port = options.http_port
     if port is None:
         yield
@@ -301,13 +312,13 @@ async def _http(
     shown = page(authenticator, closing, sign_in="proxy" if options.page_proxy else "token")
     serving = http_server(
         port,
-        [*api.routes, Mount("/", shown)],
+        [*api.routes, *webhook.routes, Mount("/", shown)],
         closing=closing,
         tls=server.current_ssl_context,
         most_connections=server.max_connections // 2,
     )
     try:
-        async with serving:
+        async with serving, registered(webhook):
             yield
     finally:
         await authenticator.close()

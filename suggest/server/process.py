@@ -89,6 +89,11 @@ class Server:
         return str(self._address)
 
     @property
+    def certificate(self) -> str:
+        """The file of the certificate; "" without TLS."""
+        return self._protection.tls_cert
+
+    @property
     def storage(self) -> str:
         """The URL of the store, without secrets."""
         return redacted_url(self._storage_url)

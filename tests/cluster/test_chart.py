@@ -63,7 +63,8 @@ VALUES = [
         "podDisruptionBudget.enabled=false",
         "metrics.enabled=false",
     ),
-    ("networkPolicy.metricsFrom=null",),
+    ("networkPolicy.metricsFrom=null", "webhook.enabled=true"),
+    ("webhook.enabled=true", "controller.watchNamespaces={default,kube-public}"),
     (
         "tls.existingSecret=tuner-tls",
         "page.proxy.from[0]=10.0.0.7/32",

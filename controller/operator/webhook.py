@@ -1,0 +1,161 @@
+"""The optional validating webhook: refuses at `kubectl apply` what the condition Accepted would
+refuse a second later, by the same code and in the same words.
+
+It decides nothing else: the API server ignores it when it does not answer in time. The leader keeps
+its own certificate in the ValidatingWebhookConfiguration, and the path of its own process, which
+nobody else knows: so only the API server can make it read an object. A new leader writes its own,
+so replicas share no secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from yarl import URL
+
+from controller.kube.client import Kind, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.objects import Raw
+from controller.operator.acceptance import accepted_changes, accepted_document
+from controller.operator.experiments import HostedExperiments
+from controller.operator.policy import Policy
+from controller.operator.resource import ExperimentResource, is_deleted, uid_of
+from suggest.errors import FailedPrecondition, InvalidArgument
+
+CONFIGURATIONS = Kind(
+    "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+_MANAGER = "tuner-webhook"  # of the fields that the leader sets
+# Bytes of a request: the API server's objects have at most 1.5 MB, and it sends two.
+_LONGEST = 4 << 20
+_CHECK_S = 30.0  # between two looks at the configuration, and at the certificate
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """The webhook of one leader.
+
+    name: of the ValidatingWebhookConfiguration; "": there is no webhook.
+    certificate: the file of that of the HTTP port.
+    """
+
+    client: KubernetesClient
+    name: str
+    certificate: Path
+    policy: Policy
+    experiments: HostedExperiments
+    path: str = field(default_factory=lambda: f"/webhook/{secrets.token_urlsafe(24)}")
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        if not self.name:
+            return []
+        return [Route(self.path, self._review, methods=["POST"])]
+
+    async def keep_registered(self) -> None:
+        """Keep path and certificate in the configuration, until it is cancelled."""
+        told = ""
+        while True:
+            trouble = ""
+            try:
+                await self._register()
+            except (ApiError, Unreachable, AccessDenied, OSError) as error:
+                trouble = str(error)
+            if trouble and trouble != told:
+                _log.warning("webhook %s cannot be registered: %s", self.name, trouble)
+            told = trouble
+            await asyncio.sleep(_CHECK_S)
+
+    async def _register(self) -> None:
+        found = await self.client.get(CONFIGURATIONS, None, self.name)
+        bundle = base64.b64encode(self.certificate.read_bytes()).decode()
+        known = found.get("webhooks") or []
+        hooks = [self._registered(hook, bundle) for hook in known]
+        if all(_has(hook, ours) for hook, ours in zip(known, hooks, strict=True)):
+            return
+        await self.client.set_fields(
+            CONFIGURATIONS, None, self.name, {"webhooks": hooks}, manager=_MANAGER
+        )
+        _log.info("event=webhook name=%s registered", self.name)
+
+    def _registered(self, hook: Raw, bundle: str) -> Raw:
+        """Return what the leader sets of one webhook of the configuration."""
+        client = hook["clientConfig"]
+        place: Raw = {"service": {"path": self.path}}
+        if "url" in client:
+            place = {"url": str(URL(client["url"]).with_path(self.path))}
+        return {"name": hook["name"], "clientConfig": {**place, "caBundle": bundle}}
+
+    async def _review(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LONGEST:
+                return Response(status_code=413)
+        try:
+            review = orjson.loads(body)
+            asked = review["request"]
+            answer: Raw = {"uid": asked["uid"], "allowed": True}
+            refused = self._refusal(asked)
+        except (ValueError, KeyError, TypeError):
+            return Response(status_code=400)
+        if refused:
+            status = {"code": 422, "reason": "Invalid", "message": refused}
+            answer |= {"allowed": False, "status": status}
+        kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        return JSONResponse({**kind, "response": answer})
+
+    def _refusal(self, asked: Mapping[str, Any]) -> str:
+        """Return why the object is refused; "" if it is not."""
+        resource: ExperimentResource = asked["object"]
+        before: ExperimentResource | None = asked.get("oldObject")
+        if is_deleted(resource) or (before is not None and _says(before) == _says(resource)):
+            return ""  # what the controller itself changes must never be refused
+        try:
+            document = accepted_document(resource, self.policy)
+            stored = self.experiments.experiment(asked["namespace"], resource["metadata"]["name"])
+            if stored is not None and stored.uid == uid_of(resource):
+                accepted_changes(self.experiments, stored, document)
+        except (InvalidArgument, FailedPrecondition) as error:
+            return str(error)
+        return ""
+
+
+@asynccontextmanager
+async def registered(webhook: Webhook) -> AsyncIterator[None]:
+    """Keep the webhook registered while the context is open, if there is one."""
+    keeping = asyncio.create_task(webhook.keep_registered()) if webhook.name else None
+    try:
+        yield
+    finally:
+        if keeping is not None:
+            keeping.cancel()
+
+
+def _says(resource: ExperimentResource) -> tuple[object, object]:
+    return resource.get("spec"), resource["metadata"].get("labels")
+
+
+def _has(found: object, part: object) -> bool:
+    """Return whether an object of the cluster has these fields already."""
+    if isinstance(part, Mapping):
+        return isinstance(found, Mapping) and all(
+            _has(found.get(key), value) for key, value in part.items()
+        )
+    return found == part

@@ -1,0 +1,198 @@
+"""`helm install`, `upgrade`, `rollback` and `uninstall`, on a real API server with fake nodes.
+
+The pod of the Deployment is a fake one; a process beside the cluster has its rights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import BATCH, CORE, Object
+from tests.cluster.binaries import program
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.installed import CHART, SYSTEM, Installed, experiment
+from tests.cluster.waiting import eventually
+
+FOREVER = {"KWOK_RUN": "600s"}
+DEFINITION = "crd/experiments.tuner.dev"
+
+
+class Release(Installed):
+    """The installation as helm makes it."""
+
+    def install(self, *settings: str) -> None:
+        # Other tests have created the same objects without helm.
+        self.helm("install", "tuner", str(CHART), "--take-ownership", *_flags(settings))
+        self.kubectl("wait", "--for=condition=Established", DEFINITION)
+
+    def helm(self, *words: str) -> str:
+        where = ("-n", SYSTEM, "--kubeconfig", str(self.cluster.kubeconfig()))
+        done = subprocess.run(
+            [program("helm"), *words, *where], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def has_field(self, name: str) -> bool:
+        definition = json.loads(self.kubectl("get", DEFINITION, "-o", "json"))
+        (version,) = definition["spec"]["versions"]
+        return name in version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+    def jobs(self, namespace: str) -> dict[str, str]:
+        """Return the uids of the Jobs of a namespace by name."""
+        found = self.cluster.api().items(f"{BATCH}/namespaces/{namespace}/jobs")
+        return {job["metadata"]["name"]: job["metadata"]["uid"] for job in found}
+
+    def pods(self, namespace: str) -> set[str]:
+        found = self.cluster.api().items(f"{CORE}/namespaces/{namespace}/pods")
+        return {pod["metadata"]["uid"] for pod in found}
+
+    def replace(self, process: subprocess.Popen[str]) -> None:
+        """End a controller as its pod would end, and start another one in its place."""
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.start(name="next")
+
+
+def _flags(settings: tuple[str, ...]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.fixture
+def release(level_b: ControlPlane, tmp_path: Path) -> Iterator[Release]:
+    made = Release(level_b, tmp_path)
+    made.install()
+    yield made
+    made.close()
+    subprocess.run(
+        [
+            *(program("helm"), "uninstall", "tuner", "-n", SYSTEM, "--ignore-not-found"),
+            *("--kubeconfig", level_b.kubeconfig()),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
+def newer_chart(folder: Path) -> Path:
+    """Return a copy of the chart whose definition has one more key of spec."""
+    chart = folder / "chart"
+    shutil.copytree(CHART, chart)
+    file = chart / "files" / "experiments.tuner.dev.yaml"
+    header, text = file.read_text(encoding="utf-8").split("\n", 1)
+    definition = json.loads(text)
+    root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["properties"]["spec"]["properties"]["later"] = {"type": "string"}
+    file.write_text(f"{header}\n{json.dumps(definition)}\n", encoding="utf-8")
+    return chart
+
+
+def test_an_upgrade_and_a_rollback_change_the_definition_and_interrupt_no_trial(
+    release: Release, namespace: str, tmp_path: Path
+) -> None:
+    process = release.start()
+    release.kubectl.apply([experiment(namespace, parallelism=3, env=FOREVER)])
+    release.until(namespace, lambda status: status.get("running") == 3)
+    before = release.jobs(namespace)
+    assert not release.has_field("later")
+    release.helm("upgrade", "tuner", str(newer_chart(tmp_path)))
+    assert release.has_field("later")
+    release.replace(process)
+    release.helm("rollback", "tuner", "1")
+    assert not release.has_field("later")
+    release.kubectl(
+        *("patch", "experiment", "tiny", "-n", namespace, "--type=merge"),
+        *("-p", '{"spec": {"parallelism": 4}}'),
+    )
+    release.until(namespace, lambda status: status.get("running") == 4)
+    assert before.items() < release.jobs(namespace).items()
+
+
+def test_a_definition_that_the_chart_no_longer_installs_stays(
+    release: Release, namespace: str
+) -> None:
+    release.kubectl.apply([experiment(namespace, suspend=True)])
+    release.helm("upgrade", "tuner", str(CHART), "--set", "crds.install=false")
+    assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
+    release.helm("upgrade", "tuner", str(CHART), "--set", "crds.install=true", "--take-ownership")
+    assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
+
+
+def test_an_upgrade_with_fifty_running_experiments_interrupts_no_trial(
+    release: Release, namespace: str, tmp_path: Path
+) -> None:
+    names = [f"e{n}" for n in range(50)]
+    process = release.start()
+    experiments = [experiment(namespace, name, env=FOREVER) for name in names]
+    for each in experiments:
+        each["spec"]["trial"]["resources"] = {"cpu": 0.1}
+    release.kubectl.apply(experiments)
+
+    def running() -> int:
+        items = release.cluster.api().items(
+            f"/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
+        )
+        return sum((item.get("status") or {}).get("running", 0) for item in items)
+
+    eventually(lambda: running() == len(names), within_s=180)
+    jobs, pods = release.jobs(namespace), release.pods(namespace)
+    release.helm("upgrade", "tuner", str(newer_chart(tmp_path)))
+    release.replace(process)
+    for name in names:
+        release.kubectl(
+            *("patch", "experiment", name, "-n", namespace, "--type=merge"),
+            *("-p", '{"spec": {"parallelism": 2}}'),
+        )
+    # The new controller has adopted every trial: it adds one to each.
+    eventually(lambda: running() == 2 * len(names), within_s=240)
+    assert jobs.items() < release.jobs(namespace).items()
+    assert pods < release.pods(namespace)
+    release.kubectl("delete", "experiments", "--all", "-n", namespace, "--timeout=180s")
+    assert release.jobs(namespace) == {}
+
+
+def test_uninstalling_after_the_experiments_leaves_nothing_but_what_is_kept(
+    release: Release, namespace: str
+) -> None:
+    release.start()
+    release.kubectl.apply([experiment(namespace, parallelism=2, env=FOREVER)])
+    release.until(namespace, lambda status: status.get("running") == 2)
+    release.kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=120s")
+    assert release.jobs(namespace) == {}
+    said = release.helm("uninstall", "tuner")
+    assert "experiments.tuner.dev" in said
+    kinds = "deployments,services,networkpolicies,poddisruptionbudgets,roles,rolebindings"
+    left = release.kubectl("get", f"{kinds},configmaps", "-n", SYSTEM, "-o", "name").split()
+    assert left == ["configmap/kube-root-ca.crt"]
+    assert "tuner" not in release.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert "tuner-controller" in release.kubectl("get", "pvc", "-n", SYSTEM, "-o", "name")
+
+
+def test_what_was_deleted_after_the_controller_can_be_let_go(
+    release: Release, namespace: str
+) -> None:
+    process = release.start()
+    release.kubectl.apply([experiment(namespace, parallelism=2, env=FOREVER)])
+    release.until(namespace, lambda status: status.get("running") == 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    release.helm("uninstall", "tuner")
+    release.kubectl("delete", "experiment", "tiny", "-n", namespace, "--wait=false")
+    assert _finalizers(release.object(namespace, "tiny")) == ["tuner.dev/stop"]
+    release.kubectl(
+        *("patch", "experiment", "tiny", "-n", namespace, "--type=merge"),
+        *("-p", '{"metadata":{"finalizers":null}}'),
+    )
+    release.kubectl("wait", "--for=delete", "experiment/tiny", "-n", namespace, "--timeout=30s")
+    eventually(lambda: release.jobs(namespace) == {}, within_s=60)
+
+
+def _finalizers(resource: Object) -> list[str]:
+    return list(resource["metadata"].get("finalizers") or [])

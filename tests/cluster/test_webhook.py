@@ -1,0 +1,141 @@
+"""The optional validating webhook, on a real API server, which reaches the controller by a URL."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.installed import Installed, experiment
+from tests.cluster.waiting import eventually
+
+NAME = "validatingwebhookconfiguration/tuner-experiments"
+FOREVER = {"KWOK_RUN": "600s"}
+
+
+class WithWebhook(Installed):
+    def __init__(self, cluster: ControlPlane, folder: Path) -> None:
+        super().__init__(cluster, folder, "webhook.enabled=true")
+        self.port = free_port()
+        # The API server of the tests does not reach Services.
+        by_url = {"url": f"https://localhost:{self.port}/"}
+        patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": by_url}]
+        self.kubectl("patch", NAME, "--type=json", "-p", json.dumps(patch))
+
+    def serve(self, name: str = "one") -> Any:
+        """Start a controller, and return it once its webhook is registered."""
+        before = self.registered()
+        flags = (f"--http-port={self.port}", "--webhook=tuner-experiments")
+        process = self.start(*flags, name=name)
+        eventually(lambda: "caBundle" in self.registered(), within_s=60)
+        eventually(lambda: self.registered()["url"] != before["url"], within_s=60)
+        return process
+
+    def registered(self) -> dict[str, str]:
+        found = json.loads(self.kubectl("get", NAME, "-o", "json"))
+        (hook,) = found["webhooks"]
+        return dict(hook["clientConfig"])
+
+    def refused(self, resource: dict[str, Any]) -> str:
+        """Return what kubectl says when it applies the resource in vain."""
+        with pytest.raises(AssertionError) as refused:
+            self.kubectl("apply", "-f", "-", given=json.dumps(resource))
+        return str(refused.value)
+
+    def close(self) -> None:
+        super().close()
+        self.kubectl("delete", NAME, "--ignore-not-found")
+
+
+@pytest.fixture
+def installed(level_b: ControlPlane, tmp_path: Path) -> Iterator[WithWebhook]:
+    installation = WithWebhook(level_b, tmp_path)
+    yield installation
+    installation.close()
+
+
+def test_apply_refuses_in_the_words_of_the_file(installed: WithWebhook, namespace: str) -> None:
+    installed.serve()
+    wrong = experiment(namespace, parameters={"x": {"type": "float", "min": 2}})
+    said = installed.refused(wrong)
+    assert 'admission webhook "experiments.tuner.dev" denied the request' in said
+    assert "spec.parameters.x" in said
+    installed.kubectl.apply([experiment(namespace)])
+    installed.until(namespace, lambda status: status.get("state") == "succeeded")
+
+
+def test_apply_refuses_what_the_platform_does_not_allow(
+    installed: WithWebhook, namespace: str
+) -> None:
+    installed.serve()
+    job = experiment(namespace)
+    job["spec"]["trial"]["serviceAccount"] = "builder"
+    assert "controller.allowedServiceAccounts" in installed.refused(job)
+
+
+def test_apply_refuses_a_change_as_the_condition_would_and_takes_one_that_is_allowed(
+    installed: WithWebhook, namespace: str
+) -> None:
+    process = installed.serve()
+    installed.kubectl("apply", "-f", "-", given=json.dumps(experiment(namespace, env=FOREVER)))
+    installed.until(namespace, lambda status: status.get("running") == 1)
+    change: dict[str, Any] = {"algorithm": {"name": "tpe"}}
+    said = installed.refused(experiment(namespace, env=FOREVER, **change))
+    assert "these changes would make tiny another search" in said
+    edited = experiment(namespace, env=FOREVER, parallelism=2)
+    installed.kubectl("apply", "-f", "-", given=json.dumps(edited))
+    installed.until(namespace, lambda status: status.get("running") == 2)
+    # Without the webhook, the condition says the same.
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    refused = experiment(namespace, env=FOREVER, **change)
+    installed.kubectl("apply", "-f", "-", given=json.dumps(refused))
+    installed.start()
+    status = installed.until(namespace, lambda status: accepted(status)["status"] == "False")
+    assert accepted(status)["reason"] == "ChangeRefused"
+    assert accepted(status)["message"].splitlines()[0] in said
+    # A refused spec in the cluster must not keep the controller from its own changes.
+    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+
+
+def accepted(status: dict[str, Any]) -> dict[str, Any]:
+    conditions = status.get("conditions", [])
+    found = (each for each in conditions if each["type"] == "Accepted")
+    return next(found, {"status": "", "message": "", "reason": ""})
+
+
+def test_the_next_leader_registers_its_own_certificate(
+    installed: WithWebhook, namespace: str
+) -> None:
+    process = installed.serve()
+    first = installed.registered()["caBundle"]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    shutil.rmtree(installed.state / "tls")
+    installed.serve(name="two")
+    assert installed.registered()["caBundle"] != first
+    wrong = experiment(namespace, parameters={"x": {"type": "float", "min": 2}})
+    assert "denied the request" in installed.refused(wrong)
+
+
+def test_nobody_but_the_api_server_knows_where_it_is(installed: WithWebhook) -> None:
+    installed.serve()
+    address = f"https://localhost:{installed.port}/webhook/guessed"
+    request = urllib.request.Request(address, data=b"{}", method="POST")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(request, timeout=10, context=_unverified())
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

@@ -60,10 +60,11 @@ class Postgres:
     """Starts with the object. `new_database()` names an empty one; stop()
     and start() as an outage would.
 
-    `settings`: other than SETTINGS.
+    `settings`: other than SETTINGS. With a `primary`, it is a standby that follows it, and has what
+    it acknowledges.
     """
 
-    def __init__(self, binaries: Path, **settings: str) -> None:
+    def __init__(self, binaries: Path, *, primary: Postgres | None = None, **settings: str) -> None:
         self._binaries = binaries
         self._settings = SETTINGS | settings
         folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir=_place()))
@@ -85,18 +86,7 @@ class Postgres:
         self._numbers = itertools.count()
         try:
             made = subprocess.run(
-                [
-                    *self._as_user,
-                    binaries / "initdb",
-                    "-D",
-                    self._data,
-                    "-U",
-                    "tuner",
-                    "--auth=trust",
-                    "--no-sync",
-                    "--encoding=UTF8",
-                    "--locale=C",
-                ],
+                [*self._as_user, *(self._copy(primary) if primary else self._new())],
                 capture_output=True,
                 text=True,
                 cwd=folder,
@@ -105,9 +95,27 @@ class Postgres:
             )
             assert made.returncode == 0, made.stderr
             self.start()
+            if primary is not None:
+                primary._administer("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                primary._administer("SELECT pg_reload_conf()")
         except BaseException:
             self.close()
             raise
+
+    def _new(self) -> list[str | Path]:
+        """Return the command that makes an empty cluster of databases."""
+        text = ["-U", "tuner", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]
+        return [self._binaries / "initdb", "-D", self._data, *text]
+
+    def _copy(self, primary: Postgres) -> list[str | Path]:
+        """Return the command that copies a running one, to follow it."""
+        where = ["-h", primary._socket, "-p", str(PORT), "-U", "tuner", "-D", self._data]
+        how = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        return [self._binaries / "pg_basebackup", *where, *how]
+
+    def promote(self) -> None:
+        """Make the standby a primary."""
+        self._administer("SELECT pg_promote()")
 
     def start(self) -> None:
         settings = [f"-c{name}={value}" for name, value in self._settings.items()]
@@ -147,11 +155,15 @@ class Postgres:
         shutil.rmtree(self._data)
         self._data.with_name("saved").rename(self._data)
 
-    def new_database(self) -> str:
-        """Its URL."""
+    def new_database(self, standby: Postgres | None = None) -> str:
+        """Its URL, which also names the standby."""
         name = f"test{next(self._numbers)}"
         self._administer(f"CREATE DATABASE {name}")
-        return f"postgresql+psycopg://tuner@/{name}?host={self._socket}&port={PORT}"
+        url = f"postgresql+psycopg://tuner@/{name}?host={self._socket}"
+        if standby is None:
+            return f"{url}&port={PORT}"
+        both = f"{url},{standby._socket}&port={PORT},{PORT}"
+        return f"{both}&target_session_attrs=read-write"
 
     def dump(self, url: str) -> str:
         """What pg_dump writes: it replaces what it finds when it is restored."""
@@ -212,14 +224,14 @@ def _ended(pid: int) -> bool:
 
 
 @contextmanager
-def a_postgres() -> Iterator[Postgres]:
-    """Skips the test where there is none, or fails it where there must be."""
+def a_postgres(*, primary: Postgres | None = None) -> Iterator[Postgres]:
+    """A server, or a standby of one. Skips the test where there is none, or fails it where there must be."""
     binaries = programs()
     if binaries is None:
         missing = "no initdb and postgres on this machine; on Debian: make postgres-packages"
         assert not os.environ.get(REQUIRED), missing
         pytest.skip(missing)
-    server = Postgres(binaries)
+    server = Postgres(binaries, primary=primary)
     try:
         yield server
     finally:

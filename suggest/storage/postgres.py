@@ -137,6 +137,8 @@ class PostgresDatabase:
                     "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
                 },
             )
+        except ArgumentError as e:  # about hosts and ports
+            raise InvalidArgument.at("storage", f"{redacted_url(url)}: {e}") from e
         except ModuleNotFoundError as e:
             message = (
                 f"PostgreSQL needs the library psycopg; install with: {install_command('postgres')}"

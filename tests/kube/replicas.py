@@ -30,8 +30,10 @@ from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import KIND, NAMESPACE, experiment
 from tests.kube.small_cluster import eventually
+from tests.postgres import PORT
 
 Raw = dict[str, Any]
+SOCKET = f".s.PGSQL.{PORT}"
 DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.0, 1.0, 2.0
 _PROGRAM = f"""
 import sys
@@ -60,6 +62,9 @@ class Wire:
 
     def cut(self) -> None:
         self._passes.clear()
+
+    def mend(self) -> None:
+        self._passes.set()
 
     async def open(self, path: str | None = None) -> int:
         """Listen on a socket, or on a port, which is returned."""
@@ -113,7 +118,7 @@ class Replica:
         self.name = name
         self.folder = folder / name
         self.api = Wire("")
-        self.database = Wire("")
+        self.databases: list[Wire] = []  # a wire to each host of the database
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, api: FakeApi, storage: str) -> None:
@@ -125,10 +130,9 @@ class Replica:
         cluster["server"] = f"http://localhost:{await self.api.open()}"
         (self.folder / "kubeconfig").write_text(json.dumps(config))
         url = make_url(storage)
-        socket = f".s.PGSQL.{url.query['port']}"
-        self.database = Wire(f"{url.query['host']}/{socket}")
-        await self.database.open(str(self.folder / socket))
-        mine = url.update_query_dict({"host": str(self.folder)})
+        hosts = str(url.query["host"]).split(",")
+        mine = [await self._wired(n, host) for n, host in enumerate(hosts)]
+        url = url.update_query_dict({"host": ",".join(mine)})
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -137,12 +141,21 @@ class Replica:
                 "controller",
                 "--log-format=json",
                 f"--state-dir={self.folder / 'state'}",
-                f"--storage={mine.render_as_string(hide_password=False)}",
+                f"--storage={url.render_as_string(hide_password=False)}",
                 stdout=log,
                 stderr=log,
                 env=os.environ
                 | {"KUBECONFIG": str(self.folder / "kubeconfig"), "POD_NAME": self.name},
             )
+
+    async def _wired(self, number: int, host: str) -> str:
+        """Open a wire to a socket of the database, and return the folder of its other end."""
+        folder = self.folder / str(number)
+        folder.mkdir()
+        wire = Wire(f"{host}/{SOCKET}")
+        await wire.open(str(folder / SOCKET))
+        self.databases.append(wire)
+        return str(folder)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -161,7 +174,8 @@ class Replica:
             self._process.kill()
             await self._process.wait()
         await self.api.close()
-        await self.database.close()
+        for database in self.databases:
+            await database.close()
 
 
 class Replicas:
@@ -180,11 +194,14 @@ class Replicas:
         self.replicas.append(replica)
         return replica
 
+    async def start_alone(self) -> Replica:
+        replica = await self.start("first")
+        await self.until(lambda: self.holder == "first")
+        return replica
+
     async def start_two(self) -> tuple[Replica, Replica]:
         """Return the leader and the standby."""
-        leader = await self.start("first")
-        await self.until(lambda: self.holder == "first")
-        return leader, await self.start("second")
+        return await self.start_alone(), await self.start("second")
 
     @property
     def holder(self) -> str:

@@ -94,7 +94,8 @@ def test_a_standby_goes_on_when_the_leader_does_not_reach_the_database(
     async def claim(installation: Replicas) -> None:
         leader, standby = await installation.start_two()
         await begin(installation)
-        leader.database.cut()
+        for database in leader.databases:
+            database.cut()
         await installation.until(lambda: installation.holder == standby.name)
         await end(installation)
 

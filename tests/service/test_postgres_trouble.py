@@ -26,6 +26,11 @@ def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
         open_store("postgresql+psycopg://me:secret@localhost:1/db")
 
 
+def test_hosts_and_ports_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="multihost"):
+        open_store("postgresql+psycopg://me@/db?host=one:1&host=two:2&port=3")
+
+
 def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
     missing = make_url(postgres_url).set(database="missing").render_as_string()
     with pytest.raises(Unavailable, match='database "missing" does not exist'):

@@ -36,7 +36,7 @@ from controller.loop import POLL_S, Loop, OnTrial
 from controller.report.formatting import ranges
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
-from controller.runtime.provider import RuntimeConnection
+from controller.runtime.provider import RecoveredExperiment, RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
 from controller.search import study_name, study_spec
 from controller.spec import Document
@@ -208,6 +208,10 @@ class Session:
         recovered = await provider_of(runtime).recover(
             name, context=self._context, namespace=namespace, print_line=self.view.print_line
         )
+        return await self.rebuild(name, recovered)
+
+    async def rebuild(self, name: str, recovered: RecoveredExperiment) -> RunResult:
+        """Rebuild the experiment from what its runtime still has, and continue it."""
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await app.recovery.rebuild(

@@ -349,6 +349,12 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="let templates of trials be of this kind, besides `batch/Job`; may be repeated",
     )
     parser.add_argument(
+        "--log-limit",
+        metavar="SIZE",
+        default="1Gi",
+        help="keep at most so much of each log, whatever spec.trial.logLimit says (default: 1Gi)",
+    )
+    parser.add_argument(
         "--health-port",
         metavar="PORT",
         type=int,

@@ -13,6 +13,7 @@ from controller.cli.options import state_of
 from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
+from controller.spec.quantities import MIN_BYTES, parse_bytes
 from suggest import server
 from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
@@ -39,10 +40,21 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),
+            log_limit_bytes=_log_limit(arguments.log_limit),
         ),
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK
+
+
+def _log_limit(text: str) -> int:
+    try:
+        amount = parse_bytes(text)
+    except ValueError as error:
+        raise InvalidArgument.at("--log-limit", str(error)) from None
+    if amount < MIN_BYTES:
+        raise InvalidArgument.at("--log-limit", f"{text} is too small; write 1Mi or more")
+    return amount
 
 
 def _storage(url: str) -> str:

@@ -49,10 +49,12 @@ class _HostedConnection(RuntimeConnection):
         records: ObjectRecords,
         owner: Raw,
         guard: Leadership,
+        log_limit_bytes: int,
     ) -> None:
         spec = experiment.spec
         target = target_of(cluster, experiment, folders, records)
-        target = replace(target, owner=owner, guard=guard)
+        limit_bytes = min(target.log_limit_bytes, log_limit_bytes)
+        target = replace(target, owner=owner, guard=guard, log_limit_bytes=limit_bytes)
         super().__init__(runtime_of(spec, target))
         self._cluster = cluster
         self._spec = spec
@@ -96,7 +98,13 @@ class HostedWorkspace(Workspace):
         folders = self.state.folders(experiment.uid)
         records = experiments.object_records(experiment.uid)
         return _HostedConnection(
-            self.cluster, experiment, folders, records=records, owner=owner, guard=self.guard
+            self.cluster,
+            experiment,
+            folders,
+            records=records,
+            owner=owner,
+            guard=self.guard,
+            log_limit_bytes=self.policy.log_limit_bytes,
         )
 
     async def discard(self, experiment: Experiment) -> None:

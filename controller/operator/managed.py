@@ -36,6 +36,7 @@ from controller.operator.policy import check_policy
 from controller.operator.resource import (
     EXPERIMENTS,
     FINALIZER,
+    RECOVER,
     RESUME,
     ExperimentResource,
     annotation,
@@ -47,11 +48,14 @@ from controller.operator.resource import (
 from controller.operator.status import (
     CHANGE_REFUSED,
     INVALID,
+    STATE_LOST,
     Observation,
     SpecRefusal,
     is_accepted,
 )
 from controller.report.lines import EventView
+from controller.runtime.kubernetes.recovery import trials_on_cluster
+from controller.runtime.provider import RecoveredExperiment
 from controller.spec import Change, Document, allowed_in_revision
 from suggest.backoff import Backoff
 from suggest.errors import FailedPrecondition, InvalidArgument, TunerError
@@ -64,6 +68,12 @@ _RESYNC_S = 30.0
 _POLL_S = 2.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _CONFLICT, _NOT_FOUND = 409, 404
+_LOST = (
+    "the controller's state has nothing of this experiment, which it has run: its volume or "
+    "database was lost or replaced. Jobs that run are left alone. Restore a backup; or set the "
+    f"annotation {RECOVER} to continue with the trials whose Jobs still exist (the others count "
+    "as cancelled); or delete the experiment"
+)
 
 
 @dataclass(slots=True)
@@ -223,7 +233,11 @@ class ManagedExperiment:
             return False
         document = self._accepted(resource)
         if stored is None:
-            if document is not None and not is_suspended(resource) and not self.is_running:
+            if self.is_running:
+                return False
+            if "revision" in (resource.get("status") or {}):
+                await self._recover_lost(resource, document)
+            elif document is not None and not is_suspended(resource):
                 await self._create(resource, document)
         elif is_suspended(resource):
             await self._suspend(resource, stored)
@@ -294,6 +308,29 @@ class ManagedExperiment:
         if await self._protect(resource):
             self._begin(lambda session: session.run(file, uid=uid_of(resource)))
 
+    async def _recover_lost(self, resource: ExperimentResource, document: Document | None) -> None:
+        """Wait for a person: the status says that the experiment ran, and the store lacks it.
+
+        A new search would repeat its trials, and its Jobs would have the names of those that run. A
+        backup that is restored later would have no place.
+        """
+        asked = annotation(resource, RECOVER) is not None
+        if not asked or document is None or is_suspended(resource):
+            self.refusal = SpecRefusal(STATE_LOST, _LOST)
+            return
+        if await self._protect(resource):
+            self.refusal = None
+            self._begin(lambda session: self._rebuild(session, resource, document))
+
+    async def _rebuild(
+        self, session: Session, resource: ExperimentResource, document: Document
+    ) -> RunResult:
+        uid, stored = uid_of(resource), document.spec.document
+        client = self.workspace.cluster.client
+        trials = await trials_on_cluster(client, self.namespace, uid, stored)
+        recovered = RecoveredExperiment(uid, client.context, stored, trials)
+        return await session.rebuild(self.name, recovered)
+
     async def _suspend(self, resource: ExperimentResource, stored: Experiment) -> None:
         """Stop what runs, also if an earlier controller has left it running."""
         left_running = stored.state in (ExperimentState.RUNNING, ExperimentState.STOPPING)
@@ -318,6 +355,7 @@ class ManagedExperiment:
             await self._revise(resource, document, changes)
             return
         asked = annotation(resource, RESUME) is not None
+        recovered = annotation(resource, RECOVER) is not None
         if self._running is None and (asked or _goes_on(stored)):
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
@@ -325,8 +363,8 @@ class ManagedExperiment:
                 self._begin(lambda session: session.resume(self.name, self.namespace))
         elif self._running is None:
             await self._unprotect(resource)
-        if asked and self._running is not None:
-            await self._patch(resource, {"annotations": {RESUME: None}})
+        if (asked or recovered) and self._running is not None:
+            await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
 
     async def _revise(
         self, resource: ExperimentResource, document: Document, changes: list[Change]

@@ -28,6 +28,7 @@ from controller.runtime.kubernetes.sample_manifests import (
     final_manifests_of,
     manifests_of,
 )
+from controller.runtime.protocol import LOG_LIMIT_BYTES
 from controller.spec.fields import describe_value
 from suggest.errors import Problem, raise_if
 
@@ -45,10 +46,12 @@ class Policy:
     they have if they name none.
     kinds: those that a template, and an object in it, may have, besides `batch/Job`, as
     `group/Kind`. The Service beside a Job of several workers is the controller's own.
+    log_limit_bytes: the cap of each log, whatever `spec.trial.logLimit` says.
     """
 
     service_accounts: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
+    log_limit_bytes: int = LOG_LIMIT_BYTES
 
 
 NO_EXCEPTIONS = Policy()

@@ -25,6 +25,8 @@ FINALIZER = "tuner.dev/stop"
 # Annotations. With the first, the study outlives the resource. The second asks for what
 # `tuner resume` does, and is removed when that has happened.
 KEEP_STUDY, RESUME = "tuner.dev/keep-study", "tuner.dev/resume"
+# Asks to go on with what the cluster has, after the controller's state was lost.
+RECOVER = "tuner.dev/recover"
 RUNTIME = "kubernetes"
 
 

@@ -23,7 +23,8 @@ Status: TypeAlias = Mapping[str, Any]
 _MOST = 1000  # characters of a message
 ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefused", "NotChecked"
 SUSPENDED, WAITING = "Suspended", "Waiting"
-PENDING = "pending"  # a state
+PENDING, LOST = "pending", "lost"  # states
+STATE_LOST = "StateLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,19 @@ def status_of(seen: Observation, now: datetime) -> dict[str, Any]:
 def _state(seen: Observation) -> str:
     experiment = seen.experiment
     if experiment is None:
-        return "invalid" if seen.refusal is not None else PENDING
+        return _state_without_experiment(seen)
     if seen.suspended and not experiment.state.finished:
         return "suspended" if seen.progress is None or not seen.progress.running else "stopping"
     return experiment.state.value
+
+
+def _state_without_experiment(seen: Observation) -> str:
+    if seen.refusal is None:
+        return PENDING
+    if seen.refusal.reason != STATE_LOST:
+        return "invalid"
+    before = str(seen.before.get("state", ""))
+    return before if before in _ENDED else LOST
 
 
 def _reason(seen: Observation) -> str:
@@ -89,7 +99,10 @@ def _reason(seen: Observation) -> str:
 
 
 def _revision(seen: Observation) -> dict[str, Any]:
-    return {} if seen.experiment is None else {"revision": seen.experiment.revision}
+    """Return the revision; that of before says that the experiment has run, also if it is lost."""
+    if seen.experiment is None:
+        return {"revision": seen.before.get("revision")}
+    return {"revision": seen.experiment.revision}
 
 
 def _trials(seen: Observation) -> dict[str, Any]:
@@ -165,6 +178,7 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
     return judged
 
 
+_ENDED = {state.value for state in ExperimentState if state.finished}
 _NAMES = {
     ExperimentState.RUNNING: "Running",
     ExperimentState.STOPPING: "Stopping",

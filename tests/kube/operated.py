@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.app.state_directory import StateDirectory
 from controller.operator.page import PageProxy
+from controller.operator.policy import NO_EXCEPTIONS
 from controller.operator.process import ControllerOptions, run_controller
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
@@ -48,6 +49,7 @@ class Installation:
         self.api = api
         self.state = StateDirectory(folder / "state")
         self.page_proxy: PageProxy | None = None
+        self.policy = NO_EXCEPTIONS
         self.metrics_port = self.http_port = self.grpc_port = 0
         self._running: asyncio.Task[None] | None = None
 
@@ -61,6 +63,7 @@ class Installation:
             http_port=self.http_port,
             grpc_port=self.grpc_port,
             page_proxy=self.page_proxy,
+            policy=self.policy,
         )
         self._running = asyncio.create_task(run_controller(options))
 

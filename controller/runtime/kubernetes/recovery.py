@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from controller.core.model import FINAL
@@ -48,11 +48,24 @@ async def recover(
             )
         uid = anchor["metadata"]["labels"][UID]
         document = load_json(anchor["data"]["experiment"])
-        objects, _ = await client.list(
-            await _kind(client, document), searched, labels=f"{UID}={uid}"
-        )
+        objects = await _objects(client, searched, uid, document)
         _refuse_ended(objects, name, anchor["metadata"]["name"], searched)
         return RecoveredExperiment(uid, client.context, document, _trials(objects))
+
+
+async def trials_on_cluster(
+    client: KubernetesClient, namespace: str, uid: str, document: Mapping[str, object]
+) -> dict[int, tuple[Assignment, list[int]]]:
+    """Return the parameters and attempt numbers of each trial that has an object."""
+    return _trials(await _objects(client, namespace, uid, cast(Raw, document)))
+
+
+async def _objects(
+    client: KubernetesClient, namespace: str, uid: str, document: Raw
+) -> Sequence[Raw]:
+    kind = await _kind(client, document)
+    objects, _ = await client.list(kind, namespace, labels=f"{UID}={uid}")
+    return objects
 
 
 def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:

@@ -1,0 +1,83 @@
+"""A controller starts with an empty store, and resources say that their experiments have run."""
+
+from __future__ import annotations
+
+import shutil
+
+from controller.operator.resource import RECOVER
+from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment, on_a_cluster
+from tests.kube.test_controller_without_folders import FOREVER, created, uids
+
+
+async def lose_the_volume(installed: Installation) -> None:
+    await installed.stop()
+    shutil.rmtree(installed.state.root)
+    installed.start()
+
+
+def annotations(installed: Installation) -> dict[str, str]:
+    about = installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]
+    return dict(about.get("annotations") or {})
+
+
+def ask_to_recover(installed: Installation) -> None:
+    asked = {RECOVER: "true"}
+    installed.api.change(
+        "experiments", NAMESPACE, "tiny", lambda each: each["metadata"].update(annotations=asked)
+    )
+
+
+@on_a_cluster(FOREVER)
+async def test_an_experiment_whose_state_is_lost_waits_and_its_jobs_run_on(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    before = uids(installed)
+    await lose_the_volume(installed)
+    await installed.until_state("lost")
+    accepted = installed.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "StateLost")
+    assert RECOVER in accepted["message"]
+    assert (uids(installed), created(installed)) == (before, 2)
+    assert installed.status()["revision"] == 1
+
+
+@on_a_cluster(FOREVER)
+async def test_a_lost_experiment_goes_on_with_its_jobs_when_that_is_asked(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    before = uids(installed)
+    await lose_the_volume(installed)
+    await installed.until_state("lost")
+    ask_to_recover(installed)
+    await installed.until_state("running")
+    await installed.until(lambda: installed.status().get("running") == 2)
+    assert (uids(installed), created(installed)) == (before, 2)
+    await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
+    await installed.until(lambda: RECOVER not in annotations(installed))
+
+
+@on_a_cluster(FOREVER)
+async def test_a_lost_experiment_can_be_deleted(installed: Installation) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    await lose_the_volume(installed)
+    await installed.until_state("lost")
+    installed.delete()
+    await installed.until(lambda: installed.api.find("experiments", NAMESPACE, "tiny") is None)
+
+
+@on_a_cluster(SCORED)
+async def test_a_lost_experiment_that_had_ended_keeps_its_result_and_is_not_run_again(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    best = installed.status()["best"]
+    await lose_the_volume(installed)
+    await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
+    assert (installed.status()["state"], installed.status()["best"]) == ("succeeded", best)
+    assert created(installed) == 3

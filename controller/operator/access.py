@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Generic, TypeVar
 
 from controller.kube import assertion
@@ -29,6 +30,8 @@ from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 
 AUDIENCE = "tuner"
 KEPT_S = 4.0
+# A list of many namespaces asks about each; one that was granted meanwhile appears a little later.
+DENIED_KEPT_S = 30.0
 _CA_KEPT_S = 30.0
 _MOST_KEPT = 10_000
 _TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
@@ -128,7 +131,14 @@ class Access:
         if await self.may(caller, "list", None):
             return None
         allowed = await asyncio.gather(
-            *(self.may(caller, "list", namespace) for namespace in namespaces)
+            *(
+                self._rights.get(
+                    (caller, "list", namespace),
+                    partial(self._allowed, caller, "list", namespace),
+                    denied_kept_s=DENIED_KEPT_S,
+                )
+                for namespace in namespaces
+            )
         )
         pairs = zip(namespaces, allowed, strict=True)
         return frozenset(namespace for namespace, is_allowed in pairs if is_allowed)
@@ -195,12 +205,22 @@ class _Answers(Generic[Answer]):
         self._asking: dict[tuple[object, ...], asyncio.Task[Answer]] = {}
 
     async def get(
-        self, question: tuple[object, ...], ask: Callable[[], Awaitable[Answer]]
+        self,
+        question: tuple[object, ...],
+        ask: Callable[[], Awaitable[Answer]],
+        *,
+        denied_kept_s: float = 0.0,
     ) -> Answer:
-        """Return the answer. Raises what `ask` raises, which is not kept."""
+        """Return the answer. Raises what `ask` raises, which is not kept.
+
+        denied_kept_s: how old a negative answer may be at least.
+        """
         kept = self._kept.get(question)
-        if kept is not None and self._clock() < kept[1]:
-            return kept[0]
+        if kept is not None:
+            answer, asked_s = kept
+            kept_s = self._kept_s if answer else max(self._kept_s, denied_kept_s)
+            if self._clock() < asked_s + kept_s:
+                return answer
         task = self._asking.get(question)
         if task is None:
             task = self._asking[question] = asyncio.create_task(self._ask(question, ask))
@@ -211,13 +231,13 @@ class _Answers(Generic[Answer]):
         self, question: tuple[object, ...], ask: Callable[[], Awaitable[Answer]]
     ) -> Answer:
         # From before the question: what is revoked while it is asked counts from then on.
-        until_s = self._clock() + self._kept_s
+        asked_s = self._clock()
         try:
             answer = await ask()
         finally:
             del self._asking[question]
         self._kept.pop(question, None)
-        self._kept[question] = answer, until_s
+        self._kept[question] = answer, asked_s
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return answer

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from controller.app.local_experiments import LocalExperiments
 from controller.core.model import Experiment
 from controller.folders import AttemptFolders
-from controller.operator.access import Access, Caller
+from controller.operator.access import KEPT_S, Access, Caller
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.manager import ExperimentResources
 from controller.operator.resource import ExperimentResource
@@ -30,7 +30,7 @@ from controller.ui.application import Events, application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import reading_routes
 from controller.ui.guard import Guard
-from controller.ui.live_table import Encoded, Json
+from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.shared_reader import Mark, SharedReader, clock_mark, when_changed
 from controller.ui.sign_in import StoredSessions, TokenAuthenticator
 from controller.ui.vega import VegaBundle
@@ -137,15 +137,28 @@ class VisitorBoard:
 
     async def permitted(self, namespace: str, events: Events) -> Events:
         """Yield the events until the visitor may not see the namespace any more."""
+        following: asyncio.Future[Event] | None = None
         try:
-            await self._visitor.check(namespace)
-            async for event in events:
+            while True:
                 await self._visitor.check(namespace)
-                yield event
+                if following is None:
+                    following = asyncio.ensure_future(anext(events))
+                elif following.done():
+                    event, following = following.result(), None
+                    yield event
+                    continue
+                # Also while there is nothing new, so that a page does not stay open.
+                await asyncio.wait({following}, timeout=KEPT_S)
+        except StopAsyncIteration:
+            return
         except PermissionDenied as error:
             yield "gone", Encoded.of({"message": str(error)})
         except (Unauthenticated, Unavailable):
             return  # the page connects again, and is told so
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
     async def experiment(self, namespace: str, name: str) -> Experiment:
         await self._visitor.check(namespace)

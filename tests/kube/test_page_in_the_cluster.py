@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,9 +44,11 @@ async def signed_in(installed: Installation) -> AsyncIterator[httpx.AsyncClient]
         yield client
 
 
-async def events(client: httpx.AsyncClient, path: str, most: int) -> list[tuple[str, Any]]:
-    """Return the first events of a stream, or those until it ends."""
-    found: list[tuple[str, Any]] = []
+async def events(
+    client: httpx.AsyncClient, path: str, most: int, found: list[tuple[str, Any]] | None = None
+) -> list[tuple[str, Any]]:
+    """Return the first events of a stream, or those until it ends. found: has them meanwhile."""
+    found = [] if found is None else found
     name = ""
     async with client.stream("GET", path) as stream:
         assert stream.status_code == 200, stream.status_code
@@ -111,6 +114,19 @@ async def test_a_stream_ends_with_the_right_to_it(installed: Installation) -> No
         installed.api.grants.clear()
         found = await events(client, "/api/stream", 2)
         assert [len(data["searches"]) for _, data in found] == [1, 0]
+
+
+@on_a_cluster()
+async def test_a_quiet_stream_ends_with_the_right_to_it(installed: Installation) -> None:
+    await two_tenants(installed)
+    async with signed_in(installed) as client:
+        found: list[tuple[str, Any]] = []
+        following = asyncio.create_task(events(client, f"{OURS}/stream", 2, found))
+        await installed.until(lambda: [name for name, _ in found] == ["reset"])
+        installed.api.grants.clear()
+        await following
+        name, data = found[1]
+        assert (name, "ann may not get" in data["message"]) == ("gone", True)
 
 
 @on_a_cluster()

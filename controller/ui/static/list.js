@@ -41,6 +41,7 @@ function item(it) {
   return h("li", {},
     h("div", {},
       h("a", { class: "name", href: address(it.namespace, it.name) }, it.name), it.state ? badge(it.state) : null,
+      IN_CLUSTER ? h("span", { class: "small" }, " in ", h("b", {}, it.namespace)) : null,
       h("div", { class: "small" }, ...prose(it.why))),
     h("div", {},
       h("div", { class: "small" }, `best ${it.metric}`),

@@ -34,6 +34,8 @@ KEPT_S = 4.0
 DENIED_KEPT_S = 30.0
 _CA_KEPT_S = 30.0
 _MOST_KEPT = 10_000
+# Requests at a time: whoever sends unknown tokens must not keep the API server busy.
+_AT_ONCE = 16
 _TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
 _ACCESS_REVIEWS = Kind(
     "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", False
@@ -64,6 +66,7 @@ class Access:
         self, client: KubernetesClient, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
+        self._asking = asyncio.Semaphore(_AT_ONCE)
         self._callers = _Answers[Caller | None](clock, KEPT_S)
         self._rights = _Answers[bool](clock, KEPT_S)
         self._authorities = _Answers[bytes](clock, _CA_KEPT_S)
@@ -188,7 +191,8 @@ class Access:
         """Return the status of a review. Raises Unavailable."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
         try:
-            review = await self._client.create(kind, None, body)
+            async with self._asking:
+                review = await self._client.create(kind, None, body)
         except (ApiError, Unreachable, AccessDenied) as error:
             raise Unavailable(f"the API server does not say who may do what: {error}") from error
         status: Raw = review.get("status") or {}

@@ -94,7 +94,19 @@ ROUTES: Mapping[str, str] = {
     f"{_TRIAL}/log": GET,
     f"{_TRIAL}/artifacts/{{attempt:int}}/{{path:path}}": GET,
 }
-API_ROUTES: Mapping[str, str] = {"/api/v1/whoami": SOMEBODY}
+_API = "/api/v1/namespaces/{namespace}/experiments/{name}"
+_LOG = f"{_API}/trials/{{trial}}/attempts/{{attempt:int}}/log"
+_READING = f"/{SERVICE}/{{method}}"  # the methods that read, by POST
+API_ROUTES: Mapping[str, str] = {
+    "/api/v1/whoami": SOMEBODY,
+    "/api/v1/experiments": SOMEBODY,
+    "/api/v1/names": SOMEBODY,
+    _API: GET,
+    f"{_API}/attempts": GET,
+    f"{_API}/events": GET,
+    _LOG: GET,
+    f"{_LOG}/start": GET,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +309,8 @@ def test_every_route_has_a_rule() -> None:
     authenticator = PageAuthenticator(nothing, nothing, None, port=0, stored=nothing)
     shown = page(authenticator, nothing, sign_in="token")
     assert routes(shown.routes) == set(ROUTES)
-    assert routes(HttpApi(nothing).routes) == set(API_ROUTES)
+    api = HttpApi(nothing, nothing, nothing, nothing, nothing)
+    assert routes(api.routes) == {*API_ROUTES, _READING}
 
 
 def filled(route: str) -> str:
@@ -306,6 +319,7 @@ def filled(route: str) -> str:
         "{name}": "none" if route.startswith("/api") else "page.js",
         "{number:int}": "7",
         "{figure}": "history",
+        "{trial}": "7",
         "{attempt:int}": "1",
         "{path:path}": "x",
     }
@@ -334,13 +348,50 @@ def read(browser: httpx.Client, path: str, headers: Mapping[str, str]) -> str:
         return DENIED if "may not get" in said else ALLOWED
 
 
+def credentials(secret: str) -> Mapping[str, str]:
+    return {"X-Tuner-Authorization": f"Bearer {secret}"} if secret else {}
+
+
+def test_every_rpc_by_http_for_every_caller(running: Installation) -> None:
+    """Nothing is changed this way, whatever rights there are."""
+    found, expected = {}, {}
+    with running.browser() as browser:
+        for caller, verbs in CALLERS.items():
+            for name, rpc in RPCS.items():
+                path = _READING.replace("{method}", name)
+                body = request(path, rpc, OURS).SerializeToString()
+                headers = {
+                    **credentials(running.tokens[caller]),
+                    "content-type": "application/proto",
+                }
+                reply = browser.post(path, content=body, headers=headers)
+                found[caller, name] = reply.json()["code"] if reply.is_error else "ok"
+                expected[caller, name] = reading_outcome(verbs, name)
+    assert found == expected
+
+
+def reading_outcome(verbs: frozenset[str] | None, name: str) -> str:
+    if verbs is None:
+        return "unauthenticated"
+    if rule_of_reading(name) is None:
+        return "not_found"
+    if METHODS[name] not in verbs:
+        return "permission_denied"
+    return "ok" if name == "ListStudies" else "not_found"
+
+
+def rule_of_reading(name: str) -> str | None:
+    """Return the verb that a reading method needs; None if there is no such method by HTTP."""
+    return METHODS[name] if METHODS[name] in VIEW else None
+
+
 def test_every_route_for_every_caller(running: Installation) -> None:
     found, expected = {}, {}
     for caller, verbs in CALLERS.items():
         secret = running.tokens[caller]
         with running.browser() as browser:
             for route, rule in API_ROUTES.items():
-                headers = {"X-Tuner-Authorization": f"Bearer {secret}"} if secret else {}
+                headers = credentials(secret)
                 found[caller, route] = read(browser, filled(route), headers)
                 expected[caller, route] = route_outcome(verbs, rule)
             signed_in = browser.post("/api/sign-in", json={"token": secret}).status_code == 200

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.api import BATCH, CORE
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import Installed, experiment
+from tests.cluster.installed import SYSTEM, Installed, experiment
 from tests.cluster.objects import quota
 from tests.cluster.waiting import eventually
 
@@ -239,3 +239,26 @@ def test_two_namespaces_keep_to_their_quotas(installed: Installed, namespace: st
     assert not open_
     assert most == room
     assert any("room" in reason for reason in reasons), reasons
+
+
+def test_the_service_leads_to_the_leader(installed: Installed) -> None:
+    api = installed.cluster.api()
+    pods = f"{CORE}/namespaces/{SYSTEM}/pods"
+    ports = [{"name": "https", "containerPort": 8080}, {"name": "grpc", "containerPort": 8765}]
+    for name in ("one", "two"):
+        labels = {"app.kubernetes.io/name": "tuner-controller", "tuner.dev/role": "leader"}
+        about = {"name": name, "labels": labels}
+        container = {"name": "controller", "image": "tuner:1", "ports": ports}
+        api.post(pods, {"metadata": about, "spec": {"containers": [container]}})
+    installed.start(name="two")
+
+    def led_to() -> set[str]:
+        selector = "kubernetes.io/service-name=tuner"
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
+        slices = api.items(path, labelSelector=selector)
+        endpoints = [each for found in slices for each in found.get("endpoints") or ()]
+        return {endpoint["targetRef"]["name"] for endpoint in endpoints}
+
+    eventually(lambda: led_to() == {"two"}, within_s=60)
+    for name in ("one", "two"):
+        api.delete(f"{pods}/{name}", gracePeriodSeconds="0")

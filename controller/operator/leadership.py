@@ -69,6 +69,7 @@ class Leadership:
 
         Raises AccessDenied, and ApiError if the right to the lease is missing.
         """
+        self.epoch = 0  # that of an earlier time was given up
         while True:
             try:
                 if await self._try():
@@ -125,7 +126,6 @@ class Leadership:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if not self.holds:
-            self.epoch = 0
             return
         self._valid_until_s = float("-inf")
         with contextlib.suppress(ApiError, AccessDenied, Unreachable, TimeoutError):
@@ -133,7 +133,6 @@ class Leadership:
                 lease = await self._client.get(LEASES, self._namespace, NAME)
                 if self._is_ours(lease.get("spec") or {}):
                     await self._write(lease, {"holderIdentity": None})
-        self.epoch = 0
 
     async def _renew(self) -> None:
         while self.lost is None:

@@ -227,14 +227,13 @@ def waiting_status(before: Status, generation: int, trouble: str, now: datetime)
     running = condition_of(before, "Running")
     if state != ExperimentState.RUNNING.value or running.get("message") == shortened(trouble):
         return dict(before)
-    told = {"type": "Running", "lastTransitionTime": time_text(now), **running}
+    told = {"lastTransitionTime": time_text(now), **running, "type": "Running"}
     told |= {"status": "False", "reason": "Waiting", "message": shortened(trouble)}
     if running.get("status") == "True":
         told["lastTransitionTime"] = time_text(now)
-    conditions = [
-        told if each["type"] == "Running" else each for each in before.get("conditions", ())
-    ]
-    return {**before, "reason": shortened(trouble), "conditions": conditions}
+    # A dict keeps their order.
+    conditions = {each["type"]: each for each in before.get("conditions", ())} | {"Running": told}
+    return {**before, "reason": shortened(trouble), "conditions": list(conditions.values())}
 
 
 def is_accepted(status: Status) -> bool:

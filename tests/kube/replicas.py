@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ from tests.postgres import PORT
 Raw = dict[str, Any]
 SOCKET = f".s.PGSQL.{PORT}"
 DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.0, 1.0, 2.0
-_PROGRAM = f"""
+# Programs: with the times of an installation, and with those above.
+REAL = "import sys; from controller.cli.main import main; sys.exit(main())"
+BRISK = f"""
 import sys
 from controller.operator import experiments, leadership, manager, postgres, process
 
@@ -121,7 +123,8 @@ class Replica:
         self.databases: list[Wire] = []  # a wire to each host of the database
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, api: FakeApi, storage: str) -> None:
+    async def start(self, api: FakeApi, storage: str, program: str) -> None:
+        """storage: the URL of the database; "": SQLite."""
         self.folder.mkdir(exist_ok=True)
         config = api.kubeconfig()
         cluster = config["clusters"][0]["cluster"]
@@ -129,24 +132,29 @@ class Replica:
         self.api = Wire((host, int(port)))
         cluster["server"] = f"http://localhost:{await self.api.open()}"
         (self.folder / "kubeconfig").write_text(json.dumps(config))
-        url = make_url(storage)
-        hosts = str(url.query["host"]).split(",")
-        mine = [await self._wired(n, host) for n, host in enumerate(hosts)]
-        url = url.update_query_dict({"host": ",".join(mine)})
+        flags = [f"--state-dir={self.folder / 'state'}"]
+        if storage:
+            flags.append(f"--storage={await self._wired_url(storage)}")
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-c",
-                _PROGRAM,
+                program,
                 "controller",
                 "--log-format=json",
-                f"--state-dir={self.folder / 'state'}",
-                f"--storage={url.render_as_string(hide_password=False)}",
+                *flags,
                 stdout=log,
                 stderr=log,
                 env=os.environ
                 | {"KUBECONFIG": str(self.folder / "kubeconfig"), "POD_NAME": self.name},
             )
+
+    async def _wired_url(self, storage: str) -> str:
+        """Return the URL of the database behind a wire to each of its hosts."""
+        url = make_url(storage)
+        hosts = str(url.query["host"]).split(",")
+        mine = [await self._wired(n, host) for n, host in enumerate(hosts)]
+        return url.update_query_dict({"host": ",".join(mine)}).render_as_string(hide_password=False)
 
     async def _wired(self, number: int, host: str) -> str:
         """Open a wire to a socket of the database, and return the folder of its other end."""
@@ -160,6 +168,11 @@ class Replica:
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def has_ended(self) -> bool:
@@ -188,20 +201,20 @@ class Replicas:
         self.started = Counter[str]()  # by the name of the Job
         self._folder = folder
 
-    async def start(self, name: str) -> Replica:
+    async def start(self, name: str, program: str = BRISK) -> Replica:
         replica = Replica(name, self._folder)
-        await replica.start(self.api, self.storage)
+        await replica.start(self.api, self.storage, program)
         self.replicas.append(replica)
         return replica
 
-    async def start_alone(self) -> Replica:
-        replica = await self.start("first")
+    async def start_alone(self, program: str = BRISK) -> Replica:
+        replica = await self.start("first", program)
         await self.until(lambda: self.holder == "first")
         return replica
 
-    async def start_two(self) -> tuple[Replica, Replica]:
+    async def start_two(self, program: str = BRISK) -> tuple[Replica, Replica]:
         """Return the leader and the standby."""
-        return await self.start_alone(), await self.start("second")
+        return await self.start_alone(program), await self.start("second", program)
 
     @property
     def holder(self) -> str:
@@ -222,7 +235,7 @@ class Replicas:
     def are(self, state: str, names: Sequence[str]) -> bool:
         return all(self.status(name).get("state") == state for name in names)
 
-    async def until(self, condition: Any, *, within_s: float = 60) -> None:
+    async def until(self, condition: Callable[[], object], *, within_s: float = 60) -> None:
         try:
             await eventually(lambda: bool(condition()), within_s=within_s)
         except AssertionError:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.core.attempt import RuntimeLost
+from controller.experiment_store import Fence
 from controller.kube.client import KubernetesClient
 from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
@@ -140,5 +141,49 @@ def test_two_standbys_never_both_hold_it() -> None:
         members = [member(client, f"m{n}", Clock()) for n in range(5)]
         await asyncio.gather(*(each._try() for each in members))
         assert sum(each.holds for each in members) == 1
+
+    check()
+
+
+def test_a_holder_that_gave_the_lease_up_may_hold_it_again_under_a_higher_epoch() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first.acquire()
+        before = first.fence
+        await first.release()
+        assert not first.holds
+        await first.acquire()
+        assert (first.holds, first.fence) == (True, Fence(before.epoch + 1, "first"))
+        await first.release()
+
+    check()
+
+
+def test_a_holder_raises_its_epoch_above_that_of_a_store() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first._try()
+        await first.exceed(7)
+        assert (first.holds, first.fence) == (True, Fence(8, "first"))
+        assert await first._try()
+        assert api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 8
+
+    check()
+
+
+def test_only_the_holder_raises_the_epoch() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first, second = member(client, "first", Clock()), member(client, "second", Clock())
+        await first._try()
+        api.change(
+            "leases", NAMESPACE, NAME, lambda lease: lease["spec"].update(holderIdentity="second")
+        )
+        with pytest.raises(Superseded):
+            await first.exceed(7)
+        assert api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 1
+        assert not second.holds
 
     check()

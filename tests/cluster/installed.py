@@ -75,6 +75,16 @@ class Kubectl:
         return self("apply", "--server-side", "-f", "-", given=text)
 
 
+def helm(kubeconfig: Path, *words: str) -> str:
+    """Run helm in the installation's namespace, and return what it prints."""
+    where = ("-n", SYSTEM, "--kubeconfig", str(kubeconfig))
+    done = subprocess.run(
+        [program("helm"), *words, *where], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
 class Installed:
     """The installation in one cluster. `close` ends the processes, and removes nothing else."""
 

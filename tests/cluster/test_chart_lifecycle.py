@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import BATCH, CORE, Object
-from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import CHART, SYSTEM, Installed, experiment
+from tests.cluster.installed import CHART, SYSTEM, Installed, experiment, helm
 from tests.cluster.waiting import eventually
 
 FOREVER = {"KWOK_RUN": "600s"}
@@ -33,12 +32,7 @@ class Release(Installed):
         self.kubectl("wait", "--for=condition=Established", DEFINITION)
 
     def helm(self, *words: str) -> str:
-        where = ("-n", SYSTEM, "--kubeconfig", str(self.cluster.kubeconfig()))
-        done = subprocess.run(
-            [program("helm"), *words, *where], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}"
-        return done.stdout
+        return helm(self.cluster.kubeconfig(), *words)
 
     def has_field(self, name: str) -> bool:
         definition = json.loads(self.kubectl("get", DEFINITION, "-o", "json"))
@@ -71,14 +65,7 @@ def release(level_b: ControlPlane, tmp_path: Path) -> Iterator[Release]:
     made.install()
     yield made
     made.close()
-    subprocess.run(
-        [
-            *(program("helm"), "uninstall", "tuner", "-n", SYSTEM, "--ignore-not-found"),
-            *("--kubeconfig", level_b.kubeconfig()),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    made.helm("uninstall", "tuner", "--ignore-not-found")
 
 
 def newer_chart(folder: Path) -> Path:
@@ -125,6 +112,7 @@ def test_a_definition_that_the_chart_no_longer_installs_stays(
     assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
 
 
+@pytest.mark.soak
 def test_an_upgrade_with_fifty_running_experiments_interrupts_no_trial(
     release: Release, namespace: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from controller.operator.access import AUDIENCE, KEPT_S, Access, Caller
 from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import Installed
+from tests.cluster.installed import ROOT, Installed
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "reader"
@@ -219,3 +219,20 @@ def test_without_an_api_server_nobody_is_known(
     monkeypatch.setenv("KUBECONFIG", str(elsewhere))
     with pytest.raises(Unavailable, match="does not say who may do what"):
         asked(lambda access: access.by_token("some-token"))
+
+
+def test_the_commands_of_the_page_for_tenants_make_a_token_that_reads(
+    installed: Installed, namespace: str
+) -> None:
+    text = (ROOT / "docs" / "tenants.md").read_text(encoding="utf-8")
+    section = text.partition("## Open the page")[2].partition("## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("kubectl create ")]
+    for line in lines:
+        words = line.replace("vision", namespace).split()[1:]
+        printed = installed.kubectl(*words).strip()
+
+    async def may_read(access: Access) -> bool:
+        return await access.may(await access.by_token(printed), "get", namespace)
+
+    assert len(lines) == 3
+    assert asked(may_read)

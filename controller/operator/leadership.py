@@ -1,8 +1,9 @@
 """Which controller of an installation writes: a Lease that one of them holds.
 
 A standby does not compare clocks: it takes the Lease over once it has seen the same record for
-DURATION_S. The holder renews it every RENEW_S, and stops writing MARGIN_S before another one could
-take over; `check`, before every write, is a look at the clock. `leaseTransitions` is the epoch.
+DURATION_S, and looks every LOOK_S. The holder renews it every RENEW_S, and stops writing MARGIN_S
+before another one could take over; `check`, before every write, is a look at the clock.
+`leaseTransitions` is the epoch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from controller.runtime.protocol import Conclusion
 
 NAME = "tuner-controller"
 DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 2.0
+LOOK_S = 1.0  # of a standby: the sum with DURATION_S is how late it may take over
 _CLOSE_S = 2.0
 _NOT_FOUND, _CONFLICT = 404, 409
 _log = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class Leadership:
             except Unreachable as error:
                 self.trouble = f"the lease {NAME} cannot be read: {error}"
                 _log.warning("%s", self.trouble)
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(min(LOOK_S, RENEW_S))
         self._renewing = asyncio.create_task(self._renew())
 
     @property

@@ -234,7 +234,7 @@ lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.tom
 	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(INTEGRATIONS)) --group integrations \
 	  -c requirements.lock -c requirements-torch.lock -o requirements-integrations.lock
-	$(COMPILE) pyproject.toml --extra kubernetes --extra postgres --extra cmaes -c requirements.lock -o deploy/requirements.lock
+	$(COMPILE) pyproject.toml --extra kubernetes --extra postgres --extra archive --extra cmaes -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --group docs -o docs/requirements.lock
 
 .PHONY: clean

@@ -349,6 +349,24 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="let templates of trials be of this kind, besides `batch/Job`; may be repeated",
     )
     parser.add_argument(
+        "--archive",
+        metavar="s3://BUCKET/PREFIX",
+        default="",
+        help="copy the logs of ended attempts to this bucket; AWS_* variables have its credentials",
+    )
+    parser.add_argument(
+        "--keep-logs-for",
+        metavar="DURATION",
+        default="",
+        help="delete older logs from the bucket, such as 720h (default: never)",
+    )
+    parser.add_argument(
+        "--keep-logs-size",
+        metavar="SIZE",
+        default="",
+        help="delete the oldest logs of a bucket beyond this size (default: never)",
+    )
+    parser.add_argument(
         "--log-limit",
         metavar="SIZE",
         default="1Gi",

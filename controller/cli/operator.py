@@ -13,7 +13,8 @@ from controller.cli.options import state_of
 from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
-from controller.spec.quantities import MIN_BYTES, parse_bytes
+from controller.runtime.protocol import LOG_LIMIT_BYTES
+from controller.spec.quantities import MIN_BYTES, parse_bytes, parse_duration
 from suggest import server
 from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
@@ -37,24 +38,38 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         tls=_tls(arguments),
         page_proxy=_page_proxy(arguments),
         webhook=arguments.webhook,
+        archive=arguments.archive,
+        keep_logs_s=_keep_logs_for(arguments.keep_logs_for),
+        keep_logs_bytes=_size("--keep-logs-size", arguments.keep_logs_size),
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),
-            log_limit_bytes=_log_limit(arguments.log_limit),
+            log_limit_bytes=_size("--log-limit", arguments.log_limit) or LOG_LIMIT_BYTES,
         ),
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK
 
 
-def _log_limit(text: str) -> int:
+def _size(flag: str, text: str | None) -> int | None:
+    if not text:
+        return None
     try:
         amount = parse_bytes(text)
     except ValueError as error:
-        raise InvalidArgument.at("--log-limit", str(error)) from None
+        raise InvalidArgument.at(flag, str(error)) from None
     if amount < MIN_BYTES:
-        raise InvalidArgument.at("--log-limit", f"{text} is too small; write 1Mi or more")
+        raise InvalidArgument.at(flag, f"{text} is too small; write 1Mi or more")
     return amount
+
+
+def _keep_logs_for(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidArgument.at("--keep-logs-for", str(error)) from None
 
 
 def _storage(url: str) -> str:

@@ -11,16 +11,21 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from controller import experiment_tables
+from controller.app.attempt_logs import LocalLog
 from controller.app.experiments import ControlledElsewhere, Holder
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
-from controller.core.model import Revision, Uid
+from controller.core.model import Attempt, Revision, Uid
 from controller.experiment_store import Fence
 from controller.operator.postgres import BoundedPostgres
 from controller.report.formatting import timestamp
 from suggest.errors import Unavailable
+
+if TYPE_CHECKING:
+    from controller.operator.log_archive import Archiver
 
 _POSTGRES_SCHEMA = replace(experiment_tables.SCHEMA, option="--storage")
 
@@ -52,6 +57,7 @@ class HostedExperiments(LocalExperiments):
         """
         self._postgres = BoundedPostgres(storage) if storage else None
         self._controlled: dict[Uid, Holder] = {}
+        self.archiver: Archiver | None = None
         if self._postgres is None:
             super().__init__(directory, fence=fence)
         else:
@@ -80,6 +86,17 @@ class HostedExperiments(LocalExperiments):
 
     def holder(self, uid: Uid) -> Holder | None:
         return self._controlled.get(uid)
+
+    async def available_log(self, uid: Uid, attempt: Attempt) -> LocalLog:
+        """Return the log of an attempt, which is copied from the bucket if only that has it."""
+        if self.archiver is not None:
+            await self.archiver.available(uid, attempt)
+        return self.log(uid, attempt)
+
+    def delete_experiment(self, uid: Uid) -> None:
+        super().delete_experiment(uid)
+        if self.archiver is not None:
+            self.archiver.forget(uid)
 
     def revision_source(self, uid: Uid, number: int) -> str:
         return "its resource"

@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from controller import experiment_tables as tables
 from controller.app.controller_api import AUTHORIZATION, OFFSET, PAGE, PAGE_OF_EXPERIMENTS
-from controller.app.local_experiments import LocalExperiments
 from controller.core.model import FINAL, Attempt, Experiment, trial_label
 from controller.kube.reflector import Key
 from controller.operator.access import Access, Caller
+from controller.operator.experiments import HostedExperiments
 from controller.operator.rpc_access import ClusterAuthenticator
 from controller.ui.application import status_of
 from suggest.errors import InvalidArgument, NotFound, TunerError, Unauthenticated
@@ -59,7 +59,7 @@ class HttpApi:
     def __init__(
         self,
         access: Access,
-        experiments: LocalExperiments,
+        experiments: HostedExperiments,
         server: Server,
         authenticator: ClusterAuthenticator,
         keys: Callable[[], Collection[Key]],
@@ -142,7 +142,8 @@ class HttpApi:
 
     async def _log(self, request: Request) -> Response:
         experiment = await self._found(request)
-        log = self._experiments.log(experiment.uid, self._attempt(experiment, request))
+        attempt = self._attempt(experiment, request)
+        log = await self._experiments.available_log(experiment.uid, attempt)
         begin, data = log.read(_number(request, "offset", 0))
         parts, size = [data], len(data)
         while data and size < _LOG_PART:
@@ -156,7 +157,8 @@ class HttpApi:
 
     async def _log_start(self, request: Request) -> Response:
         experiment = await self._found(request)
-        log = self._experiments.log(experiment.uid, self._attempt(experiment, request))
+        attempt = self._attempt(experiment, request)
+        log = await self._experiments.available_log(experiment.uid, attempt)
         tail = _number(request, "tail") if "tail" in request.query_params else None
         since = request.query_params.get("since")
         try:

@@ -61,6 +61,7 @@ class ControllerOptions:
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
     controller makes one. page_proxy: signs people in to the page. webhook: the
     ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
+    archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     """
 
     state: StateDirectory
@@ -74,6 +75,9 @@ class ControllerOptions:
     tls: tuple[Path, Path] | None = None
     page_proxy: PageProxy | None = None
     webhook: str = ""
+    archive: str = ""
+    keep_logs_s: float | None = None
+    keep_logs_bytes: int | None = None
     policy: Policy = NO_EXCEPTIONS
 
 
@@ -207,7 +211,10 @@ async def _manager(
                 policy=options.policy,
                 experiments=experiments,
             )
-            async with _http(options, server, access, api, board, webhook):
+            async with (
+                _http(options, server, access, api, board, webhook),
+                _archiving(options, experiments),
+            ):
                 yield manager
     finally:
         health.leader_trouble = lambda: ""
@@ -215,6 +222,27 @@ async def _manager(
         await resources.close()
         await cluster.close_reflectors()
         await server.stop()
+
+
+@asynccontextmanager
+async def _archiving(
+    options: ControllerOptions, experiments: HostedExperiments
+) -> AsyncIterator[None]:
+    """Copy the logs of ended attempts to the bucket meanwhile, if there is one."""
+    if not options.archive:
+        yield
+        return
+    # Its library is installed where a bucket is used.
+    from controller.operator.log_archive import Archiver, LogArchive, Retention
+
+    retention = Retention(options.keep_logs_s, options.keep_logs_bytes)
+    experiments.archiver = Archiver(LogArchive(options.archive), experiments, retention)
+    archiving = asyncio.create_task(experiments.archiver.run())
+    try:
+        yield
+    finally:
+        archiving.cancel()
+        await asyncio.gather(archiving, return_exceptions=True)
 
 
 async def _store(

@@ -1,0 +1,235 @@
+"""Logs and provenance of ended attempts, in a bucket.
+
+Nothing waits for the bucket: files stay in the directory until they are uploaded, and are tried
+again while it is away. An uploaded log is read again from the bucket when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from obstore import delete_async, get_async, put_async
+from obstore import list as list_objects
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from controller.core.model import FINAL, Attempt, TrialOrFinal, Uid, trial_label
+from controller.folders import AttemptFolders
+from controller.runtime.log_limit import kept_part
+from suggest.backoff import Backoff
+from suggest.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+    from controller.operator.experiments import HostedExperiments
+
+_log = logging.getLogger(__name__)
+
+FILES = ("log.txt", "metrics.txt", "provenance.json")
+UPLOADED = "archived"  # an empty file in an attempt's folder
+TURN_S = 10.0
+EXPIRE_S = 3600.0
+KEPT_BYTES = 1 << 30  # of uploaded logs, in the directory
+_PART_BYTES = 5 << 20  # S3's least part, of which two are in memory
+_BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What the bucket keeps: objects up to this age, and the newest up to this size; None: all."""
+
+    age_s: float | None = None
+    size_bytes: int | None = None
+
+
+class LogArchive:
+    """The bucket. Methods raise obstore's BaseError if it cannot be used, and OSError."""
+
+    def __init__(self, url: str, *, config: S3Config | None = None) -> None:
+        """url: s3://BUCKET/PREFIX. The environment has what `config` lacks, as AWS_*."""
+        if not url.startswith("s3://"):
+            raise InvalidArgument.at(
+                "--archive", f"{url!r} is not a bucket; write s3://BUCKET/PREFIX"
+            )
+        try:
+            self._store = S3Store.from_url(
+                url,
+                config=config,
+                client_options={"connect_timeout": "5s", "timeout": "60s", "allow_http": True},
+                retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=10)},
+            )
+        except (BaseError, ValueError) as error:
+            raise InvalidArgument.at("--archive", str(error)) from error
+
+    async def upload(self, uid: Uid, attempt: Attempt, folder: Path) -> None:
+        """Copy the files of an attempt that has ended. Repeated uploads replace each other."""
+        for name in FILES:
+            path = folder / name
+            if path.exists():
+                with path.open("rb") as file:
+                    await put_async(
+                        self._store,
+                        f"{_prefix(uid, attempt.trial, attempt.number)}/{name}",
+                        _kept(file.fileno()),
+                        chunk_size=_PART_BYTES,
+                        max_concurrency=1,
+                    )
+
+    async def restore(self, uid: Uid, attempt: Attempt, folder: Path) -> None:
+        """Copy the attempt's log back. Raises FileNotFoundError if the bucket has none."""
+        found = await get_async(
+            self._store, f"{_prefix(uid, attempt.trial, attempt.number)}/{FILES[0]}"
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{FILES[0]}.partial"
+        with partial.open("wb") as file:
+            async for chunk in found.stream(min_chunk_size=1 << 20):
+                file.write(chunk)
+        partial.rename(folder / FILES[0])
+
+    async def delete(self, uid: Uid) -> None:
+        """Delete everything of an experiment."""
+        async for objects in list_objects(self._store, prefix=uid):
+            await delete_async(self._store, [each["path"] for each in objects])
+
+    async def expire(self, retention: Retention, now: datetime) -> None:
+        """Delete what is older than the retention, then the oldest beyond its size."""
+        found: list[tuple[datetime, int, str]] = []
+        async for objects in list_objects(self._store):
+            found += [(each["last_modified"], each["size"], each["path"]) for each in objects]
+        total, surplus = 0, list[str]()
+        for modified, size, path in sorted(found, reverse=True):
+            total += size
+            is_old = (
+                retention.age_s is not None and (now - modified).total_seconds() > retention.age_s
+            )
+            is_beyond = retention.size_bytes is not None and total > retention.size_bytes
+            if is_old or is_beyond:
+                surplus.append(path)
+        if surplus:
+            await delete_async(self._store, surplus)
+
+
+def _prefix(uid: Uid, trial: TrialOrFinal, number: int) -> str:
+    return f"{uid}/{trial_label(trial)}/{number}"
+
+
+def _kept(file: int) -> Iterator[bytes]:
+    """Yield what spec.trial.logLimit has kept of a log, without the hole in it."""
+    offset = 0
+    while True:
+        begin, end = kept_part(file, offset)
+        data = os.pread(file, min(_PART_BYTES, end - begin), begin)
+        if not data:
+            return
+        yield data
+        offset = begin + len(data)
+
+
+class Archiver:
+    """Uploads what has ended, and deletes what is no longer kept, until it is cancelled.
+
+    trouble: why the bucket cannot be used at present; "" if it can.
+    """
+
+    def __init__(
+        self, archive: LogArchive, experiments: HostedExperiments, retention: Retention
+    ) -> None:
+        self.trouble = ""
+        self._archive = archive
+        self._experiments = experiments
+        self._retention = retention
+        self._deleted: set[Uid] = set()
+        self._expired_at_s: float | None = None
+
+    def forget(self, uid: Uid) -> None:
+        """Delete the logs of an experiment when the bucket can be used."""
+        self._deleted.add(uid)
+
+    async def available(self, uid: Uid, attempt: Attempt) -> None:
+        """Make the log of an attempt a file again, if only the bucket has it."""
+        folders = self._experiments.folders(uid).attempt(attempt.trial, attempt.number)
+        if not attempt.ended or folders.log.exists():
+            return
+        try:
+            await self._archive.restore(uid, attempt, folders.root)
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            self._note(str(error))
+            return
+        (folders.root / UPLOADED).touch()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            pause_s = TURN_S
+            try:
+                await self.turn()
+                failures = 0
+                self._note("")
+            except (BaseError, OSError) as error:
+                self._note(str(error))
+                pause_s = _BACKOFF.pause_s(failures)
+                failures += 1
+            await asyncio.sleep(pause_s)
+
+    async def turn(self) -> None:
+        """Do what is due. Raises BaseError and OSError."""
+        for uid in list(self._deleted):
+            await self._archive.delete(uid)
+            self._deleted.discard(uid)
+        for uid, folders in await asyncio.to_thread(self._not_uploaded):
+            for attempt in self._ended(uid, folders):
+                folder = self._experiments.folders(uid).attempt(attempt.trial, attempt.number).root
+                await self._archive.upload(uid, attempt, folder)
+                if folder.exists():  # it may have been deleted meanwhile
+                    (folder / UPLOADED).touch()
+        await asyncio.to_thread(self._drop_copies)
+        now_s = asyncio.get_running_loop().time()
+        if self._expired_at_s is None or now_s - self._expired_at_s >= EXPIRE_S:
+            await self._archive.expire(self._retention, datetime.now(UTC))
+            self._expired_at_s = now_s
+
+    def _not_uploaded(self) -> list[tuple[Uid, AttemptFolders]]:
+        root = self._experiments.directory.experiments
+        found = [*root.glob("*/trials/*/*/log.txt"), *root.glob("*/final/*/log.txt")]
+        return [
+            (log.relative_to(root).parts[0], AttemptFolders(log.parent, log.parent, log.parent))
+            for log in found
+            if not (log.parent / UPLOADED).exists()
+        ]
+
+    def _ended(self, uid: Uid, folders: AttemptFolders) -> list[Attempt]:
+        """Return the attempt of the folder, if it has ended."""
+        label, number = folders.root.parent.name, folders.root.name
+        attempts = self._experiments.attempts(
+            uid, FINAL if label == trial_label(FINAL) else int(label)
+        )
+        return [each for each in attempts if each.ended and str(each.number) == number]
+
+    def _drop_copies(self) -> None:
+        """Delete the oldest uploaded logs of the directory beyond KEPT_BYTES."""
+        root, total = self._experiments.directory.experiments, 0
+        uploaded = [path.parent / FILES[0] for path in root.glob(f"**/{UPLOADED}")]
+        stats = [(path.stat(), path) for path in uploaded if path.exists()]
+        for stat, path in sorted(stats, key=lambda each: -each[0].st_mtime):
+            total += stat.st_blocks * 512
+            if total > KEPT_BYTES:
+                path.unlink(missing_ok=True)
+
+    def _note(self, trouble: str) -> None:
+        if bool(trouble) != bool(self.trouble):
+            if trouble:
+                _log.warning("event=archiveAway error=%s; logs stay in the directory", trouble)
+            else:
+                _log.info("event=archiveBack")
+        self.trouble = trouble

@@ -1,0 +1,139 @@
+"""Logs of ended attempts in a bucket, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from obstore.exceptions import BaseError
+
+from controller.app.state_directory import StateDirectory
+from controller.core.model import Attempt, AttemptState, Revision
+from controller.experiment_store import NO_FENCE, Changes
+from controller.operator.experiments import HostedExperiments
+from controller.operator.log_archive import UPLOADED, Archiver, LogArchive, Retention
+from controller.runtime.log_limit import trim
+from tests.service.small_bucket import SmallBucket, small_bucket
+from tests.unit.builders import a_spec, an_experiment, at, attempt
+
+UID = "x7k2qaaaaaaaaaaa"
+KEYS = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1"}
+
+
+@pytest.fixture
+def bucket() -> Iterator[SmallBucket]:
+    with small_bucket() as bucket:
+        yield bucket
+
+
+def archive_in(bucket: SmallBucket) -> LogArchive:
+    return LogArchive("s3://logs/team", config={**KEYS, "endpoint": bucket.url})
+
+
+def sizes(bucket: SmallBucket) -> dict[str, int]:
+    return {key: len(data) for key, data in bucket.content.items()}
+
+
+@pytest.fixture
+def experiments(tmp_path: Path) -> Iterator[HostedExperiments]:
+    state = StateDirectory(tmp_path / "state")
+    state.make()
+    with closing(HostedExperiments(state, "", NO_FENCE)) as experiments:
+        experiment = an_experiment(a_spec(), uid=UID)
+        experiments.create_experiment(experiment, Revision(1, experiment.spec, "", at(0)))
+        yield experiments
+
+
+def logged(experiments: HostedExperiments, text: str, *, ended: bool = True) -> Attempt:
+    """Record an attempt with this log."""
+    recorded = attempt(1)
+    if ended:
+        recorded = replace(attempt(1, AttemptState.SUCCEEDED), end_time=at(1))
+    experiments.save(UID, Changes(attempts=[recorded]))
+    log = experiments.folders(UID).attempt(0, 1).log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(text)
+    return recorded
+
+
+def test_a_log_is_uploaded_when_its_attempt_has_ended_and_found_without_the_directory(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    archiver = Archiver(archive_in(bucket), experiments, Retention())
+    logged(experiments, "score=0.5\n", ended=False)
+    asyncio.run(archiver.turn())
+    assert sizes(bucket) == {}
+    ended = logged(experiments, "score=0.5\n")
+    asyncio.run(archiver.turn())
+    assert sizes(bucket) == {f"team/{UID}/0/1/log.txt": 10}
+    log = experiments.folders(UID).attempt(0, 1).log
+    log.unlink()
+    asyncio.run(archiver.available(UID, ended))
+    assert log.read_text() == "score=0.5\n"
+
+
+def test_a_bucket_that_is_away_delays_nothing_and_gets_the_log_later(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    logged(experiments, "score=0.5\n")
+    archiver = Archiver(archive_in(bucket), experiments, Retention())
+    bucket.refuses = True
+    with pytest.raises(BaseError, match="503"):
+        asyncio.run(archiver.turn())
+    assert not (experiments.folders(UID).attempt(0, 1).root / UPLOADED).exists()
+    bucket.refuses = False
+    asyncio.run(archiver.turn())
+    assert list(bucket.content) == [f"team/{UID}/0/1/log.txt"]
+
+
+def test_the_hole_of_a_capped_log_is_not_uploaded(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    logged(experiments, "#" * 1023 * 8192 + "\n")
+    log = experiments.folders(UID).attempt(0, 1).log
+    trim(str(log), 1 << 20, 0)
+    asyncio.run(Archiver(archive_in(bucket), experiments, Retention()).turn())
+    assert sizes(bucket)[f"team/{UID}/0/1/log.txt"] < 1.2 * (1 << 20)
+
+
+def test_an_experiment_takes_its_logs_with_it(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    logged(experiments, "score=0.5\n")
+    archiver = Archiver(archive_in(bucket), experiments, Retention())
+    asyncio.run(archiver.turn())
+    archiver.forget(UID)
+    asyncio.run(archiver.turn())
+    assert sizes(bucket) == {}
+
+
+@pytest.mark.parametrize(
+    ("retention", "later", "kept"),
+    [
+        (Retention(age_s=3600), timedelta(hours=2), []),
+        (Retention(age_s=3600), timedelta(minutes=1), ["log"]),
+        (Retention(size_bytes=5), timedelta(), []),
+        (Retention(size_bytes=50), timedelta(), ["log"]),
+    ],
+)
+def test_retention_is_by_age_and_by_size(
+    bucket: SmallBucket,
+    experiments: HostedExperiments,
+    retention: Retention,
+    later: timedelta,
+    kept: list[str],
+) -> None:
+    ended = logged(experiments, "score=0.5\n")
+    archive = archive_in(bucket)
+
+    async def expire() -> None:
+        await archive.upload(UID, ended, experiments.folders(UID).attempt(0, 1).root)
+        await archive.expire(retention, datetime.now(UTC) + later)
+
+    asyncio.run(expire())
+    assert [Path(key).stem for key in bucket.content] == kept

@@ -50,6 +50,7 @@ class Installation:
         self.state = StateDirectory(folder / "state")
         self.page_proxy: PageProxy | None = None
         self.policy = NO_EXCEPTIONS
+        self.archive = ""
         self.metrics_port = self.http_port = self.grpc_port = 0
         self._running: asyncio.Task[None] | None = None
 
@@ -64,6 +65,7 @@ class Installation:
             grpc_port=self.grpc_port,
             page_proxy=self.page_proxy,
             policy=self.policy,
+            archive=self.archive,
         )
         self._running = asyncio.create_task(run_controller(options))
 

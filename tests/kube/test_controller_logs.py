@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import Installation, experiment, on_a_cluster
+from tests.kube.operated import SCORED, Installation, experiment, on_a_cluster
+from tests.service.small_bucket import small_bucket
 
 MIB = 1 << 20
 LONG = Script(lines=("#" * 1023,) * 4096, forever=True)
@@ -25,3 +29,29 @@ async def test_the_platform_team_caps_every_log(installed: Installation) -> None
     await installed.until(lambda: any(size == 4 * MIB for size, _ in sizes()), within_s=60)
     ((_, kept),) = sizes()
     assert kept < 1.25 * MIB
+
+
+@on_a_cluster(SCORED)
+async def test_logs_are_copied_to_the_bucket_and_go_with_their_experiment(
+    installed: Installation,
+) -> None:
+    await installed.stop()
+    with small_bucket() as bucket:
+        variables = {
+            "AWS_ENDPOINT_URL": bucket.url,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": "us-east-1",
+        }
+        installed.archive = "s3://logs/team"
+        bucket.refuses = True
+        with mock.patch.dict(os.environ, variables):
+            installed.start()
+            installed.apply(experiment(budget={"trials": 1}))
+            await installed.until_state("succeeded")
+            bucket.refuses = False
+            await installed.until(lambda: bucket.content, within_s=60)
+            assert bytes(next(iter(bucket.content.values()))).strip() == b"score=0.5"
+            installed.delete()
+            await installed.until(lambda: not bucket.content, within_s=60)
+            await installed.stop()

@@ -11,6 +11,7 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from starlette.applications import Starlette
@@ -40,6 +41,7 @@ from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 LIST_S = 1.0
 MOST_LISTED = 1000
 _MOST_READERS = 50
+_MOST_NAMED = 1000
 _SYSTEM = "system:"
 _HINT = "Make one with: kubectl create token SERVICEACCOUNT --audience tuner"
 
@@ -98,8 +100,8 @@ class Visitor:
 class VisitorBoard:
     """What one visitor sees: `controller.ui.experiment_routes.ExperimentContent`."""
 
-    def __init__(self, board: ClusterBoard, visitor: Visitor) -> None:
-        self.limits = VisitorLimits("this visitor")
+    def __init__(self, board: ClusterBoard, visitor: Visitor, limits: VisitorLimits) -> None:
+        self.limits = limits
         self._board = board
         self._visitor = visitor
 
@@ -249,19 +251,26 @@ class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
         self._shared = board
         self._proxy = proxy
         self._key = secrets.token_bytes(32)
+        # By the user whom the proxy names. The last one that was used is at the end.
+        self._limits: dict[str, VisitorLimits] = {}
         super().__init__(
             self._board_of_token, self._is_valid, hint=_HINT, port=port, secure=True, stored=stored
         )
 
     def board(self, request: Request) -> VisitorBoard:
-        if self._is_proxied(request):
-            return self._board_of(lambda: self._named_by_proxy(request))
-        return super().board(request)
+        if not self._is_proxied(request):
+            return super().board(request)
+        caller: Caller = request.state.caller
+        limits = self._limits.pop(caller.name, None) or VisitorLimits("this visitor")
+        self._limits[caller.name] = limits
+        if len(self._limits) > _MOST_NAMED:
+            del self._limits[next(iter(self._limits))]
+        return self._board_of(partial(_known, caller), limits)
 
     async def page_token(self, request: Request) -> str | None:
         if not self._is_proxied(request):
             return await super().page_token(request)
-        caller = await self._named_by_proxy(request)
+        request.state.caller = caller = self._named_by_proxy(request)
         return hmac.digest(self._key, caller.name.encode(), "sha256").hex()
 
     async def is_signed_in(self, request: Request) -> bool:
@@ -271,7 +280,7 @@ class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
     def _is_proxied(self, request: Request) -> bool:
         return self._proxy is not None and self._proxy.sends(request)
 
-    async def _named_by_proxy(self, request: Request) -> Caller:
+    def _named_by_proxy(self, request: Request) -> Caller:
         assert self._proxy is not None
         caller = self._proxy.caller(request)
         if caller is None:
@@ -279,10 +288,13 @@ class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
         return caller
 
     def _board_of_token(self, token: str) -> VisitorBoard:
-        return self._board_of(lambda: self._access.by_token(token, of_api_server=True))
+        caller = partial(self._access.by_token, token, of_api_server=True)
+        return self._board_of(caller, VisitorLimits("this token"))
 
-    def _board_of(self, caller: Callable[[], Awaitable[Caller]]) -> VisitorBoard:
-        return VisitorBoard(self._shared, Visitor(self._access, caller))
+    def _board_of(
+        self, caller: Callable[[], Awaitable[Caller]], limits: VisitorLimits
+    ) -> VisitorBoard:
+        return VisitorBoard(self._shared, Visitor(self._access, caller), limits)
 
     async def _is_valid(self, token: str) -> bool:
         try:
@@ -290,6 +302,10 @@ class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
         except Unauthenticated:
             return False
         return True
+
+
+async def _known(caller: Caller) -> Caller:
+    return caller
 
 
 def page(authenticator: PageAuthenticator, closing: asyncio.Event, *, sign_in: str) -> Starlette:

@@ -1,7 +1,9 @@
-"""The controller in the cluster on fake nodes: latencies of a resource, and many of them at once.
+"""The controller in the cluster on fake nodes: latencies of a resource, many running experiments at
+once, the same latencies beside them, and many experiments that have ended or are suspended.
 
-Requires what `make test-cluster` requires. Prints Markdown. `--experiments` and `--trials` set the
-size of the second part; `--only` selects a part.
+Requires what `make test-cluster` requires. Prints Markdown, a line at a time. `--only` selects a
+part, `--experiments`, `--trials` and `--idle` set sizes. The size that is claimed is
+`--experiments 200 --trials 25 --idle 2000`: 5,000 pods.
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,25 +26,72 @@ from typing import Any
 from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, Installed, experiment
+from tests.cluster.waiting import eventually
 
 NAMESPACES = 50
 LONG = {"KWOK_RUN": "3600s"}
+QUIET_S = 60
 POLL_S = 0.02
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("latency", "scale"))
+    parser.add_argument("--only", choices=("latency", "idle", "scale"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--experiments", type=int, default=200)
     parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--idle", type=int, default=200)
     asked = parser.parse_args()
+    parts = (asked.only,) if asked.only else ("latency", "idle", "scale")
     with installation() as installed:
-        controller = installed.start().pid
-        if asked.only != "scale":
-            print(latencies(installed, asked.rounds))
-        if asked.only != "latency":
-            print(scale(installed, controller, asked.experiments, asked.trials))
+        controller = Controller(installed)
+        if "latency" in parts:
+            print(latencies(installed, "alone", asked.rounds), flush=True)
+        if "idle" in parts:
+            print(idle(installed, controller, asked.idle), flush=True)
+        if "scale" in parts:
+            print(scale(installed, controller, asked.experiments, asked.trials), flush=True)
+            print(latencies(installed, "beside", asked.rounds), flush=True)
+
+
+class Controller:
+    """The process that is measured."""
+
+    def __init__(self, installed: Installed) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self._process = installed.start("--metrics-port", str(self._port)).pid
+        eventually(self.requests, within_s=60)
+
+    def requests(self) -> Counter[str]:
+        """Return the requests to the API server so far, by verb and resource; empty: none yet."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
+                text = answer.read().decode()
+        except OSError:
+            return Counter()
+        found = re.findall(r"^tuner_controller_api_requests_total\{(.*)\} (\S+)$", text, re.M)
+        return Counter({labels: int(float(count)) for labels, count in found})
+
+    @property
+    def memory_mb(self) -> float:
+        lines = Path(f"/proc/{self._process}/status").read_text().splitlines()
+        (resident,) = (line for line in lines if line.startswith("VmRSS"))
+        return int(resident.split()[1]) / 1000
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def quiet(self) -> str:
+        """Return what it takes while nothing happens."""
+        cpu_s, requests, began = self.cpu_s, self.requests(), time.monotonic()
+        time.sleep(QUIET_S)
+        cores = (self.cpu_s - cpu_s) / (time.monotonic() - began)
+        sent = self.requests() - requests
+        return f"{cores:.2f} cores, {sent.total()} requests in {QUIET_S} s {dict(sent)}"
 
 
 @contextmanager
@@ -55,25 +108,26 @@ def installation() -> Iterator[Installed]:
             cluster.close()
 
 
-def latencies(installed: Installed, rounds: int) -> str:
+def latencies(installed: Installed, namespace: str, rounds: int) -> str:
     """Return the seconds from each change of a resource to what follows from it."""
-    api = installed.cluster.api()
-    api.post(f"{CORE}/namespaces", {"metadata": {"name": "latency"}})
-    api.until(f"{CORE}/namespaces/latency/serviceaccounts/default", bool)
+    make_namespaces(installed, [namespace])
     seconds: dict[str, list[float]] = {}
     for n in range(rounds):
-        measure(installed, f"e{n}", seconds)
+        measure(installed, namespace, f"e{n}", seconds)
     lines = [
         f"| {what} | {statistics.median(values):.2f} s | {max(values):.2f} s |"
         for what, values in seconds.items()
     ]
-    return "\n".join(["| from | median | longest |", "| --- | --- | --- |", *lines])
+    head = f"| {namespace}, from | median | longest |"
+    return "\n".join([head, "| --- | --- | --- |", *lines])
 
 
-def measure(installed: Installed, name: str, seconds: dict[str, list[float]]) -> None:
+def measure(
+    installed: Installed, namespace: str, name: str, seconds: dict[str, list[float]]
+) -> None:
     """Note the latencies of one resource, which is deleted at the end."""
     api = installed.cluster.api()
-    path = f"{EXPERIMENTS.format(namespace='latency')}/{name}"
+    path = f"{EXPERIMENTS.format(namespace=namespace)}/{name}"
 
     def noted(what: str, change: Callable[[], object], condition: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -81,22 +135,22 @@ def measure(installed: Installed, name: str, seconds: dict[str, list[float]]) ->
         wait(condition)
         seconds.setdefault(what, []).append(time.monotonic() - began)
 
-    resource = experiment("latency", name, parallelism=1, env=LONG)
+    resource = experiment(namespace, name, parallelism=1, env=LONG)
     noted(
         "apply to first pod",
         lambda: installed.kubectl.apply([resource]),
-        lambda: pods(installed, "latency", name) > 0,
+        lambda: pods(installed, namespace, name) > 0,
     )
     wait(lambda: status(installed, path).get("running") == 1)
     noted(
         "edit to second pod",
         lambda: api.patch(path, {"spec": {"parallelism": 2}}),
-        lambda: pods(installed, "latency", name) > 1,
+        lambda: pods(installed, namespace, name) > 1,
     )
     noted(
         "suspend to no pod",
         lambda: api.patch(path, {"spec": {"suspend": True}}),
-        lambda: pods(installed, "latency", name) == 0,
+        lambda: pods(installed, namespace, name) == 0,
     )
     noted(
         "wrong spec to refusal",
@@ -104,16 +158,47 @@ def measure(installed: Installed, name: str, seconds: dict[str, list[float]]) ->
         lambda: is_refused(installed, path),
     )
     api.delete(path)
+    ending = experiment(namespace, f"{name}-ends", budget={"trials": 1}, env={"KWOK_RUN": "1s"})
+    installed.kubectl.apply([ending])
+    path = f"{EXPERIMENTS.format(namespace=namespace)}/{name}-ends"
+
+    def has_ended() -> bool:
+        return status(installed, path).get("state") == "succeeded"
+
+    # the pod may be deleted before it is seen to have ended
+    wait(lambda: ended_pods(installed, namespace, f"{name}-ends") or has_ended())
+    noted("end of the last pod to the status", lambda: None, has_ended)
 
 
-def scale(installed: Installed, process: int, experiments: int, trials: int) -> str:
-    """Return what the controller takes for many experiments with running trials."""
+def idle(installed: Installed, controller: Controller, experiments: int) -> str:
+    """Return what experiments cost that have ended, and as many that are suspended."""
     api = installed.cluster.api()
+    make_namespaces(installed, ["idle"])
+    memory_mb = controller.memory_mb
+    short = {"KWOK_RUN": "10ms"}
+    for n in range(experiments):
+        suspended = {"suspend": True} if n % 2 else {}
+        resource = experiment("idle", f"e{n}", budget={"trials": 1}, env=short, **suspended)
+        resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
+        api.post(EXPERIMENTS.format(namespace="idle"), resource)
+    wait(
+        lambda: states(installed) >= Counter(succeeded=(experiments + 1) // 2),
+        within_s=3600,
+        every_s=2,
+    )
+    time.sleep(5)  # the last statuses, and what is deleted after them
+    more_mb = controller.memory_mb - memory_mb
+    return (
+        f"{experiments} experiments, of which one half has ended and the other is suspended: "
+        f"{more_mb:.0f} MB more than {memory_mb:.0f} MB; then {controller.quiet()}"
+    )
+
+
+def scale(installed: Installed, controller: Controller, experiments: int, trials: int) -> str:
+    """Return what the controller takes for many experiments with running trials."""
     names = [f"tenant-{n}" for n in range(min(NAMESPACES, experiments))]
-    for name in names:
-        api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
-    for name in names:
-        api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
+    make_namespaces(installed, names)
+    memory_mb, cpu_s, requests = controller.memory_mb, controller.cpu_s, controller.requests()
     began = time.monotonic()
     for n in range(experiments):
         namespace = names[n % len(names)]
@@ -123,36 +208,28 @@ def scale(installed: Installed, process: int, experiments: int, trials: int) -> 
         resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
         installed.kubectl.apply([resource])
     applied_s = time.monotonic() - began
-    wait(lambda: running(installed) == experiments * trials, within_s=1200)
+    wait(lambda: running(installed) == experiments * trials, within_s=3600, every_s=2)
     running_s = time.monotonic() - began
-    before_s, at_s = cpu_s(process), time.monotonic()
-    time.sleep(30)
-    cores = (cpu_s(process) - before_s) / (time.monotonic() - at_s)
-    memory = memory_mb(process)
+    spent_s, sent = controller.cpu_s - cpu_s, controller.requests() - requests
+    quiet = controller.quiet()
     return (
         f"{experiments} experiments x {trials} trials in {len(names)} namespaces: applied in "
-        f"{applied_s:.0f} s, all trials run after {running_s:.0f} s; then {cores:.2f} cores, "
-        f"{memory:.0f} MB"
+        f"{applied_s:.0f} s, all trials run after {running_s:.0f} s and {spent_s:.0f} s of the "
+        f"processor, {sent.total() / (experiments * trials):.1f} requests for each trial "
+        f"{dict(sent)}; then {quiet}, {controller.memory_mb:.0f} MB ({memory_mb:.0f} MB before)"
     )
 
 
-def cpu_s(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def make_namespaces(installed: Installed, names: Sequence[str]) -> None:
+    api = installed.cluster.api()
+    for name in names:
+        api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
+    for name in names:
+        api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
 
 
-def memory_mb(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    (resident,) = (line for line in lines if line.startswith("VmRSS"))
-    return int(resident.split()[1]) / 1000
-
-
-def wait(condition: Callable[[], object], *, within_s: float = 60) -> None:
-    give_up_at = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up_at:
-            raise TimeoutError(condition)
-        time.sleep(POLL_S)
+def wait(condition: Callable[[], object], *, within_s: float = 60, every_s: float = POLL_S) -> None:
+    eventually(condition, within_s=within_s, every_s=every_s)
 
 
 def pods(installed: Installed, namespace: str, name: str) -> int:
@@ -160,6 +237,15 @@ def pods(installed: Installed, namespace: str, name: str) -> int:
     return sum(
         pod["metadata"]["labels"].get("tuner.dev/experiment") == name
         and "deletionTimestamp" not in pod["metadata"]
+        for pod in found
+    )
+
+
+def ended_pods(installed: Installed, namespace: str, name: str) -> bool:
+    found = installed.cluster.api().items(f"{CORE}/namespaces/{namespace}/pods")
+    return any(
+        pod["metadata"]["labels"].get("tuner.dev/experiment") == name
+        and pod.get("status", {}).get("phase") == "Succeeded"
         for pod in found
     )
 
@@ -174,8 +260,16 @@ def is_refused(installed: Installed, path: str) -> bool:
 
 
 def running(installed: Installed) -> int:
+    return sum(status.get("running", 0) for status in statuses(installed))
+
+
+def states(installed: Installed) -> Counter[str]:
+    return Counter(status.get("state", "") for status in statuses(installed))
+
+
+def statuses(installed: Installed) -> list[dict[str, Any]]:
     found = json.loads(installed.kubectl("get", "experiments", "-A", "-o", "json"))["items"]
-    return sum((each.get("status") or {}).get("running", 0) for each in found)
+    return [each.get("status") or {} for each in found]
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 # Interval of checking for requests of other processes, and for log lines that no pruner waits for.
 POLL_S = 0.5
+# The same of a loop that is one of hundreds, and to which its process passes all requests.
+SELDOM_S = 2.0
 # with a shorter wait, rounding could keep the clock from reaching the deadline
 SHORTEST_WAIT_S = 0.001
 SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
@@ -120,7 +122,7 @@ class Loop:
         on_trial: OnTrial = lambda _trial: DesiredState.RUN,
         on_trouble: Callable[[str], None] = lambda _trouble: None,
         patience_s: float = GIVE_UP_S,
-        poll_s: float = POLL_S,
+        polls_requests: bool = True,
     ) -> None:
         """Create the loop without starting anything.
 
@@ -129,8 +131,8 @@ class Loop:
                 does.
             patience_s: How many seconds the runtime, the store or the service may be unreachable
                 before `run` gives up. Running trials continue then.
-            poll_s: See POLL_S. Longer where requests come by `request` and `detach`, which take
-                effect at once.
+            polls_requests: Look in the store for what other processes ask of this loop. False:
+                requests come only by `request` and `detach`, which take effect at once.
         """
         self._store = store
         self._search = ExperimentStudy(experiment, studies)
@@ -143,7 +145,8 @@ class Loop:
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
-        self._poll_s = poll_s
+        self._poll_s = POLL_S if polls_requests else SELDOM_S
+        self._polls_requests = polls_requests
         self._journal = Journal(experiment, store, on_event)
         self._memory = Memory(experiment.spec)
         self._desired = DesiredState.RUN
@@ -189,6 +192,7 @@ class Loop:
     def progress(self) -> Progress:
         """Return the current progress for the views."""
         memory = self._memory
+        has_front = len(self.experiment.spec.criteria.objectives) > 1
         return Progress(
             experiment=self.experiment,
             counts=memory.counted(),
@@ -200,6 +204,7 @@ class Loop:
             exhausted=memory.exhausted,
             trouble=self._trouble,
             stopping=self._desired is not DesiredState.RUN,
+            optimal=len(memory.optimal) if has_front else None,
             known=self._opened,
         )
 
@@ -462,6 +467,8 @@ class Loop:
 
     def _take_requests(self) -> None:
         """Look what other processes ask for. Raises NewerRevision if one has stored a revision."""
+        if not self._polls_requests:
+            return
         requests = self._store.requests(self.experiment.uid)
         if requests.stop:
             self.request(DesiredState.STOP)

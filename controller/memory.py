@@ -272,6 +272,11 @@ class Memory:
         own = [self.best] if self.best is not None else []
         return self._spec.criteria.first_best(self._spec.criteria.best([*self.imported, *own]))
 
+    @property
+    def optimal(self) -> Sequence[Trial]:
+        """The trials that no other is better than in all objectives, the imported ones as well."""
+        return self._spec.criteria.best([*self.imported, *self.front])
+
     def _join_front(self, trial: Trial) -> None:
         self.front = self._spec.criteria.best([*self.front, trial])
         if any(trial_of_front.number == trial.number for trial_of_front in self.front):

@@ -32,7 +32,7 @@ from controller.core.metrics import ESCAPES
 from controller.core.model import FINAL, Experiment, ExperimentState, Uid, attempt_name
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
-from controller.loop import POLL_S, Loop, OnTrial
+from controller.loop import Loop, OnTrial
 from controller.report.formatting import ranges
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
@@ -56,7 +56,13 @@ LAST_LINES, LAST_BYTES = 10, 8192
 
 
 class Controls(Protocol):
-    """The means to interrupt a run from outside, such as the signals of a terminal."""
+    """The means to interrupt a run from outside, such as the signals of a terminal.
+
+    are_all: no other process may ask the run for anything by the store.
+    """
+
+    @property
+    def are_all(self) -> bool: ...
 
     def connected(self, hurry: Callable[[], None]) -> None:
         """Call `hurry` at the second interruption.
@@ -153,8 +159,7 @@ class Session:
         context: str | None = None,
         on_admitted: Callable[[Experiment], None] | None = None,
         on_trial: OnTrial | None = None,
-        poll_s: float = POLL_S,
-    ) -> None:
+        ) -> None:
         """Create a session.
 
         Args:
@@ -162,7 +167,6 @@ class Session:
             on_admitted: Called when this process controls the experiment, before any of its trials
                 starts.
             on_trial: See `controller.loop.OnTrial`.
-            poll_s: See `controller.loop.Loop`.
         """
         self.workspace = workspace
         self.experiments = experiments
@@ -171,7 +175,6 @@ class Session:
         self._context = context
         self._on_admitted = on_admitted
         self._on_trial = on_trial
-        self._poll_s = poll_s
 
     async def run(self, file: ExperimentFile, *, uid: Uid = "") -> RunResult:
         """Create the experiment of the file, or continue it.
@@ -325,7 +328,6 @@ class Session:
                 runtime=startup.connection.runtime,
                 git=startup.git,
                 on_trial=self._on_trial,
-                poll_s=self._poll_s,
             )
             survives = traits_of(experiment.spec.runtime).survives_controller
             waits = experiment.state in (ExperimentState.PAUSED, ExperimentState.STOPPED)
@@ -419,7 +421,6 @@ async def control(
     runtime: Runtime,
     git: asyncio.Task[dict[str, object]] | None = None,
     on_trial: OnTrial | None = None,
-    poll_s: float = POLL_S,
 ) -> tuple[Experiment, Progress]:
     """Run the experiment until it ends, pauses or is stopped.
 
@@ -446,7 +447,7 @@ async def control(
         patience_s=traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
         on_trouble=lambda message: trouble.write(message, now=datetime.now(UTC)),
-        poll_s=poll_s,
+        polls_requests=not controls.are_all,
     )
 
     def hurry() -> None:

@@ -45,6 +45,10 @@ class Interruptions:
     _hurry: Callable[[], None] = lambda: None
     _killing_s: float = 0.0  # when it was interrupted the second time
 
+    @property
+    def are_all(self) -> bool:
+        return False  # `tuner stop` and `tuner run` in other terminals
+
     def connected(self, hurry: Callable[[], None]) -> None:
         self._hurry = hurry
         if self.times > 1:

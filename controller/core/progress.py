@@ -38,6 +38,7 @@ class Progress:
     trouble: the error that the loop waits out, if the service, the store or the runtime does not
         answer.
     stopping: a person has asked the experiment to stop.
+    optimal: the size of the Pareto front; None with a single objective.
     known: its trials have been loaded; until then all counts are 0.
     """
 
@@ -51,6 +52,7 @@ class Progress:
     exhausted: bool = False
     trouble: str = ""
     stopping: bool = False
+    optimal: int | None = None
     known: bool = True
 
     @property

@@ -273,6 +273,10 @@ def _status() -> Schema:
             "running": number,
             "queued": number,
             "best": best,
+            "optimal": {
+                **number,
+                "description": "With several objectives, the size of the Pareto front.",
+            },
             "conditions": {
                 "type": "array",
                 "x-kubernetes-list-type": "map",

@@ -64,8 +64,6 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
-# Nobody else changes the experiment: requests come from the watch, and need no look at the store.
-_POLL_S = 2.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _CONFLICT, _NOT_FOUND = 409, 404
 _LOST = (
@@ -83,6 +81,10 @@ class _Controls:
     loop: Loop | None = None
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
+
+    @property
+    def are_all(self) -> bool:
+        return True  # people ask by the resource, and the watch tells
 
     def connected(self, hurry: Callable[[], None]) -> None:
         pass
@@ -401,9 +403,7 @@ class ManagedExperiment:
     def _begin(self, start: Callable[[Session], Awaitable[RunResult]]) -> None:
         controls = _Controls()
         view = EventView(self.workspace.on_event)
-        session = Session(
-            self.workspace, self.experiments, view=view, controls=controls, poll_s=_POLL_S
-        )
+        session = Session(self.workspace, self.experiments, view=view, controls=controls)
 
         async def run() -> RunResult:
             return await start(session)

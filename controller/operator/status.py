@@ -108,7 +108,7 @@ def _revision(seen: Observation) -> dict[str, Any]:
 def _trials(seen: Observation) -> dict[str, Any]:
     """Return the counts and the best trial; those of before if no loop has run in this process."""
     progress, experiment = seen.progress, seen.experiment
-    keys = ("trials", "done", "running", "queued", "best")
+    keys = ("trials", "done", "running", "queued", "best", "optimal")
     if experiment is None or progress is None or not progress.known:
         return {key: seen.before[key] for key in keys if key in seen.before}
     at_work, held_up = len(progress.at_work), len(progress.held_up)
@@ -120,6 +120,7 @@ def _trials(seen: Observation) -> dict[str, Any]:
         "running": at_work,
         "queued": progress.queued + held_up,
         "best": None if progress.best is None else _best(progress.best),
+        "optimal": progress.optimal,
     }
 
 

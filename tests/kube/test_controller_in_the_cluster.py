@@ -20,6 +20,23 @@ async def test_a_resource_is_run_and_shows_its_result(installed: Installation) -
     assert installed.condition("Succeeded")["reason"] == "TrialsDone"
 
 
+TWO = Script(lines=("score=0.5 cost=1",))
+
+
+@on_a_cluster(TWO)
+async def test_a_status_has_the_size_of_the_pareto_front(installed: Installation) -> None:
+    resource = experiment()
+    del resource["spec"]["objective"]
+    resource["spec"]["objectives"] = [
+        {"metric": "score", "direction": "maximize"},
+        {"metric": "cost", "direction": "minimize"},
+    ]
+    installed.apply(resource)
+    await installed.until_state("succeeded")
+    # equal values count once
+    assert installed.status()["optimal"] == 1
+
+
 @on_a_cluster()
 async def test_nothing_holds_a_resource_whose_experiment_has_ended(
     installed: Installation,

@@ -159,7 +159,7 @@ class Session:
         context: str | None = None,
         on_admitted: Callable[[Experiment], None] | None = None,
         on_trial: OnTrial | None = None,
-        ) -> None:
+    ) -> None:
         """Create a session.
 
         Args:

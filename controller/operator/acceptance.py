@@ -15,9 +15,14 @@ from controller.operator.resource import ExperimentResource, document_of
 from controller.spec import Change, Document, allowed_in_revision
 
 
-def accepted_document(resource: ExperimentResource, policy: Policy) -> Document:
-    """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it."""
-    document = document_of(resource)
+def accepted_document(
+    resource: ExperimentResource, policy: Policy, queue: str | None = None
+) -> Document:
+    """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it.
+
+    queue: the LocalQueue of its trials unless it names another one.
+    """
+    document = document_of(resource, queue)
     check_policy(document.spec, policy)
     return document
 

@@ -14,17 +14,17 @@ import binascii
 import hashlib
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from controller.kube import assertion
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import Raw
+from controller.operator.answers import Answers
 from controller.operator.resource import EXPERIMENTS
 from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 
@@ -33,7 +33,6 @@ KEPT_S = 4.0
 # A list of many namespaces asks about each; one that was granted meanwhile appears a little later.
 DENIED_KEPT_S = 30.0
 _CA_KEPT_S = 30.0
-_MOST_KEPT = 10_000
 # Requests at a time: whoever sends unknown tokens must not keep the API server busy.
 _AT_ONCE = 16
 _TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
@@ -67,9 +66,9 @@ class Access:
     ) -> None:
         self._client = client
         self._asking = asyncio.Semaphore(_AT_ONCE)
-        self._callers = _Answers[Caller | None](clock, KEPT_S)
-        self._rights = _Answers[bool](clock, KEPT_S)
-        self._authorities = _Answers[bytes](clock, _CA_KEPT_S)
+        self._callers = Answers[Caller | None](clock, KEPT_S)
+        self._rights = Answers[bool](clock, KEPT_S)
+        self._authorities = Answers[bytes](clock, _CA_KEPT_S)
 
     async def by_token(self, token: str, *, of_api_server: bool = False) -> Caller:
         """Return whose token it is.
@@ -197,54 +196,6 @@ class Access:
             raise Unavailable(f"the API server does not say who may do what: {error}") from error
         status: Raw = review.get("status") or {}
         return status
-
-
-class _Answers(Generic[Answer]):
-    """Answers that are kept for a time. Of equal questions at once, only one is asked."""
-
-    def __init__(self, clock: Callable[[], float], kept_s: float) -> None:
-        self._clock = clock
-        self._kept_s = kept_s
-        self._kept: OrderedDict[tuple[object, ...], tuple[Answer, float]] = OrderedDict()
-        self._asking: dict[tuple[object, ...], asyncio.Task[Answer]] = {}
-
-    async def get(
-        self,
-        question: tuple[object, ...],
-        ask: Callable[[], Awaitable[Answer]],
-        *,
-        denied_kept_s: float = 0.0,
-    ) -> Answer:
-        """Return the answer. Raises what `ask` raises, which is not kept.
-
-        denied_kept_s: how old a negative answer may be at least.
-        """
-        kept = self._kept.get(question)
-        if kept is not None:
-            answer, asked_s = kept
-            kept_s = self._kept_s if answer else max(self._kept_s, denied_kept_s)
-            if self._clock() < asked_s + kept_s:
-                return answer
-        task = self._asking.get(question)
-        if task is None:
-            task = self._asking[question] = asyncio.create_task(self._ask(question, ask))
-        # Whoever asked first may go away, and the others still wait.
-        return await asyncio.shield(task)
-
-    async def _ask(
-        self, question: tuple[object, ...], ask: Callable[[], Awaitable[Answer]]
-    ) -> Answer:
-        # From before the question: what is revoked while it is asked counts from then on.
-        asked_s = self._clock()
-        try:
-            answer = await ask()
-        finally:
-            del self._asking[question]
-        self._kept.pop(question, None)
-        self._kept[question] = answer, asked_s
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-        return answer
 
 
 _GROUP = EXPERIMENTS.api_version.partition("/")[0]

@@ -22,6 +22,7 @@ from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
+from controller.operator.default_queue import DefaultQueues
 from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
@@ -70,6 +71,7 @@ class HostedWorkspace(Workspace):
 
     policy: what experiments may not make the controller create.
     find: finds the custom resource of an experiment, which owns its objects.
+    queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
     on_event: called with each event of an experiment's history, once it is recorded.
     """
@@ -79,6 +81,7 @@ class HostedWorkspace(Workspace):
     cluster: Cluster
     guard: Leadership
     policy: Policy
+    queues: DefaultQueues
     find: FindResource
     put: Callable[[Raw], None]
     on_event: Callable[[Event], None] = lambda _event: None

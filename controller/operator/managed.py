@@ -233,7 +233,7 @@ class ManagedExperiment:
             return False
         if stored is not None and self._is_over(resource, stored):
             return False
-        document = self._accepted(resource)
+        document = await self._accepted(resource)
         if stored is None:
             if self.is_running:
                 return False
@@ -247,7 +247,7 @@ class ManagedExperiment:
             await self._go_on(resource, stored, document)
         return False
 
-    def _accepted(self, resource: ExperimentResource) -> Document | None:
+    async def _accepted(self, resource: ExperimentResource) -> Document | None:
         """Return the resource's experiment; None if it is refused, now or before."""
         spec = _spec_of(resource)
         if spec == self._refused and time.monotonic() < self._retry_at_s:
@@ -255,7 +255,8 @@ class ManagedExperiment:
         if self._read is not None and self._read[0] == spec:
             return self._read[1]
         try:
-            document = accepted_document(resource, self.workspace.policy)
+            queue = await self.workspace.queues.of(self.namespace)
+            document = accepted_document(resource, self.workspace.policy, queue)
         except InvalidArgument as error:
             self._refuse(resource, INVALID, str(error))
             return None

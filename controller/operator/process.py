@@ -30,6 +30,7 @@ from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
+from controller.operator.default_queue import DefaultQueues
 from controller.operator.endpoint import Endpoint
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.health import Health
@@ -190,6 +191,7 @@ async def _manager(
                 cluster=cluster,
                 guard=leadership,
                 policy=options.policy,
+                queues=DefaultQueues(client),
                 find=resources.find,
                 put=resources.put,
                 on_event=metrics.attempt_event,

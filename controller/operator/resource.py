@@ -61,10 +61,16 @@ def keeps_study(resource: ExperimentResource) -> bool:
     return annotation(resource, KEEP_STUDY) not in (None, "false")
 
 
-def file_of(resource: ExperimentResource) -> Mapping[str, object]:
-    """Return what the resource says of its experiment, with the runtime that it runs on."""
+def file_of(resource: ExperimentResource, queue: str | None = None) -> Mapping[str, object]:
+    """Return what the resource says of its experiment, with the runtime that it runs on.
+
+    queue: the LocalQueue of its trials unless it names another one.
+    """
     about = resource["metadata"]
     spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
+    trial = spec.get("trial")
+    if queue is not None and isinstance(trial, dict):
+        spec["trial"] = {"queue": queue, **trial}
     return {
         "apiVersion": EXPERIMENTS.api_version,
         "kind": EXPERIMENTS.kind,
@@ -81,10 +87,13 @@ def file_of(resource: ExperimentResource) -> Mapping[str, object]:
     }
 
 
-def document_of(resource: ExperimentResource) -> Document:
-    """Return the experiment. Raises SpecErrors with all problems, in the words of the file."""
+def document_of(resource: ExperimentResource, queue: str | None = None) -> Document:
+    """Return the experiment. Raises SpecErrors with all problems, in the words of the file.
+
+    queue: as for `file_of`.
+    """
     return read(
-        json.dumps(file_of(resource)),
+        json.dumps(file_of(resource, queue)),
         source=f"experiment {resource['metadata']['name']}",
         is_file=False,
         service=lambda spec: admin.check(spec, runs_here=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.operator.resource import FINALIZER
 from tests.kube.fake_kubelet import Script
+from tests.kube.fake_kueue import FakeKueue
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
 
 FOREVER = Script(lines=("score=0.5",), forever=True)
@@ -35,6 +36,37 @@ async def test_a_status_has_the_size_of_the_pareto_front(installed: Installation
     await installed.until_state("succeeded")
     # equal values count once
     assert installed.status()["optimal"] == 1
+
+
+def label_namespace(installed: Installation, queue: str) -> None:
+    """Give a namespace with Kueue a default queue, and a second queue."""
+    kueue = FakeKueue(installed.api)
+    kueue.queue(queue)
+    kueue.queue("urgent")
+    about = {"name": NAMESPACE, "labels": {"tuner.dev/queue": queue}}
+    installed.api.put("namespaces", {"metadata": about, "status": {"phase": "Active"}})
+
+
+@on_a_cluster(FOREVER)
+async def test_trials_that_name_no_queue_have_that_of_their_namespace(
+    installed: Installation,
+) -> None:
+    label_namespace(installed, "team-a")
+    installed.apply(experiment())
+    await installed.until(lambda: installed.jobs)
+    assert installed.jobs[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+
+
+@on_a_cluster(FOREVER)
+async def test_the_queue_of_a_trial_comes_before_that_of_its_namespace(
+    installed: Installation,
+) -> None:
+    label_namespace(installed, "team-a")
+    resource = experiment()
+    resource["spec"]["trial"]["queue"] = "urgent"
+    installed.apply(resource)
+    await installed.until(lambda: installed.jobs)
+    assert installed.jobs[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "urgent"
 
 
 @on_a_cluster()

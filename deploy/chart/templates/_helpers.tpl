@@ -56,6 +56,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [limitranges]
   verbs: [list]
+# The label of the namespace with the queue of trials that name none.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 {{- if .Values.controller.kueue }}
 # Why Kueue keeps a trial waiting, and whether its queue exists.
 - apiGroups: [kueue.x-k8s.io]

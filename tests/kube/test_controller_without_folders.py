@@ -157,3 +157,20 @@ async def test_removed_attempts_stay_removed(installed: Installation) -> None:
     await installed.until(lambda: installed.status().get("running") == 1)
     assert [attempt.number for attempt in attempts(installed)] == [1, 2]
     assert created(installed) == 2
+
+
+@on_a_cluster(FOREVER)
+async def test_a_folder_that_cannot_be_written_is_told_and_stops_no_other_experiment(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1, within_s=60)
+    (folder,) = installed.state.experiments.glob("*/trials")
+    obstacle = folder / "1"
+    obstacle.touch()
+    installed.edit("tiny", parallelism=2)
+    await installed.until(lambda: str(obstacle) in installed.status().get("reason", ""))
+    installed.apply(experiment("other", parallelism=1))
+    await installed.until(lambda: installed.status("other").get("running") == 1)
+    obstacle.unlink()
+    await installed.until(lambda: created(installed) == 3, within_s=60)

@@ -49,6 +49,11 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples
 	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit)
 	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 TUNER_SIM_EXAMPLES=2000 $(MAKE) test TESTS='tests/sim tests/unit')
+	$(if $(TESTS),,$(MAKE) bench-controller)
+
+.PHONY: bench-controller
+bench-controller: cluster-binaries  ## measure the controller in the cluster: 2,000 ended experiments, then 200 with 5,000 pods
+	PYTHONPATH=. $(BIN)/python bench/in_cluster.py --experiments 200 --trials 25 --idle 2000
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26

@@ -119,6 +119,7 @@ async def run_controller(options: ControllerOptions) -> None:
                     await leadership.release()
 
             async def lead_again() -> None:
+                await asyncio.to_thread(Server.prepare)
                 while True:
                     await lead()
                     # Let a standby be the first, because it may reach the database.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -22,11 +23,12 @@ from controller.app.local_experiments import LocalExperiments
 from controller.core.model import Experiment
 from controller.folders import AttemptFolders
 from controller.operator.access import KEPT_S, Access, Caller
+from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.manager import ExperimentResources
 from controller.operator.resource import ExperimentResource
 from controller.operator.status import PENDING
-from controller.report.record import ExperimentRecord
+from controller.report.record import ExperimentRecord, TrialRecord
 from controller.ui.application import Events, application
 from controller.ui.board import Board
 from controller.ui.experiment_routes import reading_routes
@@ -52,7 +54,7 @@ class ClusterBoard(Board):
     def __init__(
         self,
         workspace: HostedWorkspace,
-        experiments: LocalExperiments,
+        experiments: HostedExperiments,
         resources: ExperimentResources,
     ) -> None:
         super().__init__(workspace)
@@ -65,6 +67,12 @@ class ClusterBoard(Board):
     def mark(self, experiment: Experiment) -> Mark:
         # Every experiment of the cluster changes the store.
         return clock_mark()
+
+    async def log_file(self, experiment: Experiment, trial: TrialRecord, attempt: int) -> Path:
+        for known in trial.attempts:
+            if known.number == attempt:
+                await self._hosted.available_log(experiment.uid, known)
+        return await super().log_file(experiment, trial, attempt)
 
     def summary(self, record: ExperimentRecord, loaded: bool) -> Json:
         return super().summary(record, loaded) | {"actions": {}}
@@ -179,6 +187,9 @@ class VisitorBoard:
     async def trial(self, namespace: str, name: str, number: int) -> Json:
         await self._visitor.check(namespace)
         return await self._board.trial(namespace, name, number) | {"actions": {}}
+
+    async def log_file(self, experiment: Experiment, trial: TrialRecord, attempt: int) -> Path:
+        return await self._board.log_file(experiment, trial, attempt)
 
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
         return self._board.folder(experiment, number, attempt)

@@ -168,6 +168,10 @@ class Board:
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders:
         return self.workspace.state.folders(experiment.uid).attempt(number, attempt)
 
+    async def log_file(self, experiment: Experiment, trial: TrialRecord, attempt: int) -> Path:
+        """Return the file of an attempt's log, which may not exist yet."""
+        return self.folder(experiment, trial.trial.number, attempt).log
+
     def _provenance(self, experiment: Experiment, entry: TrialRecord) -> dict[int, Json]:
         provenance = {}
         for attempt in entry.attempts:

@@ -19,7 +19,7 @@ from controller.app.detached import control_detached
 from controller.app.revise import set_values
 from controller.core.model import Experiment
 from controller.folders import AttemptFolders
-from controller.report.record import ExperimentRecord
+from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
 from controller.ui.application import (
     Events,
@@ -52,6 +52,8 @@ class ExperimentContent(PageContent, Protocol):
 
     def permitted(self, namespace: str, events: Events) -> Events:
         """Yield the events as long as the visitor may see the namespace."""
+
+    async def log_file(self, experiment: Experiment, trial: TrialRecord, attempt: int) -> Path: ...
 
     def folder(self, experiment: Experiment, number: int, attempt: int) -> AttemptFolders: ...
 
@@ -106,7 +108,7 @@ class _Files:
             "attempt",
             limit=1 << 31,
         )
-        log = shown.folder(record.experiment, number, attempt).log
+        log = await shown.log_file(record.experiment, trial_record, attempt)
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         at = int(last_id) if last_id.isascii() and last_id.isdigit() else None
         lines = shown.permitted(namespace, _log(log, at))

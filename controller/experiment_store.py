@@ -245,6 +245,10 @@ class SqlExperimentStore:
         rows = self._rows(_NAMES)
         return [row["name"] for row in rows if namespace in (None, row["namespace"])]
 
+    def namespaced_names(self) -> list[tuple[str, str]]:
+        """Return the namespace and name of each experiment, also of those that cannot be read."""
+        return [(row["namespace"], row["name"]) for row in self._rows(_NAMES)]
+
     def experiments(self) -> list[Experiment]:
         return self._experiments(_EXPERIMENTS)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
+from controller.core.attempt import RuntimeLost
 from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
@@ -28,14 +29,41 @@ from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
 from controller.runtime.kubernetes import acceptance
+from controller.runtime.kubernetes.lease import Superseded, WriteGuard
 from controller.runtime.kubernetes.provider import runtime_of, target_of
+from controller.runtime.protocol import Conclusion
 from controller.runtime.provider import ObjectRecords, RuntimeConnection
 from controller.search import StudyReads
-from suggest.errors import NotFound
 from suggest.server import Server
 
 # Returns the resource of a namespace and a name; None: it does not exist.
 FindResource = Callable[[str, str], ExperimentResource | None]
+
+
+class _OwnedWrites:
+    """Implements `WriteGuard` for one experiment: creates nothing that would have no owner."""
+
+    def __init__(self, guard: Leadership, *, has_owner: Callable[[], bool]) -> None:
+        self._guard = guard
+        self._has_owner = has_owner
+
+    @property
+    def lost(self) -> Superseded | None:
+        return self._guard.lost
+
+    async def verify(self) -> None:
+        await self._guard.verify()
+
+    async def check(self, owner: Raw | None = None) -> None:
+        await self._guard.check(owner)
+        if owner is not None and not self._has_owner():
+            raise RuntimeLost("the resource of the experiment is gone")
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        await self._guard.conclude(conclusion)
+
+    async def close(self) -> None:
+        await self._guard.close()
 
 
 class _HostedConnection(RuntimeConnection):
@@ -49,7 +77,7 @@ class _HostedConnection(RuntimeConnection):
         *,
         records: ObjectRecords,
         owner: Raw,
-        guard: Leadership,
+        guard: WriteGuard,
         log_limit_bytes: int,
     ) -> None:
         spec = experiment.spec
@@ -89,15 +117,20 @@ class HostedWorkspace(Workspace):
     async def runtime_of(
         self, experiment: Experiment, experiments: LocalExperiments
     ) -> RuntimeConnection:
-        """Connect to the shared cluster. Raises NotFound if the experiment's resource is gone."""
-        resource = self.find(experiment.namespace, experiment.name)
-        if resource is None or uid_of(resource) != experiment.uid:
-            raise NotFound(f"the resource of experiment {experiment.name} is gone")
+        """Connect to the shared cluster.
+
+        If the resource of the experiment is gone, objects can be removed and none can be created.
+        """
+        resource = self._owner_of(experiment)
         owner = {
             "apiVersion": EXPERIMENTS.api_version,
             "kind": EXPERIMENTS.kind,
-            "metadata": {"name": experiment.name, "uid": resource["metadata"]["uid"]},
+            "metadata": {
+                "name": experiment.name,
+                "uid": "" if resource is None else resource["metadata"]["uid"],
+            },
         }
+        guard = _OwnedWrites(self.guard, has_owner=lambda: self._owner_of(experiment) is not None)
         folders = self.state.folders(experiment.uid)
         records = experiments.object_records(experiment.uid)
         return _HostedConnection(
@@ -106,9 +139,13 @@ class HostedWorkspace(Workspace):
             folders,
             records=records,
             owner=owner,
-            guard=self.guard,
+            guard=guard,
             log_limit_bytes=self.policy.log_limit_bytes,
         )
+
+    def _owner_of(self, experiment: Experiment) -> ExperimentResource | None:
+        resource = self.find(experiment.namespace, experiment.name)
+        return None if resource is None or uid_of(resource) != experiment.uid else resource
 
     async def discard(self, experiment: Experiment) -> None:
         """Do nothing: what is left on the cluster is deleted with the resource, its owner."""

@@ -142,7 +142,7 @@ class Leadership:
             try:
                 if not await self._try():
                     self._lose("another controller holds it now")
-            except (Unreachable, ApiError, AccessDenied) as error:
+            except Exception as error:  # a leader that no longer renews would hang forever
                 self.trouble = f"the lease {NAME} could not be renewed: {error}"
                 _log.warning("%s", self.trouble)
 
@@ -172,12 +172,14 @@ class Leadership:
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
-            self.epoch += 1
+            epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
             await self._client.create(
-                LEASES, self._namespace, {**body, "spec": self._as_holder(now, self.epoch)}
+                LEASES, self._namespace, {**body, "spec": self._as_holder(now, epoch)}
             )
+            # Not before: a standby that another one outran remains a standby.
+            self.epoch = epoch
             return True
         spec: LeaseSpec = lease.get("spec") or {}
         if self._is_ours(spec):

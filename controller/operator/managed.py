@@ -22,6 +22,7 @@ from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere
 from controller.app.extend import Extension, extend
+from controller.app.query import gather
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
@@ -58,12 +59,19 @@ from controller.runtime.kubernetes.recovery import trials_on_cluster
 from controller.runtime.provider import RecoveredExperiment
 from controller.spec import Change, Document, allowed_in_revision
 from suggest.backoff import Backoff
-from suggest.errors import FailedPrecondition, InvalidArgument, TunerError
+from suggest.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    StoreBroken,
+    TunerError,
+)
 
 _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
+_DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _CONFLICT, _NOT_FOUND = 409, 404
 _LOST = (
@@ -78,6 +86,7 @@ _LOST = (
 class _Controls:
     """Implements `controller.app.run.Controls`: what a session was asked before it had a loop."""
 
+    on_attached: Callable[[], None]
     loop: Loop | None = None
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
@@ -92,6 +101,7 @@ class _Controls:
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         self.loop = loop
         self._pass_on(loop)
+        self.on_attached()
 
     def request(self, desired: DesiredState) -> None:
         self._desired = desired
@@ -111,10 +121,11 @@ class _Controls:
 
 @dataclass(slots=True)
 class _Running:
-    """A session that runs in the background."""
+    """A session that runs in the background. spec: of the resource when it began."""
 
     task: asyncio.Task[RunResult]
     controls: _Controls
+    spec: str
 
 
 @dataclass(slots=True)
@@ -151,7 +162,16 @@ class ManagedExperiment:
     def is_running(self) -> bool:
         return self._running is not None and not self._running.task.done()
 
-    def observation(self, resource: ExperimentResource) -> Observation:
+    def observation(self, resource: ExperimentResource) -> Observation | None:
+        """Return what is known of the resource; None: no step has looked at it yet."""
+        if self._resource is None or uid_of(self._resource) != uid_of(resource):
+            if not self.trouble:
+                return None
+            return Observation(
+                generation=int(resource["metadata"].get("generation", 0)),
+                trouble=self.trouble,
+                before=resource.get("status") or {},
+            )
         running = self._running
         if running is not None and running.controls.loop is not None:
             self._progress = running.controls.loop.progress()
@@ -207,45 +227,63 @@ class ManagedExperiment:
         return loop is not None and loop.progress().known
 
     async def detach(self) -> None:
-        """End the session; its Jobs run on."""
+        """End the session; its Jobs run on. Raises RuntimeLost if it does not end for long."""
         if (running := self._running) is not None:
             running.controls.detach()
-            await asyncio.wait([running.task])
+            await asyncio.wait([running.task], timeout=_DETACH_S)
+            if not running.task.done():
+                raise RuntimeLost(f"its controller has not let go of it for {_DETACH_S:g} s")
+
+    def abandon(self) -> None:
+        """End the session as a kill would, if it has not ended."""
+        if self._running is not None:
+            self._running.task.cancel()
 
     # One step
 
     async def _step(self) -> bool:
         """Do the next thing that is due; True: nothing is left to do for good."""
         resource = self.workspace.find(self.namespace, self.name)
-        stored = self.experiments.experiment(self.namespace, self.name)
         if resource is None:
-            return await self._gone(stored)
-        self._resource = resource
+            return await self._gone()
+        await self._forget_earlier(resource)
         self._take_result()
-        if stored is not None and stored.uid != uid_of(resource):
-            # Of an earlier resource of that name.
-            await self.detach()
-            await self._forget(keep_study=True)
-            stored = None
-        self._experiment = stored
+        stored = self.experiments.experiment(self.namespace, self.name)
+        is_over = stored is not None and self._is_over(resource, stored)
+        if stored is not None and not is_over:
+            await self._recall(stored)
+        self._resource, self._experiment = resource, stored
         if is_deleted(resource):
             await self._delete(resource, stored)
             return False
-        if stored is not None and self._is_over(resource, stored):
+        if is_over:
             return False
         document = await self._accepted(resource)
-        if stored is None:
-            if self.is_running:
-                return False
-            if "revision" in (resource.get("status") or {}):
-                await self._recover_lost(resource, document)
-            elif document is not None and not is_suspended(resource):
-                await self._create(resource, document)
+        is_lost = stored is None and "revision" in (resource.get("status") or {})
+        if is_lost and not self.is_running:
+            await self._recover_lost(resource, document)
         elif is_suspended(resource):
             await self._suspend(resource, stored)
-        else:
+        elif stored is not None:
             await self._go_on(resource, stored, document)
+        elif document is not None and self._running is None:
+            await self._create(resource, document)
         return False
+
+    async def _forget_earlier(self, resource: ExperimentResource) -> None:
+        """Forget the experiment of an earlier resource of that name, and what is known of it."""
+        before = self._resource
+        is_replaced = before is not None and uid_of(before) != uid_of(resource)
+        if is_replaced:
+            await self.detach()
+        stored = self.experiments.experiment(self.namespace, self.name)
+        if stored is not None and stored.uid != uid_of(resource):
+            # Its resource may have disappeared for another reason while no controller ran.
+            is_known = before is not None and uid_of(before) == stored.uid
+            await self._forget(keep_study=before is None or not is_known or keeps_study(before))
+        if is_replaced:
+            self._resource = self._running = self._experiment = self._progress = self._read = None
+            self.refusal, self._refused, self.trouble = None, "", ""
 
     async def _accepted(self, resource: ExperimentResource) -> Document | None:
         """Return the resource's experiment; None if it is refused, now or before."""
@@ -258,7 +296,7 @@ class ManagedExperiment:
             queue = await self.workspace.queues.of(self.namespace)
             document = accepted_document(resource, self.workspace.policy, queue)
         except InvalidArgument as error:
-            self._refuse(resource, INVALID, str(error))
+            self._refuse(spec, INVALID, str(error))
             return None
         if spec != self._refused:
             self.refusal, self._refused = None, ""
@@ -272,8 +310,10 @@ class ManagedExperiment:
         """
         status = resource.get("status") or {}
         metadata = resource["metadata"]
+        before = self._resource
         return (
             stored.state.finished
+            and (before is None or before.get("status") == resource.get("status"))
             and status.get("state") == stored.state.value
             and status.get("observedGeneration") == metadata.get("generation")
             and is_accepted(status)
@@ -281,9 +321,9 @@ class ManagedExperiment:
             and annotation(resource, RESUME) is None
         )
 
-    def _refuse(self, resource: ExperimentResource, reason: str, message: str) -> None:
+    def _refuse(self, spec: str, reason: str, message: str) -> None:
         """Note why the spec is not in force. The cluster may accept it later, as it is."""
-        self._refused, self.refusal = _spec_of(resource), SpecRefusal(reason, message)
+        self._refused, self.refusal = spec, SpecRefusal(reason, message)
         self._retry_at_s = time.monotonic() + _AGAIN_S
 
     def _take_result(self) -> None:
@@ -294,6 +334,8 @@ class ManagedExperiment:
         self._running = None
         if running.controls.loop is not None:
             self._progress = running.controls.loop.progress()
+        if running.task.cancelled():
+            raise RuntimeLost("its controller was cancelled; this is a bug")
         error = running.task.exception()
         # Without a loop, the experiment was refused before it began.
         is_refusal = running.controls.loop is None and isinstance(
@@ -301,15 +343,15 @@ class ManagedExperiment:
         )
         if isinstance(error, ControlledElsewhere) or (error is not None and not is_refusal):
             raise error
-        if error is not None and self._resource is not None:
-            self._refuse(self._resource, INVALID, str(error))
+        if error is not None:
+            self._refuse(running.spec, INVALID, str(error))
         elif self._experiment is not None:
             self.refusal, self._refused = None, ""
 
     async def _create(self, resource: ExperimentResource, document: Document) -> None:
         file = ExperimentFile(document, self.workspace.state.root)
         if await self._protect(resource):
-            self._begin(lambda session: session.run(file, uid=uid_of(resource)))
+            self._begin(resource, lambda session: session.run(file, uid=uid_of(resource)))
 
     async def _recover_lost(self, resource: ExperimentResource, document: Document | None) -> None:
         """Wait for a person: the status says that the experiment ran, and the store lacks it.
@@ -323,7 +365,7 @@ class ManagedExperiment:
             return
         if await self._protect(resource):
             self.refusal = None
-            self._begin(lambda session: self._rebuild(session, resource, document))
+            self._begin(resource, lambda session: self._rebuild(session, resource, document))
 
     async def _rebuild(
         self, session: Session, resource: ExperimentResource, document: Document
@@ -334,11 +376,14 @@ class ManagedExperiment:
         recovered = RecoveredExperiment(uid, client.context, stored, trials)
         return await session.rebuild(self.name, recovered)
 
-    async def _suspend(self, resource: ExperimentResource, stored: Experiment) -> None:
-        """Stop what runs, also if an earlier controller has left it running."""
-        left_running = stored.state in (ExperimentState.RUNNING, ExperimentState.STOPPING)
+    async def _suspend(self, resource: ExperimentResource, stored: Experiment | None) -> None:
+        """Stop what runs, has just begun, or was left running by an earlier controller."""
+        left_running = stored is not None and stored.state in (
+            ExperimentState.RUNNING,
+            ExperimentState.STOPPING,
+        )
         if self._running is None and left_running and await self._protect(resource):
-            self._begin(lambda session: session.resume(self.name, self.namespace))
+            self._begin(resource, lambda session: session.resume(self.name, self.namespace))
         if self._running is not None:
             self._running.controls.request(DesiredState.INTERRUPT)
         elif not left_running:
@@ -352,7 +397,7 @@ class ManagedExperiment:
             try:
                 document, changes = accepted_changes(self.experiments, stored, document)
             except FailedPrecondition as error:
-                self._refuse(resource, CHANGE_REFUSED, str(error))
+                self._refuse(_spec_of(resource), CHANGE_REFUSED, str(error))
         if document is not None and changes:
             await self.detach()
             await self._revise(resource, document, changes)
@@ -363,7 +408,7 @@ class ManagedExperiment:
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
             if await self._protect(resource):
-                self._begin(lambda session: session.resume(self.name, self.namespace))
+                self._begin(resource, lambda session: session.resume(self.name, self.namespace))
         elif self._running is None:
             await self._unprotect(resource)
         if (asked or recovered) and self._running is not None:
@@ -380,7 +425,7 @@ class ManagedExperiment:
         try:
             if all(map(allowed_in_revision, changes)):
                 ExperimentService(self.experiments).allowed_changes(self._stored(), document)
-                self._begin(lambda session: session.resume(file, self.namespace))
+                self._begin(resource, lambda session: session.resume(file, self.namespace))
                 return
             admitted = await extend(
                 self.workspace,
@@ -391,18 +436,40 @@ class ManagedExperiment:
                 print_line=lambda _text: None,
             )
         except (InvalidArgument, FailedPrecondition) as error:
-            self._refuse(resource, CHANGE_REFUSED, str(error))
+            self._refuse(_spec_of(resource), CHANGE_REFUSED, str(error))
             self.notify()
         else:
-            self._begin(lambda session: session.go_on(admitted))
+            self._begin(resource, lambda session: session.go_on(admitted))
 
     def _stored(self) -> Experiment:
         stored = self.experiments.experiment(self.namespace, self.name)
         assert stored is not None
         return stored
 
-    def _begin(self, start: Callable[[Session], Awaitable[RunResult]]) -> None:
-        controls = _Controls()
+    async def _recall(self, stored: Experiment) -> None:
+        """Read the results of an experiment that rests, and did not run in this process.
+
+        An earlier controller may have ended before it wrote the last status.
+        """
+        is_at_rest = stored.state not in (ExperimentState.RUNNING, ExperimentState.STOPPING)
+        if self._progress is not None or self._running is not None or not is_at_rest:
+            return
+        with contextlib.suppress(NotFound, StoreBroken):
+            async with self.workspace.connected(self.workspace.service) as client:
+                record = await gather(self.experiments, stored, client)
+            self._progress = Progress(
+                experiment=stored,
+                counts=record.counts,
+                queued=0,
+                running=(),
+                best=record.best,
+                trend=(),
+            )
+
+    def _begin(
+        self, resource: ExperimentResource, start: Callable[[Session], Awaitable[RunResult]]
+    ) -> None:
+        controls = _Controls(on_attached=self.notify)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 
@@ -411,27 +478,27 @@ class ManagedExperiment:
 
         task = asyncio.create_task(run())
         task.add_done_callback(lambda _task: self.notify())
-        self._running = _Running(task, controls)
+        self._running = _Running(task, controls, _spec_of(resource))
 
     # The end
 
     async def _delete(self, resource: ExperimentResource, stored: Experiment | None) -> None:
         """End what runs, delete the study, and let the resource go."""
-        if self._running is not None:
+        if self._running is not None:  # its end comes with a notification
             self._running.controls.request(DesiredState.STOP)
-            await asyncio.wait([self._running.task])
-            self._running = None
+            return
         if stored is not None:
             await self._forget(keep_study=keeps_study(resource))
         await self._unprotect(resource)
 
-    async def _gone(self, stored: Experiment | None) -> bool:
+    async def _gone(self) -> bool:
         """End without a resource. The owner of its Jobs is gone, so the cluster deletes them.
 
         A resource that this process never saw may be missing for another reason, such as a
         definition that was removed: then the experiment is kept.
         """
         await self.detach()
+        stored = self.experiments.experiment(self.namespace, self.name)
         if stored is not None and self._resource is not None:
             await self._forget(keep_study=keeps_study(self._resource))
         return self.workspace.find(self.namespace, self.name) is None

@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, count
 from typing import cast
 
 from controller.core.attempt import RuntimeLost
@@ -27,11 +27,14 @@ from controller.operator.leadership import Leadership
 from controller.operator.managed import ManagedExperiment
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
 from controller.operator.status import status_of, waiting_status
+from suggest.backoff import Backoff
 from suggest.errors import TunerError
 
 STATUS_S = 1.0
 WRITTEN, REFUSED = "written", "refused"  # statuses
 _AT_ONCE = 8  # writes of statuses
+_DETACH_S = 15.0
+_BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
 _CONFLICT, _NOT_FOUND = 409, 404
 _log = logging.getLogger(__name__)
 
@@ -45,14 +48,28 @@ class ExperimentResources:
     def __init__(self, client: KubernetesClient, namespaces: Sequence[str]) -> None:
         self._client = client
         self.listener: Callable[[Key], None] = lambda _key: None
+        self._trouble = ""  # why they could not be listed the last time
         scopes: Sequence[str | None] = namespaces or [None]
         self._reflectors: list[Reflector[ExperimentResource]] = [
             Reflector(client, EXPERIMENTS, scope, changed=self._changed) for scope in scopes
         ]
 
     async def start(self) -> None:
-        """Return after the first list. Raises what the client raises."""
-        await asyncio.gather(*(reflector.start() for reflector in self._reflectors))
+        """Return after the first list, which is tried again until the server answers.
+
+        The definition may be missing for a while, as may a right.
+        """
+        for failures in count():
+            try:
+                await asyncio.gather(*(reflector.start() for reflector in self._reflectors))
+            except (ApiError, TunerError, RuntimeLost) as error:
+                if str(error) != self._trouble:
+                    _log.warning("experiments cannot be listed: %s", error)
+                self._trouble = str(error)
+                await asyncio.sleep(_BACKOFF.pause_s(failures))
+            else:
+                self._trouble = ""
+                return
 
     def find(self, namespace: str, name: str) -> ExperimentResource | None:
         found = (reflector.objects.get((namespace, name)) for reflector in self._reflectors)
@@ -92,7 +109,8 @@ class ExperimentResources:
     @property
     def trouble(self) -> str:
         """Return why the resources cannot be watched at present; "" if they can."""
-        return next((each.trouble for each in self._reflectors if each.trouble), "")
+        troubles = (each.trouble for each in self._reflectors)
+        return self._trouble or next(filter(None, troubles), "")
 
     @property
     def all(self) -> Iterator[ExperimentResource]:
@@ -156,8 +174,8 @@ class Manager:
             for resource in list(self._resources.all):
                 about = resource["metadata"]
                 self.resource_changed((about["namespace"], about["name"]))
-            for stored in self._experiments.experiments():
-                self.resource_changed((stored.namespace, stored.name))
+            for key in self._experiments.namespaced_names():
+                self.resource_changed(key)
             was_away = ""
             while True:
                 if was_away and not self._experiments.away:
@@ -178,13 +196,21 @@ class Manager:
         del self._managed[key], self._tasks[key]
 
     async def _detach(self) -> None:
+        """Let go of all experiments in the time that a pod has to end.
+
+        What has not ended by then ends with the process, and the next controller finds it so.
+        """
         for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await asyncio.gather(*(managed.detach() for managed in self._managed.values()))
-        self._dirty.update(self._managed)
-        with contextlib.suppress(Exception):  # the next controller writes them
-            await self._write_statuses()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DETACH_S):
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+                detaching = (managed.detach() for managed in self._managed.values())
+                await asyncio.gather(*detaching, return_exceptions=True)
+                self._dirty.update(self._managed)
+                await self._write_statuses()
+        for managed in self._managed.values():
+            managed.abandon()
 
     async def _write_statuses(self) -> None:
         if not self._workspace.guard.holds:
@@ -207,7 +233,7 @@ class Manager:
         except (ApiError, TunerError, RuntimeLost) as error:
             if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
                 return ""  # it has changed or gone meanwhile, and that comes with an event
-            trouble = str(error)
+            trouble = f"{'/'.join(key)}: {error}"
         except Exception as error:  # one experiment's bug must not end all others
             trouble = f"{'/'.join(key)}: {type(error).__name__}: {error}; this is a bug"
             if trouble != self._trouble:
@@ -221,8 +247,10 @@ class Manager:
     async def _write_changed(
         self, managed: ManagedExperiment, resource: ExperimentResource
     ) -> None:
-        before = resource.get("status")
-        status = status_of(managed.observation(resource), datetime.now(UTC))
+        seen, before = managed.observation(resource), resource.get("status")
+        if seen is None:
+            return
+        status = status_of(seen, datetime.now(UTC))
         if status == before:
             return
         client, about = self._workspace.cluster.client, resource["metadata"]

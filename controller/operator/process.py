@@ -180,8 +180,8 @@ async def _manager(
     standby = metrics.sources
     cluster.created_after = metrics.created_after
     try:
-        await resources.start()
         health.leader_trouble = lambda: resources.trouble
+        await resources.start()
         experiments = await _store(options, server, leadership, resources, health)
         with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away

@@ -6,6 +6,7 @@ transition. The names are those of docs/cluster.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +17,13 @@ from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
 from controller.operator.resource import RESUME
 from controller.phrases import quantity
+from suggest.space import Assignment
 from suggest.trial import Trial
 
 Status: TypeAlias = Mapping[str, Any]
 
-_MOST = 1000  # characters of a message
+_MOST = 1000  # characters of a message, and of a parameter
+_MOST_OF_PARAMETERS = 64 << 10  # characters of all
 ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefused", "NotChecked"
 SUSPENDED, WAITING = "Suspended", "Waiting"
 PENDING, LOST = "pending", "lost"  # states
@@ -130,12 +133,26 @@ def _best(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "value": values[0] if values else trial.value,
         **({"values": values} if len(values) > 1 else {}),
-        "parameters": dict(trial.parameters),
+        "parameters": _bounded(trial.parameters),
     }
 
 
+def _bounded(parameters: Assignment) -> dict[str, Any]:
+    """Return the parameters without what would make the resource too large for the cluster."""
+    kept: dict[str, Any] = {}
+    left = _MOST_OF_PARAMETERS
+    for name, value in parameters.items():
+        text = json.dumps(value)
+        kept[name] = value if len(text) <= _MOST else shortened(text)
+        left -= len(name) + min(len(text), _MOST)
+        if left < 0:
+            del kept[name]
+            break
+    return kept
+
+
 def _conditions(seen: Observation, now: datetime) -> Iterator[dict[str, Any]]:
-    before = {each["type"]: each for each in seen.before.get("conditions", ())}
+    before = {each.get("type"): each for each in seen.before.get("conditions", ())}
     for kind, is_true, reason, message in _judged(seen):
         state = "True" if is_true else "False"
         earlier: Mapping[str, Any] = before.get(kind, {})
@@ -244,7 +261,7 @@ def is_accepted(status: Status) -> bool:
 
 def condition_of(status: Status, kind: str) -> Mapping[str, Any]:
     """Return the condition of that type; empty if the status has none."""
-    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+    return next((each for each in status.get("conditions", ()) if each.get("type") == kind), {})
 
 
 def time_text(moment: datetime) -> str:

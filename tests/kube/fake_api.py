@@ -275,6 +275,10 @@ class FakeApi:
                 "x-kubernetes-group-version-kind": named,
             }
 
+    def undefine(self, api_version: str, plural: str) -> None:
+        """Remove a kind. Its objects are kept."""
+        del self._kinds[api_version, plural]
+
     def find(self, plural: str, namespace: str | None, name: str) -> Raw | None:
         return copy.deepcopy(self._objects.get((plural, namespace or "", name)))
 

@@ -127,9 +127,9 @@ class Installation:
 
         await eventually(checked, within_s=within_s)
 
-    async def until_state(self, state: str, name: str = "tiny") -> None:
+    async def until_state(self, state: str, name: str = "tiny", *, within_s: float = 20) -> None:
         try:
-            await self.until(lambda: self.status(name).get("state") == state)
+            await self.until(lambda: self.status(name).get("state") == state, within_s=within_s)
         except AssertionError:
             raise AssertionError(f"{name} is never {state}: {self.status(name)}") from None
 

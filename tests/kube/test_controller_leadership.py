@@ -14,7 +14,7 @@ from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
 from controller.runtime.kubernetes.lease import Superseded
 from tests.kube.fake_api import FakeApi
-from tests.kube.small_cluster import with_a_cluster
+from tests.kube.small_cluster import eventually, with_a_cluster
 
 NAMESPACE = "user1"
 
@@ -185,5 +185,42 @@ def test_only_the_holder_raises_the_epoch() -> None:
             await first.exceed(7)
         assert api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 1
         assert not second.holds
+
+    check()
+
+
+def test_a_standby_that_was_outrun_takes_over_later() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        standby = member(client, "standby", Clock())
+        api.answer(409, method="POST", path="/leases")
+        assert not await standby._try()
+        assert await standby._try()
+        assert holder(api) == "standby"
+
+    check()
+
+
+def test_a_holder_renews_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock = Clock()
+        first = member(client, "first", clock)
+        await first.acquire()
+        take = first._take
+        failed = asyncio.Event()
+
+        async def fails_once() -> bool:
+            if failed.is_set():
+                return await take()
+            failed.set()
+            raise ValueError("not a time")
+
+        monkeypatch.setattr(first, "_take", fails_once)
+        async with asyncio.timeout(10):
+            await failed.wait()
+            clock.now_s += DURATION_S
+        await eventually(lambda: first.holds)
+        await first.release()
 
     check()

@@ -120,7 +120,10 @@ esac
 set --
 case $trial in
   digits) digits ;;
-  server) server ;;
+  server)
+    server
+    set -- --build-arg "VERSION=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "$here/../suggest/distribution.py")"
+    ;;
   cifar10)
     cifar10
     set -- --build-arg "TORCH=$TORCH"

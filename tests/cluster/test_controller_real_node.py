@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,22 +14,24 @@ import yaml
 
 from tests.cluster import images
 from tests.cluster.api import CORE, Object
-from tests.cluster.installed import EXPERIMENTS, SYSTEM, Kubectl, rendered
+from tests.cluster.installed import CHART, EXPERIMENTS, SYSTEM, Kubectl, helm
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.waiting import eventually
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "experiment.yaml"
+PUBLISHED = "docker.io/tuner/digits:1"  # as the file of the example names it
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 @pytest.fixture
 def installed(level_c: RealNode) -> Iterator[Kubectl]:
-    """Install the chart with the image of this checkout, and remove it at the end."""
+    """Install the chart with helm and the image of this checkout, and remove it at the end."""
     images.server()
     images.digits()
     level_c.load(images.SERVER)
     level_c.load(images.DIGITS)
+    level_c.ctr("images", "tag", "--force", images.DIGITS, PUBLISHED)
     kubectl = Kubectl(level_c.kubeconfig())
     kubectl.apply(
         [
@@ -53,22 +56,16 @@ def installed(level_c: RealNode) -> Iterator[Kubectl]:
             "claimRef": {"namespace": SYSTEM, "name": "tuner-controller"},
         },
     }
+    kubectl.apply([volume])
     repository, _, tag = images.SERVER.rpartition(":")
-    settings = (
-        f"image.repository={repository}",
-        f"--set-string=image.tag={tag}",
-        "image.pullPolicy=Never",
-    )
-    objects = rendered(*settings)
-    for document in objects:
-        if document["kind"] == "PersistentVolumeClaim":
-            document["spec"]["storageClassName"] = ""
-        if document["kind"] == "Deployment":
-            (container,) = document["spec"]["template"]["spec"]["containers"]
-            container["env"] += reached_at(level_c)
-    kubectl.apply([volume, *objects])
+    values = folder.with_suffix(".json")
+    image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
+    values.write_text(json.dumps({"image": image, "controller": {"env": reached_at(level_c)}}))
+    installing = ("install", "tuner", str(CHART), "--create-namespace", "--values", str(values))
+    helm(level_c.kubeconfig(), *installing)
     yield kubectl
     kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=60s")
+    helm(level_c.kubeconfig(), "uninstall", "tuner")
     kubectl("delete", "namespace", SYSTEM, "--wait=false")
     kubectl("delete", "persistentvolume", "controller", "--wait=false")
 
@@ -116,3 +113,20 @@ def test_from_an_empty_cluster_to_a_best_trial_also_when_the_controller_is_repla
     assert all(each["restartCount"] == 0 for each in successor["status"]["containerStatuses"])
     installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
     eventually(lambda: not list(api.items(pods(namespace))), within_s=60)
+
+
+def test_the_commands_of_the_readme_lead_to_a_best_trial(
+    level_c: RealNode, namespace: str, installed: Kubectl
+) -> None:
+    began = time.monotonic()
+    installed("apply", "-n", namespace, "-f", str(DIGITS))
+    path = f"{EXPERIMENTS.format(namespace=namespace)}/digits"
+
+    def best() -> float:
+        status = level_c.api().get(path).get("status") or {}
+        return float(status.get("best", {}).get("value", 0.0))
+
+    eventually(lambda: best() > 0.5, within_s=120)
+    print(f"from kubectl apply to a best trial: {time.monotonic() - began:.0f} s")
+    installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
+    eventually(lambda: not list(level_c.api().items(pods(namespace))), within_s=60)

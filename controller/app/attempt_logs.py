@@ -60,7 +60,7 @@ class LogPart:
 
 
 class LocalLog:
-    """Implements `AttemptLog`: a file of this machine."""
+    """Implements `ReadableLog`: a file of this machine."""
 
     def __init__(self, path: Path, attempt: Attempt) -> None:
         self._path = path

@@ -164,7 +164,7 @@ class ClusterExperiments:
 
 
 class ClusterLog:
-    """Implements `AttemptLog`."""
+    """Implements `ReadableLog`."""
 
     def __init__(self, api: ControllerApi, path: str, uid: Uid) -> None:
         self._api = api

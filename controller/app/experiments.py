@@ -115,7 +115,7 @@ class Trouble(Protocol):
         """Return the running controller's trouble, or why the last one ended; "" if unknown."""
 
 
-class AttemptLog(Protocol):
+class ReadableLog(Protocol):
     """The log of an attempt, which may grow. Methods raise NotFound if there is none."""
 
     def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
@@ -144,7 +144,7 @@ class ReadableExperiments(KnownExperiments, Protocol):
 
     def trouble(self, uid: Uid) -> Trouble: ...
 
-    def log(self, uid: Uid, attempt: Attempt) -> AttemptLog: ...
+    def log(self, uid: Uid, attempt: Attempt) -> ReadableLog: ...
 
     def folders(self, uid: Uid) -> ExperimentFolders | None:
         """Return the folders of the experiment; None if they are not on this machine."""

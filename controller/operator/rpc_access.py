@@ -52,7 +52,7 @@ class ClusterRights:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAuthenticator:
-    """Implements `suggest.server.access.authorization.Authenticator`.
+    """Implements `suggest.server.access.authorization.TokenReader`.
 
     namespaces: Returns those that may have studies.
     """

@@ -26,7 +26,7 @@ REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1
 KEY = "authorization"
 
 
-class Authenticator(Protocol):
+class TokenReader(Protocol):
     """Knows whose a token is: a token file, or somebody whom the server's owner asks."""
 
     async def rights_of(self, token: str) -> Rights:
@@ -36,7 +36,7 @@ class Authenticator(Protocol):
 class Authorizer:
     """Checks calls against the rights of their tokens."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: TokenReader) -> None:
         self._authenticator = authenticator
 
     async def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from suggest.address import Address
 from suggest.errors import InvalidArgument, Unauthenticated
-from suggest.server.access.authorization import Authenticator, Authorizer
+from suggest.server.access.authorization import Authorizer, TokenReader
 from suggest.server.access.caller import AccessVerb, Grant, Rights
 from suggest.server.access.certificates import KeyPair
 from suggest.server.access.file_reloader import FileReloader
@@ -39,7 +39,7 @@ class Protection:
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
-    authenticator: Authenticator | None = None
+    authenticator: TokenReader | None = None
 
     def check(
         self, address: Address, metrics: Address | None = None, *, katib: bool = False
@@ -140,7 +140,7 @@ class LoadedProtection:
 
 
 class _TokenFile:
-    """The `Authenticator` of a token file."""
+    """The `TokenReader` of a token file."""
 
     def __init__(self, tokens: FileReloader[Tokens]) -> None:
         self._tokens = tokens

@@ -58,12 +58,21 @@ T = TypeVar("T")
 class ControllerApi:
     """Reads from the controller of the cluster of one context."""
 
-    def __init__(self, context: str) -> None:
-        self.context = context
+    def __init__(self, context: str | None) -> None:
+        self._context = context
         self.namespace = os.environ.get(NAMESPACE_VARIABLE) or _NAMESPACE
         self._client: KubernetesClient | None = None
         self._connecting: asyncio.Lock | None = None
         self._identity = _Identity()
+
+    @property
+    def context(self) -> str:
+        """Return the name of the context. Raises BadKubeconfig, AccessDenied."""
+
+        async def name_of(client: KubernetesClient) -> str:
+            return client.context
+
+        return self._context or self.call(name_of)
 
     def call(self, work: Callable[[KubernetesClient], Coroutine[Any, Any, T]]) -> T:
         """Return the result of `work` with the client, in the thread of the requests."""
@@ -107,7 +116,7 @@ class ControllerApi:
         self._connecting = self._connecting or asyncio.Lock()
         async with self._connecting:
             if self._client is None:
-                self._client = await KubernetesClient.connect(self.context)
+                self._client = await KubernetesClient.connect(self._context)
                 atexit.register(self._close)
         return await work(self._client)
 

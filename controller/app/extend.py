@@ -136,13 +136,13 @@ def _from_request(
     revisions = experiments.revisions(experiment.uid)
     if len(revisions) > 1 and not _ran_since(experiments, experiment, revisions[-1].time):
         try:
-            again = edited(experiment, revisions[-2].spec, extension)
+            again = edited(revisions[-2].spec, extension)
         except InvalidArgument:
             pass
         else:
             if not diff(experiment.spec.document, again.spec.document):
                 return again, True
-    return edited(experiment, experiment.spec, extension), False
+    return edited(experiment.spec, extension), False
 
 
 def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: datetime) -> bool:
@@ -152,10 +152,10 @@ def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: date
     )
 
 
-def edited(experiment: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
+def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     """Return `spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
-    overrides = [*_more_trials(experiment.name, spec, extension.trials), *extension.overrides]
-    document = read(file_text(spec.document), source=experiment.name, overrides=overrides)
+    overrides = [*more_trials(spec, extension.trials), *extension.overrides]
+    document = read(file_text(spec.document), source=spec.name, overrides=overrides)
     whole = dict(document.spec.document)
     if document.spec.algorithm.name not in UNGUIDED:
         first = list(_tried_first(spec.space, document.spec.space))[:MOST_TRIED_FIRST]
@@ -166,11 +166,12 @@ def edited(experiment: Experiment, spec: ExperimentSpec, extension: Extension) -
             **inner,
             "initial": [*initial, *(point for point in first if point not in initial)],
         }
-    text = f"# {experiment.name}{EXTENDED}\n{file_text(whole)}"
+    text = f"# {spec.name}{EXTENDED}\n{file_text(whole)}"
     return replace(document, text=text, spec=from_document(whole))
 
 
-def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
+def more_trials(spec: ExperimentSpec, trials: str) -> Iterator[str]:
+    """Yield the override that --trials means. Raises InvalidArgument."""
     if not trials:
         return
     if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
@@ -181,7 +182,8 @@ def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
         yield f"spec.budget.trials={trials}"
     elif spec.budget.trials is None:
         raise InvalidArgument.at(
-            "--trials", f"{name} has no limit of trials to raise; widen its parameters with --set"
+            "--trials",
+            f"{spec.name} has no limit of trials to raise; widen its parameters with --set",
         )
     else:
         yield f"spec.budget.trials={spec.budget.trials + int(trials)}"

@@ -21,7 +21,6 @@ _GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
 # The names that other programs have for these verbs.
 _ELSEWHERE = {
-    "apply": "run",
     "create": "run",
     "start": "run",
     "optimize": "run",

@@ -136,6 +136,21 @@ def where(parser: argparse.ArgumentParser) -> None:
     context(parser)
 
 
+def resumed_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runtime",
+        metavar="|".join(BUILT_IN),
+        help="where trials run, continued from this machine (default: as before)",
+    )
+    cluster(parser)
+
+
+applied_file = _one(
+    "-f", "--filename", metavar="FILE", dest="file", required=True, help="- is standard input"
+)
+applied_dry_run = _one(
+    "--dry-run", action="store_true", help="have the cluster check it, and change nothing"
+)
 dry_run = _one(
     "--dry-run",
     choices=("client", "server"),
@@ -284,6 +299,11 @@ def yes(parser: argparse.ArgumentParser) -> None:
         "--force",
         action="store_true",
         help="delete local data even if the service is unavailable; print what remains on it",
+    )
+    parser.add_argument(
+        "--keep-study",
+        action="store_true",
+        help="with --context: keep the results in the controller's store",
     )
     parser.add_argument(
         "--local-only",

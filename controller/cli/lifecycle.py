@@ -49,6 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
+    # A runtime says that trials are continued from here, and the context where they run.
+    if arguments.cluster is not None and not (arguments.runtime or arguments.from_cluster):
+        return cli.cluster.resume(arguments)
+    arguments.context = arguments.cluster
     by_name = is_name(arguments.target)
     if arguments.from_cluster and not by_name:
         raise InvalidArgument.at(
@@ -73,6 +77,9 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def extend(arguments: argparse.Namespace) -> int:
+    if arguments.cluster is not None:
+        return cli.cluster.extend(arguments)
+
     async def extended(session: Session) -> RunResult:
         changes = app.extend.Extension(arguments.trials, tuple(arguments.set))
         target = file_or_name(arguments.name, arguments)
@@ -92,6 +99,8 @@ def extend(arguments: argparse.Namespace) -> int:
 
 
 def retry(arguments: argparse.Namespace) -> int:
+    if arguments.cluster is not None:
+        return cli.cluster.retry(arguments)
     selection = app.retry.RetrySelection.parse(
         arguments.numbers, failed=arguments.failed, reason=arguments.reason
     )
@@ -237,7 +246,7 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
-    print_line = partial(_print, arguments)
+    print_line = partial(say, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
     before = ""
     if tally.known:
@@ -285,6 +294,8 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
 
 def set_values(arguments: argparse.Namespace) -> ExitCode:
     """Change an experiment while it runs."""
+    if arguments.cluster is not None:
+        return cli.cluster.set_values(arguments)
     terminal.set_up_logging(arguments)
     asyncio.run(
         app.revise.set_values(
@@ -292,7 +303,7 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
             arguments.name,
             arguments.namespace,
             arguments.values,
-            print_line=partial(_print, arguments),
+            print_line=partial(say, arguments),
         )
     )
     return ExitCode.OK
@@ -300,8 +311,10 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
     """Stop an experiment and wait until it has stopped."""
+    if arguments.cluster is not None:
+        return cli.cluster.stop(arguments)
     terminal.set_up_logging(arguments)
-    print_line = partial(_print, arguments)
+    print_line = partial(say, arguments)
     after = asyncio.run(
         app.stop.stop(
             workspace_of(arguments),
@@ -324,6 +337,10 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
+    if arguments.cluster is not None:
+        return cli.cluster.delete(arguments)
+    if arguments.keep_study:
+        raise InvalidArgument.at("--keep-study", "is for experiments of a cluster; add --context")
     terminal.set_up_logging(arguments)
     # each experiment's lock takes a descriptor until all are deleted
     server.raise_descriptor_limit()
@@ -332,14 +349,14 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
             workspace_of(arguments),
             arguments.names,
             arguments.namespace,
-            confirm=lambda target: arguments.yes or _sure(target),
-            on_deleted=lambda deleted: _print(arguments, _deletion_message(deleted)),
+            confirm=lambda target: arguments.yes or is_sure(target),
+            on_deleted=lambda deleted: say(arguments, _deletion_message(deleted)),
             force=arguments.force,
             local_only=arguments.local_only,
         )
     )
     if not done:
-        _print(arguments, "nothing was deleted")
+        say(arguments, "nothing was deleted")
     return ExitCode.OK if done else ExitCode.USAGE
 
 
@@ -348,7 +365,7 @@ def _deletion_message(deleted: Deleted) -> str:
     return f"{deleted.name} is deleted{left_behind}"
 
 
-def _sure(target: str) -> bool:
+def is_sure(target: str) -> bool:
     """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
     if not sys.stdin.isatty():
         raise InvalidArgument.at("", f"this would delete {target}; add --yes to confirm")
@@ -356,6 +373,6 @@ def _sure(target: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _print(arguments: argparse.Namespace, text: str) -> None:
+def say(arguments: argparse.Namespace, text: str) -> None:
     if not arguments.quiet:
         print(cli.invocation.rendered(text, arguments), file=sys.stderr, flush=True)

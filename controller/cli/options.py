@@ -53,6 +53,18 @@ def readable_of(arguments: argparse.Namespace) -> ReadableWorkspace:
 def cluster_of(arguments: argparse.Namespace) -> ControllerApi:
     """Return the controller of --context, and choose the namespace as kubectl does.
 
+    Raises as `api_of`.
+    """
+    api = api_of(arguments)
+    everywhere = getattr(arguments, "all_namespaces", False)
+    if arguments.namespace is None and not everywhere:
+        arguments.namespace = provider_of(RUNTIME).namespace_of(arguments.cluster)
+    return api
+
+
+def api_of(arguments: argparse.Namespace) -> ControllerApi:
+    """Return the controller of --context.
+
     Raises InvalidArgument for flags that name another place, and BadKubeconfig.
     """
     for flag, value in (("--server", arguments.server), ("--storage", arguments.storage)):
@@ -60,10 +72,6 @@ def cluster_of(arguments: argparse.Namespace) -> ControllerApi:
             raise InvalidArgument.at(
                 flag, "with --context, the cluster's controller has the study; omit one of them"
             )
-    everywhere = getattr(arguments, "all_namespaces", False)
-    if arguments.namespace is None and not everywhere:
-        of_context = provider_of(RUNTIME).namespace_of(arguments.cluster)
-        arguments.namespace = of_context
     return app.controller_api.ControllerApi(arguments.cluster)
 
 

@@ -50,10 +50,32 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "nothing and run again on resume. A second Ctrl-C kills them.",
     ),
     Verb(
+        "apply",
+        "check a file, and hand its experiment to the controller of a cluster",
+        "cluster:apply",
+        (
+            flags.applied_file,
+            flags.overrides,
+            flags.applied_dry_run,
+            flags.cluster,
+            flags.service,
+        ),
+        example="tuner apply -f experiment.yaml --context lab",
+        more="As kubectl apply, with the file's own checks before. Waits until the controller has "
+        "accepted the file.\n"
+        "Without --context, uses the current context of the kubeconfig.",
+    ),
+    Verb(
         "resume",
         "continue an experiment after a stop, a pause or an allowed change",
         "lifecycle:resume",
-        (flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster),
+        (
+            flags.file_or_name,
+            flags.overrides,
+            flags.resumed_where,
+            flags.service,
+            flags.from_cluster,
+        ),
         example="tuner resume experiment.yaml",
         more="With a file, accepts changes of spec.trial, spec.final, spec.parallelism, "
         "spec.budget, spec.pruning,\n"
@@ -67,7 +89,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "retry",
         "run failed trials again, then continue the search",
         "lifecycle:retry",
-        (flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service),
+        (
+            flags.file_or_name_to_retry,
+            flags.which_failed,
+            flags.overrides,
+            flags.cluster,
+            flags.service,
+        ),
         example="tuner retry digits --failed --reason outOfMemory",
         more="Each trial runs as a new attempt, with the same number and parameters. Its earlier "
         "failure no longer\n"
@@ -79,7 +107,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "extend",
         "add trials, widen ranges or add choices, then continue the search",
         "lifecycle:extend",
-        (flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service),
+        (
+            flags.file_or_name_to_extend,
+            flags.trials,
+            flags.overrides,
+            flags.cluster,
+            flags.service,
+        ),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="The experiment may have ended, but no controller may be running. All trials are "
         "kept, and the search\n"
@@ -227,7 +261,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "set",
         "change an experiment while it runs, without stopping a trial",
         "lifecycle:set_values",
-        (flags.name, flags.values, flags.service),
+        (flags.name, flags.values, flags.cluster, flags.service),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
         more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, "
         "spec.trial.timeout and\n"
@@ -240,7 +274,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "stop",
         "cancel the running trials of an experiment and stop it",
         "lifecycle:stop",
-        (flags.name, flags.service),
+        (flags.name, flags.cluster, flags.service),
         example="tuner stop digits",
         more="To continue with new trials, run tuner resume NAME.",
     ),
@@ -248,7 +282,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "delete",
         "delete experiments, their studies and their trials' folders",
         "lifecycle:delete",
-        (flags.names, flags.yes, flags.service),
+        (flags.names, flags.yes, flags.cluster, flags.service),
         example="tuner delete digits --yes",
         more="If one of several is unknown or running, none is deleted.",
     ),

@@ -23,11 +23,13 @@ from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere
 from controller.app.extend import Extension, extend
 from controller.app.query import gather
+from controller.app.retry import RetrySelection, retry
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
+from controller.kube.custom_resource import ALL_FAILED
 from controller.kube.errors import ApiError
 from controller.loop import Loop
 from controller.operator.acceptance import accepted_changes, accepted_document
@@ -39,6 +41,7 @@ from controller.operator.resource import (
     FINALIZER,
     RECOVER,
     RESUME,
+    RETRY,
     ExperimentResource,
     annotation,
     is_deleted,
@@ -151,6 +154,7 @@ class ManagedExperiment:
     _retry_at_s: float = 0.0
     # The spec that was read last, and what it says.
     _read: tuple[str, Document] | None = None
+    _looked_at: int = 0  # the generation of the resource at the last step
     _failures: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -179,14 +183,15 @@ class ManagedExperiment:
             if self._progress.known:
                 self._failures, self.trouble = 0, ""
         progress = self._progress
+        before = resource.get("status") or {}
         return Observation(
-            generation=int(resource["metadata"].get("generation", 0)),
+            generation=self._looked_at or int(before.get("observedGeneration", 0)),
             experiment=self._experiment,
             progress=progress,
             refusal=self.refusal,
             trouble=self.trouble or ("" if progress is None else progress.trouble),
             suspended=is_suspended(resource),
-            before=resource.get("status") or {},
+            before=before,
         )
 
     async def run(self) -> None:
@@ -205,6 +210,8 @@ class ManagedExperiment:
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
+            if self._resource is not None:
+                self._looked_at = int(self._resource["metadata"].get("generation", 0))
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -319,6 +326,7 @@ class ManagedExperiment:
             and is_accepted(status)
             and not metadata.get("finalizers")
             and annotation(resource, RESUME) is None
+            and annotation(resource, RETRY) is None
         )
 
     def _refuse(self, spec: str, reason: str, message: str) -> None:
@@ -402,6 +410,9 @@ class ManagedExperiment:
             await self.detach()
             await self._revise(resource, document, changes)
             return
+        if annotation(resource, RETRY) is not None:
+            await self._retry(resource)
+            return
         asked = annotation(resource, RESUME) is not None
         recovered = annotation(resource, RECOVER) is not None
         if self._running is None and (asked or _goes_on(stored)):
@@ -413,6 +424,31 @@ class ManagedExperiment:
             await self._unprotect(resource)
         if (asked or recovered) and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
+
+    async def _retry(self, resource: ExperimentResource) -> None:
+        """Run failed trials again, as `tuner retry` does. The annotation goes in any case."""
+        value = annotation(resource, RETRY) or ""
+        await self.detach()
+        self._take_result()
+        # First: what cannot be done must not be tried for ever.
+        patch: dict[str, object] = {"annotations": {RETRY: None}}
+        if not await self._protect(resource) or not await self._patch(self._current(), patch):
+            return
+        numbers = () if value == ALL_FAILED else value.split(",")
+        admitted = await retry(
+            self.workspace,
+            self.experiments,
+            self.name,
+            RetrySelection.parse(numbers, failed=value == ALL_FAILED, reason=""),
+            namespace=self.namespace,
+            print_line=lambda _text: None,
+        )
+        self._begin(lambda session: session.go_on(admitted))
+
+    def _current(self) -> ExperimentResource:
+        resource = self.workspace.find(self.namespace, self.name)
+        assert resource is not None, "it has just been patched"
+        return resource
 
     async def _revise(
         self, resource: ExperimentResource, document: Document, changes: list[Change]

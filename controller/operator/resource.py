@@ -1,4 +1,4 @@
-"""The custom resource Experiment: its kind, what it has beside the file, and how it is read.
+"""The custom resource Experiment: how the controller reads it.
 
 The object is the file: `spec` and `metadata` have the same keys.
 """
@@ -13,18 +13,17 @@ from typing import Any
 
 from controller.app.experiments import UID_LENGTH
 from controller.core.model import Uid
-from controller.kube.client import Kind
+from controller.kube.custom_resource import EXPERIMENTS as EXPERIMENTS
+from controller.kube.custom_resource import KEEP_STUDY
+from controller.kube.custom_resource import RESUME as RESUME
+from controller.kube.custom_resource import RETRY as RETRY
 from controller.kube.objects import KubernetesObject
 from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.spec import SUSPEND, Document, read
 from suggest.server import admin
 
-EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
 # Keeps a deleted resource until its Jobs have ended. A resource has it only while something runs.
 FINALIZER = "tuner.dev/stop"
-# Annotations. With the first, the study outlives the resource. The second asks for what
-# `tuner resume` does, and is removed when that has happened.
-KEEP_STUDY, RESUME = "tuner.dev/keep-study", "tuner.dev/resume"
 # Asks to go on with what the cluster has, after the controller's state was lost.
 RECOVER = "tuner.dev/recover"
 RUNTIME = "kubernetes"

@@ -30,7 +30,14 @@ from controller.spec.problems import (
     SpecErrors,
 )
 from controller.spec.readable import study_part
-from controller.spec.yaml_text import MAX_BYTES, Data, parse_documents, second_document, too_large
+from controller.spec.yaml_text import (
+    MAX_BYTES,
+    Data,
+    parse,
+    parse_documents,
+    second_document,
+    too_large,
+)
 from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
@@ -263,6 +270,17 @@ def _suspended(data: Data) -> Iterator[str]:
     match data:
         case {"spec": {"suspend": True}}:
             yield f"spec.{SUSPEND}: only the controller in a cluster heeds it; here the trials run"
+
+
+def written(text: str, source: str, overrides: Sequence[str] = ()) -> Data:
+    """Return the data of a file with the overrides, and without the defaults of what it omits.
+
+    Raises SpecErrors for text that is not YAML; `read` checks the rest.
+    """
+    data, marks = parse(text, source)
+    for position, override in enumerate(overrides, start=1):
+        apply(data, marks, override, position=position)
+    return data
 
 
 def read_path(

@@ -684,9 +684,13 @@ class FakeApi:
             }
         return self.put(target.plural, body)
 
+    # Server-side apply of an object only adds and replaces keys: there is one manager.
     def _update(
         self, target: Target, body: Raw, *, verb: str, dry_run: bool, is_applied: bool = False
     ) -> Raw:
+        if is_applied and not target.subresource and target.key not in self._objects:
+            body["metadata"]["generation"] = 1
+            return self._create(target, body, dry_run=dry_run)
         before = self._existing(target)
         asked = body.get("metadata", {}).get("resourceVersion")
         if asked not in (None, before["metadata"]["resourceVersion"]):
@@ -699,7 +703,7 @@ class FakeApi:
                 "Conflict",
                 f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}',
             )
-        if is_applied:
+        if is_applied and target.subresource:
             return self._apply_status(target, before, body)
         after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         if dry_run:

@@ -198,3 +198,136 @@ async def test_an_unknown_name_is_not_found(terminal: Terminal) -> None:
     await finished(terminal)
     refused = await terminal.tuner("describe", "tinny")
     assert (refused.code, "did you mean tiny?" in refused.err) == (5, True), refused.err
+
+
+# Changing
+
+FILE = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny, namespace: user1}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters:
+    x: {type: float, min: 0, max: 1}
+  algorithm: {name: random}
+  budget: {trials: 3}
+  trial: {image: "tiny:1", command: [train, "--x=${x}"]}
+"""
+
+
+def written(folder: Path, text: str = FILE) -> str:
+    path = folder / "experiment.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@at_a_terminal()
+async def test_a_file_is_applied_and_says_what_comes_next(terminal: Terminal) -> None:
+    file = written(terminal.installed.state.root.parent)
+    tried = await terminal.tuner("apply", "-f", file, "--dry-run")
+    assert tried.out == "experiment user1/tiny created (dry run)\n", tried.err
+    applied = await terminal.tuner("apply", "-f", file)
+    assert (applied.code, applied.out) == (0, "experiment user1/tiny created\n"), applied.err
+    assert "tuner get trials tiny -w --namespace user1 --context lab" in applied.err
+    await terminal.installed.until_state("succeeded")
+    assert (await terminal.tuner("apply", "-f", file)).out == "experiment user1/tiny unchanged\n"
+    again = await terminal.tuner("apply", "-f", file, "--set", "spec.budget.trials=5")
+    assert again.out == "experiment user1/tiny configured\n", again.err
+    await terminal.installed.until(lambda: terminal.installed.status().get("done") == "5/5")
+
+
+@at_a_terminal()
+async def test_an_invalid_file_is_refused_with_its_line(terminal: Terminal) -> None:
+    text = FILE.replace("type: float, min: 0", "type: float, min: 2")
+    refused = await terminal.tuner(
+        "apply", "-f", written(terminal.installed.state.root.parent, text)
+    )
+    assert refused.code == 2
+    assert "7:" in refused.err
+    assert "spec.parameters.x" in refused.err
+    assert terminal.installed.api.all("experiments") == []
+
+
+@at_a_terminal()
+async def test_a_change_that_the_controller_refuses_is_a_conflict(terminal: Terminal) -> None:
+    await finished(terminal)
+    text = FILE.replace("max: 1}", "max: 0.5}")
+    refused = await terminal.tuner(
+        "apply", "-f", written(terminal.installed.state.root.parent, text)
+    )
+    assert refused.code == 6, refused.err
+    assert "spec.parameters.x.max: 0.5 is below 1, and a range only grows" in refused.err
+
+
+@at_a_terminal(RUNS_ON)
+async def test_a_running_experiment_is_stopped_and_resumed(terminal: Terminal) -> None:
+    terminal.installed.apply(experiment(parallelism=2))
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 2)
+    stopped = await terminal.tuner("stop", "tiny")
+    assert (stopped.code, "tiny: suspended" in stopped.err) == (0, True), stopped.err
+    assert terminal.installed.jobs == []
+    resumed = await terminal.tuner("resume", "tiny")
+    assert (resumed.code, "tiny: running" in resumed.err) == (0, True), resumed.err
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 2)
+
+
+@at_a_terminal(RUNS_ON)
+async def test_a_value_is_set_while_trials_run(terminal: Terminal) -> None:
+    terminal.installed.apply(experiment())
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 1)
+    before = {job["metadata"]["uid"] for job in terminal.installed.jobs}
+    changed = await terminal.tuner("set", "tiny", "spec.parallelism=3")
+    assert "revision 2 of tiny takes effect now" in changed.err, changed.err
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 3)
+    assert before <= {job["metadata"]["uid"] for job in terminal.installed.jobs}
+    same = await terminal.tuner("set", "tiny", "spec.parallelism=3")
+    assert "has these values already" in same.err
+    wrong = await terminal.tuner("set", "tiny", "spec.paralellism=3")
+    assert (wrong.code, "did you mean" in wrong.err) == (2, True), wrong.err
+
+
+@at_a_terminal()
+async def test_an_ended_experiment_is_extended(terminal: Terminal) -> None:
+    await finished(terminal)
+    extended = await terminal.tuner("extend", "tiny", "--trials", "+2")
+    assert extended.code == 0, extended.err
+    await terminal.installed.until(lambda: terminal.installed.status().get("done") == "5/5")
+
+
+FAILS_AT_FIRST = Script(lines=("no score",), exit_code=1)
+
+
+@at_a_terminal(FAILS_AT_FIRST)
+async def test_failed_trials_are_retried(terminal: Terminal) -> None:
+    terminal.installed.apply(experiment(budget={"trials": 2}, breaker="off"))
+    await terminal.installed.until(
+        lambda: terminal.installed.status().get("trials", {}).get("failed") == 2
+    )
+    terminal.installed.api.kubelet.play(lambda _job: SCORED)
+    retried = await terminal.tuner("retry", "tiny", "--failed")
+    assert retried.code == 0, retried.err
+    await terminal.installed.until_state("succeeded")
+    assert terminal.installed.status()["trials"] == {"succeeded": 2}
+    none = await terminal.tuner("retry", "tiny", "--failed")
+    assert (none.code, "has no failed trial" in none.err) == (6, True), none.err
+
+
+@at_a_terminal()
+async def test_an_experiment_is_deleted(terminal: Terminal) -> None:
+    await finished(terminal)
+    unsure = await terminal.tuner("delete", "tiny")
+    assert (unsure.code, "add --yes to confirm" in unsure.err) == (2, True), unsure.err
+    deleted = await terminal.tuner("delete", "tiny", "--yes")
+    assert (deleted.code, deleted.err) == (0, "tiny is deleted\n")
+    again = await terminal.tuner("delete", "tiny", "--yes")
+    assert again.code == 5
+
+
+@at_a_terminal()
+async def test_a_person_without_the_right_to_change_is_refused(terminal: Terminal) -> None:
+    await finished(terminal)
+    terminal.installed.api.forbid("delete", "experiments")
+    refused = await terminal.tuner("delete", "tiny", "--yes")
+    assert refused.code == 4
+    assert "ask for the role tuner-experiments-edit" in refused.err

@@ -39,7 +39,7 @@ TINY = an_experiment(read(FILE, source="tiny.yaml").spec)
 
 
 def edited(*sets: str, trials: str = "", of: Experiment = TINY) -> Document:
-    return edited_by(of, of.spec, Extension(trials, sets))
+    return edited_by(of.spec, Extension(trials, sets))
 
 
 def changes(*sets: str, trials: str = "") -> dict[str, object]:

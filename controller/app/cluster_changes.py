@@ -1,0 +1,351 @@
+"""Change experiments of a cluster's controller: their custom resources, with the rights of the
+person.
+
+Every change names the version of the resource that it was made from, so that it never overwrites
+another person's. The controller then accepts it or refuses it, in the condition Accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.app.cluster_workspace import ClusterWorkspace
+from controller.app.experiments import Changed, find
+from controller.app.extend import Extension, edited, more_trials
+from controller.app.retry import RetrySelection, choose
+from controller.core.model import by_trial
+from controller.kube.client import KubernetesClient
+from controller.kube.custom_resource import ALL_FAILED, EXPERIMENTS, KEEP_STUDY, RESUME, RETRY
+from controller.kube.errors import ApiError
+from controller.kube.objects import Raw
+from controller.phrases import command
+from controller.search import study_name
+from controller.spec import SUSPEND, Change, Document, diff, file_text, read, written
+from suggest.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+
+_POLL_S = 0.25
+_ANSWER_S = 30.0  # a controller that starts again takes as long
+_TRIES = 10
+_ENDED = ("succeeded", "failed")
+Resource = Mapping[str, Any]  # as the API server sends it
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """what: created, configured or unchanged."""
+
+    what: str
+    resource: Resource
+
+
+async def apply(
+    client: KubernetesClient, document: Document, overrides: Sequence[str], *, dry_run: bool
+) -> Applied:
+    """Create the experiment of a valid file, or change it to what the file says.
+
+    Sends what the person wrote, so that keys that are later left out have their defaults again.
+    Raises InvalidArgument, PermissionDenied and NotFound of the API server.
+    """
+    spec = document.spec
+    text = file_text(spec.document) if document.is_katib else document.text
+    data: Any = written(text, document.source, [] if document.is_katib else overrides)
+    about = {
+        "name": spec.name,
+        "namespace": spec.namespace,
+        "labels": data["metadata"].get("labels"),
+    }
+    body: Raw = {
+        "apiVersion": EXPERIMENTS.api_version,
+        "kind": EXPERIMENTS.kind,
+        "metadata": {key: value for key, value in about.items() if value},
+        "spec": data["spec"],
+    }
+    before = await _found(client, spec.namespace, spec.name)
+    try:
+        after = await client.apply(EXPERIMENTS, spec.namespace, spec.name, body, dry_run=dry_run)
+    except ApiError as error:
+        raise _refused(error, spec.namespace, spec.name) from error
+    if before is None:
+        return Applied("created", after)
+    is_same = before["spec"] == after["spec"] and _labels(before) == _labels(after)
+    return Applied("unchanged" if is_same else "configured", after)
+
+
+async def stop(client: KubernetesClient, namespace: str, name: str) -> Resource:
+    """Suspend an experiment, and return it when it has stopped, or has ended before."""
+
+    def change(resource: Resource) -> Raw | None:
+        is_over = _state(resource) in _ENDED or resource["spec"].get(SUSPEND) is True
+        return None if is_over else {"spec": {SUSPEND: True}}
+
+    changed = await _edit(client, namespace, name, change)
+    if _state(changed) in _ENDED:
+        return changed
+    observed = await _until(client, changed, _is_observed, within_s=_ANSWER_S)
+    return await _until(client, observed, lambda each: _state(each) not in ("running", "stopping"))
+
+
+async def resume(client: KubernetesClient, namespace: str, name: str) -> Resource:
+    """Let a suspended, stopped or paused experiment go on, and return it when it does."""
+
+    def change(resource: Resource) -> Raw | None:
+        if resource["spec"].get(SUSPEND) is True:
+            return {"spec": {SUSPEND: False}}
+        if _state(resource) == "running" or _state(resource) == "succeeded":
+            return None
+        return {"metadata": {"annotations": {RESUME: "true"}}}
+
+    changed = await _edit(client, namespace, name, change)
+    return await _until(
+        client,
+        changed,
+        lambda each: _is_observed(each) and RESUME not in _annotations(each),
+        within_s=_ANSWER_S,
+    )
+
+
+async def revise(
+    client: KubernetesClient, namespace: str, name: str, extension: Extension
+) -> tuple[Resource, Sequence[Change]]:
+    """Change keys of the spec, and return the resource when that is in force, with the changes.
+
+    Raises SpecErrors for values that the file could not have, and Changed if the controller
+    refuses the change.
+    """
+    changes: list[Change] = []
+
+    def change(resource: Resource) -> Raw | None:
+        patch, changes[:] = _revision(resource, extension)
+        return {"spec": patch} if patch else None
+
+    changed = await _edit(client, namespace, name, change)
+    return await accepted(client, changed), changes
+
+
+async def accepted(client: KubernetesClient, resource: Resource) -> Resource:
+    """Return the resource when the controller has accepted its spec.
+
+    Raises:
+        InvalidArgument: It cannot run.
+        Changed: The accepted revision runs on, without this change.
+        Unavailable: No controller has looked at it.
+    """
+    judged = await _until(client, resource, _is_judged, within_s=_ANSWER_S)
+    condition = _condition(judged, "Accepted")
+    if condition["status"] == "True":
+        return judged
+    if condition["reason"] == "Invalid":
+        raise InvalidArgument.at("", condition["message"])
+    raise Changed(condition["message"])
+
+
+async def chosen_to_retry(
+    workspace: ClusterWorkspace, namespace: str, name: str, selection: RetrySelection
+) -> Sequence[int]:
+    """Return the failed trials that the selection means. Raises as `retry.choose` does."""
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        attempts = experiments.attempts(experiment.uid)
+        async with workspace.reading("") as studies:
+            trials = await studies.list_trials(study_name(experiment), client_id=experiment.uid)
+    chosen = choose(name, selection, trials, by_trial((each.trial, each) for each in attempts))
+    return sorted(chosen.failures)
+
+
+async def retry(
+    client: KubernetesClient, namespace: str, name: str, numbers: Sequence[int]
+) -> Resource:
+    """Ask the controller to run failed trials again; none: all. Return when it has begun."""
+    value = ",".join(map(str, numbers)) or ALL_FAILED
+
+    def change(resource: Resource) -> Raw:
+        patch: Raw = {"metadata": {"annotations": {RETRY: value}}}
+        if resource["spec"].get(SUSPEND) is True:
+            patch["spec"] = {SUSPEND: False}
+        return patch
+
+    changed = await _edit(client, namespace, name, change)
+    return await _until(
+        client, changed, lambda each: RETRY not in _annotations(each), within_s=_ANSWER_S
+    )
+
+
+async def check_exists(client: KubernetesClient, namespace: str, name: str) -> None:
+    """Raise NotFound if there is no such experiment."""
+    await _get(client, namespace, name)
+
+
+async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_study: bool) -> None:
+    """Delete an experiment, and return when it is gone."""
+    resource = await _get(client, namespace, name)
+    if keep_study:
+        patch = {"metadata": {"annotations": {KEEP_STUDY: "true"}}}
+        resource = await _edit(client, namespace, name, lambda _: patch)
+    uid = resource["metadata"]["uid"]
+    try:
+        await client.delete(EXPERIMENTS, namespace, name, uid=uid)
+    except ApiError as error:
+        raise _refused(error, namespace, name) from error
+    while True:
+        found = await _found(client, namespace, name)
+        if found is None or found["metadata"]["uid"] != uid:
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+def _revision(resource: Resource, extension: Extension) -> tuple[Raw, list[Change]]:
+    """Return the merge patch of the spec that an extension means, and its changes."""
+    about = resource["metadata"]
+    spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
+    file = {
+        "apiVersion": EXPERIMENTS.api_version,
+        "kind": EXPERIMENTS.kind,
+        "metadata": {"name": about["name"], "namespace": about["namespace"]},
+        "spec": {**spec, "runtime": "kubernetes"},
+    }
+    text, source = json.dumps(file), about["name"]
+    before = read(text, source=source, is_file=False).spec
+    after = edited(before, extension).spec
+    overrides = [*more_trials(before, extension.trials), *extension.overrides]
+    data: Any = written(text, source, overrides)
+    if after.document["spec"]["initial"] != before.document["spec"]["initial"]:  # type: ignore[index]
+        # New choices are tried first.
+        data["spec"]["initial"] = after.document["spec"]["initial"]  # type: ignore[index]
+    return merge_patch(file["spec"], data["spec"]), diff(before.document, after.document)
+
+
+def merge_patch(before: Any, after: Any) -> Raw:  # Any: JSON mappings
+    """Return the patch that makes one mapping the other (RFC 7396)."""
+    patch: Raw = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if old == value:
+            continue
+        is_nested = isinstance(old, dict) and isinstance(value, dict)
+        patch[key] = merge_patch(old, value) if is_nested else value
+    return patch
+
+
+async def _edit(
+    client: KubernetesClient,
+    namespace: str,
+    name: str,
+    change: Callable[[Resource], Raw | None],
+) -> Resource:
+    """Apply the merge patch that `change` makes of the present resource; None: there is none.
+
+    If the resource has changed meanwhile, `change` sees that version.
+    """
+    for _ in range(_TRIES):
+        resource = await _get(client, namespace, name)
+        patch = change(resource)
+        if patch is None:
+            return resource
+        version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
+        patch["metadata"] = {**patch.get("metadata", {}), **version}
+        try:
+            return await client.patch(EXPERIMENTS, namespace, name, patch)
+        except ApiError as error:
+            if error.status != 409:
+                raise _refused(error, namespace, name) from error
+    raise FailedPrecondition(f"{name} changes all the time; try again")
+
+
+async def _until(
+    client: KubernetesClient,
+    resource: Resource,
+    is_done: Callable[[Resource], bool],
+    *,
+    within_s: float | None = None,
+) -> Resource:
+    """Return the resource when it is done. Raises Unavailable after within_s; None: never."""
+    about = resource["metadata"]
+    deadline_s = None if within_s is None else time.monotonic() + within_s
+    while not is_done(resource):
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            why = (resource.get("status") or {}).get("reason") or "is a controller running?"
+            raise Unavailable(
+                f"the change of {about['name']} is stored, but no controller has acted on it "
+                f"within {within_s:g} s: {why}"
+            )
+        await asyncio.sleep(_POLL_S)
+        resource = await _get(client, about["namespace"], about["name"])
+        if resource["metadata"]["uid"] != about["uid"]:
+            raise NotFound(f"{about['name']} was deleted meanwhile, and created again")
+    return resource
+
+
+async def _get(client: KubernetesClient, namespace: str, name: str) -> Resource:
+    resource = await _found(client, namespace, name)
+    if resource is None:
+        raise NotFound(
+            f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}"
+        )
+    return resource
+
+
+async def _found(client: KubernetesClient, namespace: str, name: str) -> Resource | None:
+    try:
+        return await client.get(EXPERIMENTS, namespace, name)
+    except ApiError as error:
+        if error.status == 404 and error.details.get("name") == name:
+            return None
+        raise _refused(error, namespace, name) from error
+
+
+def _refused(error: ApiError, namespace: str, name: str) -> Exception:
+    """Return what an error of the API server means to a person."""
+    if error.status == 404 and error.details.get("name") == name:
+        return NotFound(f"there is no experiment {name} in {namespace}")
+    if error.status == 404 and "namespaces" in error.message:
+        return NotFound(f"{error}; create it, or choose another one with -n")
+    if error.status == 404:
+        return NotFound("the cluster has no experiments.tuner.dev; install it: docs/cluster.md")
+    if error.status == 403 and error.refusal is not None:
+        role = "tuner-experiments-edit"
+        if error.refusal.verb in ("get", "list"):
+            role = "tuner-experiments-view"
+        return PermissionDenied(f"{error}; ask for the role {role} in the namespace {namespace}")
+    if error.status in (400, 403, 422):
+        return InvalidArgument.at("", str(error))
+    return error
+
+
+def _state(resource: Resource) -> str:
+    return str((resource.get("status") or {}).get("state", "pending"))
+
+
+def _annotations(resource: Resource) -> Mapping[str, str]:
+    return resource["metadata"].get("annotations") or {}
+
+
+def _labels(resource: Resource) -> Mapping[str, str]:
+    return resource["metadata"].get("labels") or {}
+
+
+def _condition(resource: Resource, kind: str) -> Mapping[str, Any]:
+    conditions = (resource.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def _is_observed(resource: Resource) -> bool:
+    observed = (resource.get("status") or {}).get("observedGeneration", 0)
+    return bool(observed >= resource["metadata"]["generation"])
+
+
+def _is_judged(resource: Resource) -> bool:
+    return _is_observed(resource) and _condition(resource, "Accepted").get("reason") not in (
+        None,
+        "NotChecked",
+    )

@@ -66,6 +66,10 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
     runtime = getattr(arguments, "runtime", None)
     if runtime and ("--runtime", "runtime") in options:
         yield from ("--runtime", runtime)
+        context = getattr(arguments, "context", None)
+        # Beside a runtime, the context of `resume` says where trials run.
+        if context and ("--context", "cluster") in options:
+            yield from ("--context", context)
 
 
 def _file(arguments: argparse.Namespace) -> str | None:

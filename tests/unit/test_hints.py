@@ -42,7 +42,11 @@ def test_a_hint_has_only_flags_that_its_verb_takes() -> None:
     assert (
         say("run x.yaml --context lab --state-dir s", "best", "x") == "tuner best x --state-dir s"
     )
-    assert say("run x.yaml --context lab", "resume", "x") == "tuner resume x --context lab"
+    # There, it would mean an experiment of that cluster's controller.
+    assert say("run x.yaml --context lab", "resume", "x") == "tuner resume x"
+    where = "--runtime kubernetes --context lab"
+    assert say(f"run x.yaml {where}", "resume", "x.yaml") == f"tuner resume x.yaml {where}"
+    assert say("get trials x --context lab", "best", "x") == "tuner best x --context lab"
     assert say("run x.yaml -n team --storage sqlite:///a.db", "db", "upgrade") == (
         "tuner db upgrade --storage sqlite:///a.db"
     )

@@ -443,7 +443,7 @@ class ManagedExperiment:
             namespace=self.namespace,
             print_line=lambda _text: None,
         )
-        self._begin(lambda session: session.go_on(admitted))
+        self._begin(self._current(), lambda session: session.go_on(admitted))
 
     def _current(self) -> ExperimentResource:
         resource = self.workspace.find(self.namespace, self.name)

@@ -156,6 +156,7 @@ class Loop:
         self._is_behind = False  # whether logs have more than the last turn has read
         self._turned_at_s: float | None = None
         self._opened = False
+        self._seen_restarts = store.restarts
         self._trouble = ""
         self._told_trouble: str | None = None  # None: an earlier controller may have left its own
         self._trouble_since_s: float | None = None
@@ -222,6 +223,7 @@ class Loop:
         failures = 0
         while True:
             try:
+                self._notice_restart()
                 if not self._opened or self._journal.in_doubt:
                     if self._opened:
                         self._reload()
@@ -251,6 +253,12 @@ class Loop:
             # also in trouble: the next controller looks
             if self._detached and self._desired is DesiredState.RUN:
                 return self.experiment
+
+    def _notice_restart(self) -> None:
+        """Read everything again once the store has restarted: it may have lost the last writes."""
+        if (restarts := self._store.restarts) != self._seen_restarts:
+            self._seen_restarts = restarts
+            self._journal.in_doubt = True
 
     def _reload(self) -> None:
         """Read the experiment again, also under a newer revision."""

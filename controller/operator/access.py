@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from controller.app.controller_api import AUDIENCE as AUDIENCE
 from controller.kube import assertion
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
@@ -28,7 +29,6 @@ from controller.operator.answers import Answers
 from controller.operator.resource import EXPERIMENTS
 from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 
-AUDIENCE = "tuner"
 KEPT_S = 4.0
 # A list of many namespaces asks about each; one that was granted meanwhile appears a little later.
 DENIED_KEPT_S = 30.0

@@ -26,7 +26,8 @@ from controller.core.model import (
     FailureClass,
     TrialTemplate,
 )
-from controller.loop import GIVE_UP_S
+from controller.experiment_store import SqlExperimentStore
+from controller.loop import GIVE_UP_S, Loop
 from suggest.errors import NotFound, Unavailable
 from suggest.studies.study_service import Suggestions
 from suggest.study import Algorithm, Direction, StudyName
@@ -208,6 +209,24 @@ def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
         shows_at_once=False,
     )
     assert play_plan(plan).finished
+
+
+def test_a_controller_reads_again_what_a_store_has_after_its_restart(
+    play_plan: Callable[[Plan], ExperimentState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+    known = Loop.open
+
+    async def noted(loop: Loop) -> None:
+        nonlocal opened
+        opened += 1
+        await known(loop)
+
+    monkeypatch.setattr(Loop, "open", noted)
+    # It restarts once, after it was read.
+    monkeypatch.setattr(SqlExperimentStore, "restarts", property(lambda _: min(opened, 1)))
+    assert play_plan(replace(LOST, faults={})).finished
+    assert opened == 2
 
 
 def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.api import BATCH, CORE, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import CHART, SYSTEM, Installed, experiment, helm
+from tests.cluster.installed import CHART, SYSTEM, Installed, experiment, helm, rendered
 from tests.cluster.waiting import eventually
 
 FOREVER = {"KWOK_RUN": "600s"}
@@ -159,7 +159,11 @@ def test_uninstalling_after_the_experiments_leaves_nothing_but_what_is_kept(
     kinds = "deployments,services,networkpolicies,poddisruptionbudgets,roles,rolebindings"
     left = release.kubectl("get", f"{kinds},configmaps", "-n", SYSTEM, "-o", "name").split()
     assert left == ["configmap/kube-root-ca.crt"]
-    assert "tuner" not in release.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    # Those of other tests are left alone.
+    roles = release.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name").split()
+    kinds_of_roles = ("ClusterRole", "ClusterRoleBinding")
+    ours = {each["metadata"]["name"] for each in rendered() if each["kind"] in kinds_of_roles}
+    assert ours.isdisjoint(role.partition("/")[2] for role in roles)
     assert "tuner-controller" in release.kubectl("get", "pvc", "-n", SYSTEM, "-o", "name")
 
 

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.cluster.api import CORE
+from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
 from tests.kube.operated import free_port
+
+STAND_IN = "controller-beside"
 
 
 def address() -> str:
@@ -69,6 +71,23 @@ class People:
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def stand_in(cluster: ControlPlane) -> Object:
+    """Create a pod with this machine's address, because the proxy leads to pods only.
+
+    Returns a reference to it.
+    """
+    pods = f"{CORE}/namespaces/{SYSTEM}/pods"
+    containers = [{"name": "main", "image": "tuner"}]
+    pod = cluster.api().post(
+        pods,
+        {"metadata": {"name": STAND_IN}, "spec": {"nodeName": "beside", "containers": containers}},
+    )
+    address_of = {"podIP": address(), "podIPs": [{"ip": address()}]}
+    cluster.api().patch(f"{pods}/{STAND_IN}/status", {"status": address_of})
+    about = {"name": STAND_IN, "namespace": SYSTEM, "uid": pod["metadata"]["uid"]}
+    return {"apiVersion": "v1", "kind": "Pod"} | about
+
+
 @pytest.fixture
 def people(level_b: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[People]:
     installation = Installed(level_b, tmp_path)
@@ -80,7 +99,12 @@ def people(level_b: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Pe
         "apiVersion": "v1",
         "kind": "Endpoints",
         "metadata": {"name": "tuner", "namespace": SYSTEM},
-        "subsets": [{"addresses": [{"ip": address()}], "ports": [{"name": "https", "port": port}]}],
+        "subsets": [
+            {
+                "addresses": [{"ip": address(), "targetRef": stand_in(level_b)}],
+                "ports": [{"name": "https", "port": port}],
+            }
+        ],
     }
     installation.kubectl.apply([endpoints])
     installation.start(f"--http-port={port}")
@@ -91,6 +115,7 @@ def people(level_b: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Pe
         "delete", "serviceaccount", "-n", SYSTEM, "ann", "vic", "--ignore-not-found"
     )
     installation.kubectl("delete", "service", "tuner", "-n", SYSTEM)
+    installation.kubectl("delete", "pod", STAND_IN, "-n", SYSTEM, "--force", "--ignore-not-found")
     installation.kubectl("delete", "endpoints", "tuner", "-n", SYSTEM, "--ignore-not-found")
 
 

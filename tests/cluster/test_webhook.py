@@ -130,9 +130,11 @@ def test_the_next_leader_registers_its_own_certificate(
 def test_nobody_but_the_api_server_knows_where_it_is(installed: WithWebhook) -> None:
     installed.serve()
     address = f"https://localhost:{installed.port}/webhook/guessed"
-    request = urllib.request.Request(address, data=b"{}", method="POST")
-    with pytest.raises(urllib.error.HTTPError, match="404"):
+    content = {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, data=b"{}", headers=content, method="POST")
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
         urllib.request.urlopen(request, timeout=10, context=_unverified())
+    refused.value.close()
 
 
 def _unverified() -> ssl.SSLContext:

@@ -84,6 +84,19 @@ cifar10() {
   fi
 }
 
+# Read without other programs: nothing but a shell and the builder may be installed.
+version() {
+  while IFS= read -r line; do
+    case $line in
+      'VERSION = "'*)
+        line=${line#'VERSION = "'}
+        printf '%s' "${line%\"}"
+        return
+        ;;
+    esac
+  done <"$here/../suggest/distribution.py"
+}
+
 server() {
   mkdir -p "$context/context/wheels"
   cp "$here/../deploy/Dockerfile" "$context"
@@ -122,7 +135,7 @@ case $trial in
   digits) digits ;;
   server)
     server
-    set -- --build-arg "VERSION=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "$here/../suggest/distribution.py")"
+    set -- --build-arg "VERSION=$(version)"
     ;;
   cifar10)
     cifar10

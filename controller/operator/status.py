@@ -81,11 +81,12 @@ def _state(seen: Observation) -> str:
 
 
 def _state_without_experiment(seen: Observation) -> str:
+    before = str(seen.before.get("state", ""))
     if seen.refusal is None:
-        return PENDING
+        # It has not been looked at yet. What has ended has also ended if it is lost.
+        return before if before in _ENDED else PENDING
     if seen.refusal.reason != STATE_LOST:
         return "invalid"
-    before = str(seen.before.get("state", ""))
     return before if before in _ENDED else LOST
 
 

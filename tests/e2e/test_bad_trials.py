@@ -181,7 +181,7 @@ def test_a_hundred_megabytes_of_output_are_read_in_little_memory(cli: Cli) -> No
     assert (trial["state"], trial["value"], trial["step"]) == ("succeeded", 0.950, 950)
     (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
     assert log.stat().st_size > 100_000_000
-    assert peak_kb < 200_000
+    assert peak_kb < 220_000  # of which the output, if it were kept, would be another 100,000
     assert sys.platform != "linux" or peak_kb > 0
     log.unlink()
 

@@ -218,7 +218,10 @@ def test_the_server_gets_its_wheel_its_lock_file_and_its_bill_of_materials(tmp_p
     (tmp_path / "sbom.json").write_text("{}")
     done = build(tmp_path, "docker", trial="server", SBOM=str(tmp_path / "sbom.json"))
     call, *context, last = done.stdout.splitlines()
-    assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/server:1 /")
+    version = f"--build-arg VERSION={VERSION}"
+    assert call.startswith(
+        f"docker build --build-arg BASE=python:3.11-slim {version} --tag tuner/server:1 /"
+    )
     wheel = f"tuner_hpo-{VERSION}-py3-none-any.whl"
     contents = f"context: requirements.lock sbom.cdx.json {wheel} wheels"
     assert context == ["Dockerfile", "context", contents, "context/wheels:"]

@@ -66,6 +66,10 @@ class Trouble:
         self._stored.end(key)
 
 
+async def is_valid(token: str) -> bool:
+    return token == TOKEN
+
+
 class Page:
     """The page of one server of the database."""
 
@@ -75,7 +79,12 @@ class Page:
         self.boards: list[StudyBoard] = []
         self.closed: list[StudyBoard] = []
         self.authenticator = TokenAuthenticator(
-            self._connect, lambda token: token == TOKEN, port=1, secure=False, stored=stored
+            self._connect,
+            is_valid,
+            hint="Ask for one.",
+            port=1,
+            secure=False,
+            stored=stored,
         )
         self._app: Starlette = application.application(
             self.authenticator.board,
@@ -83,7 +92,7 @@ class Page:
             kind="studies",
             closing=asyncio.Event(),
             vega=VegaBundle(),
-            signs_in=True,
+            sign_in="token",
             routes_of_kind=self.authenticator.routes,
         )
 

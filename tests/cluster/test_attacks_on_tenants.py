@@ -34,6 +34,8 @@ from tests.unit.tenant_templates import MAIN, POD, changed, job
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1"
+# Seven minutes, because most of them wait until the victim's change is in force.
+pytestmark = pytest.mark.soak
 A, B = "attacker", "victim"
 OF_A, OF_B = EXPERIMENTS.format(namespace=A), EXPERIMENTS.format(namespace=B)
 IN_A, IN_B, IN_SYSTEM = (f"{CORE}/namespaces/{each}" for each in (A, B, SYSTEM))
@@ -544,9 +546,12 @@ def test_a_resource_that_brings_a_status_and_a_uid_has_its_own(arena: Arena) -> 
 def test_an_annotation_with_a_strange_value_harms_nobody_else(
     arena: Arena, key: str, value: str
 ) -> None:
-    arena.a.patch(f"{OF_A}/restored", {"metadata": {"annotations": {key: value}}})
+    name = f"annotated-{key.rpartition('/')[2]}-{len(value)}"
+    arena.apply(name)
+    arena.until(name, lambda status: status.get("state") == "succeeded")
+    arena.a.patch(f"{OF_A}/{name}", {"metadata": {"annotations": {key: value}}})
     arena.serves_b()
-    arena.a.patch(f"{OF_A}/restored", {"metadata": {"annotations": {key: None}}})
+    arena.a.patch(f"{OF_A}/{name}", {"metadata": {"annotations": {key: None}}})
 
 
 def test_objects_named_as_the_controllers_own_are_not_read(arena: Arena) -> None:

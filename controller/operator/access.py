@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from controller.app.controller_api import AUDIENCE as AUDIENCE
+from controller.app.controller_api import AUDIENCE
 from controller.kube import assertion
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from controller.app.controller_api import AUDIENCE
 from controller.core.model import ExperimentSpec, TrialTemplate
 from controller.kube.objects import AnyObject
-from controller.operator.access import AUDIENCE
 from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.runtime.kubernetes.sample_manifests import (
     TEMPLATE,

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import pytest
 
+from controller.app.controller_api import AUDIENCE
 from controller.kube.assertion import signed
 from controller.kube.client import KubernetesClient
-from controller.operator.access import AUDIENCE, KEPT_S, Access, Caller
+from controller.operator.access import KEPT_S, Access, Caller
 from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from google.protobuf import descriptor_pool, message_factory
 
-from controller.operator.access import AUDIENCE
+from controller.app.controller_api import AUDIENCE
 from controller.operator.http_api import HttpApi
 from controller.operator.page import PageAuthenticator, page
 from suggest.katib import NAMESPACE as KATIB

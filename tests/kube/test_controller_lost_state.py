@@ -27,15 +27,21 @@ def ask_to_recover(installed: Installation) -> None:
     )
 
 
-@on_a_cluster(FOREVER)
-async def test_an_experiment_whose_state_is_lost_waits_and_its_jobs_run_on(
-    installed: Installation,
-) -> None:
+async def lost_while_running(installed: Installation) -> dict[str, str]:
+    """Lose the volume while two trials run, and return the uids of their Jobs."""
     installed.apply(experiment(parallelism=2))
     await installed.until(lambda: installed.status().get("running") == 2)
     before = uids(installed)
     await lose_the_volume(installed)
     await installed.until_state("lost")
+    return before
+
+
+@on_a_cluster(FOREVER)
+async def test_an_experiment_whose_state_is_lost_waits_and_its_jobs_run_on(
+    installed: Installation,
+) -> None:
+    before = await lost_while_running(installed)
     accepted = installed.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "StateLost")
     assert RECOVER in accepted["message"]
@@ -47,11 +53,7 @@ async def test_an_experiment_whose_state_is_lost_waits_and_its_jobs_run_on(
 async def test_a_lost_experiment_goes_on_with_its_jobs_when_that_is_asked(
     installed: Installation,
 ) -> None:
-    installed.apply(experiment(parallelism=2))
-    await installed.until(lambda: installed.status().get("running") == 2)
-    before = uids(installed)
-    await lose_the_volume(installed)
-    await installed.until_state("lost")
+    before = await lost_while_running(installed)
     ask_to_recover(installed)
     await installed.until_state("running")
     await installed.until(lambda: installed.status().get("running") == 2)

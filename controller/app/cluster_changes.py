@@ -15,15 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.app.cluster_workspace import ClusterWorkspace
-from controller.app.experiments import Changed, find
+from controller.app.experiments import Changed, find, uid_of_resource
 from controller.app.extend import Extension, edited, more_trials
 from controller.app.retry import RetrySelection, choose
 from controller.core.model import by_trial
-from controller.kube.client import KubernetesClient
+from controller.kube.client import CONFIG_MAPS, KubernetesClient
 from controller.kube.custom_resource import ALL_FAILED, EXPERIMENTS, KEEP_STUDY, RESUME, RETRY
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import command
+from controller.runtime.kubernetes.job_builder import files_object
+from controller.runtime.kubernetes.labels import owned
+from controller.runtime.trial_files import TrialFiles
 from controller.search import study_name
 from controller.spec import SUSPEND, Change, Document, diff, file_text, read, written
 from suggest.errors import (
@@ -50,12 +53,20 @@ class Applied:
 
 
 async def apply(
-    client: KubernetesClient, document: Document, overrides: Sequence[str], *, dry_run: bool
+    client: KubernetesClient,
+    document: Document,
+    overrides: Sequence[str],
+    files: TrialFiles | None,
+    *,
+    annotations: Mapping[str, str] | None = None,
+    dry_run: bool,
 ) -> Applied:
     """Create the experiment of a valid file, or change it to what the file says.
 
     Sends what the person wrote, so that keys that are later left out have their defaults again.
     Raises InvalidArgument, PermissionDenied and NotFound of the API server.
+
+    files: are sent with it, in a ConfigMap that the experiment owns.
     """
     spec = document.spec
     text = file_text(spec.document) if document.is_katib else document.text
@@ -64,7 +75,10 @@ async def apply(
         "name": spec.name,
         "namespace": spec.namespace,
         "labels": data["metadata"].get("labels"),
+        "annotations": annotations,
     }
+    if files is not None:
+        data["spec"]["trial"]["filesDigest"] = files.digest
     body: Raw = {
         "apiVersion": EXPERIMENTS.api_version,
         "kind": EXPERIMENTS.kind,
@@ -72,14 +86,46 @@ async def apply(
         "spec": data["spec"],
     }
     before = await _found(client, spec.namespace, spec.name)
+    if files is not None:
+        # Of a new experiment, the files can only follow, because it owns them. A kubelet waits for
+        # them; what keeps them from being created is found out first.
+        await _send(client, files, before or body, dry_run=dry_run or before is None)
     try:
         after = await client.apply(EXPERIMENTS, spec.namespace, spec.name, body, dry_run=dry_run)
     except ApiError as error:
         raise _refused(error, spec.namespace, spec.name) from error
+    is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
+    if files is not None and is_new and not dry_run:
+        await _send(client, files, after, dry_run=False)
     if before is None:
         return Applied("created", after)
     is_same = before["spec"] == after["spec"] and _labels(before) == _labels(after)
     return Applied("unchanged" if is_same else "configured", after)
+
+
+async def _send(
+    client: KubernetesClient, files: TrialFiles, resource: Resource, *, dry_run: bool
+) -> None:
+    """Create the ConfigMap with files of an experiment, unless it is there."""
+    about = resource["metadata"]
+    namespace, name = about["namespace"], about["name"]
+    uid = about.get("uid", "")
+    manifest = files_object(files, namespace, name, uid_of_resource(uid))
+    if uid:
+        manifest = owned(manifest, resource)
+    try:
+        await client.create(CONFIG_MAPS, namespace, manifest, dry_run=dry_run)
+    except ApiError as error:
+        # Its name is that of its content, and it is immutable.
+        if error.status == 409:
+            return
+        if error.status == 403 and error.refusal is not None:
+            line = line_of_role("", "configmaps", ["create"])
+            raise PermissionDenied(
+                f"{error}; spec.trial.files are sent in a ConfigMap: a Role in {namespace} must "
+                f"have: {line}; or build the files into the image"
+            ) from error
+        raise _refused(error, namespace, name) from error
 
 
 async def stop(client: KubernetesClient, namespace: str, name: str) -> Resource:

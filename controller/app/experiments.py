@@ -7,6 +7,8 @@ files or a database.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -44,6 +46,16 @@ def new_uid() -> Uid:
     return secrets.choice(_LETTERS) + "".join(
         secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1)
     )
+
+
+def uid_of_resource(uid: str) -> Uid:
+    """Return the uid of the experiment of a custom resource with this uid.
+
+    So a resource that was deleted and made again, or restored from a backup, never gets the trials
+    of another one of its name.
+    """
+    digest = hashlib.sha256(uid.encode()).digest()
+    return "x" + base64.b32encode(digest).decode().lower()[: UID_LENGTH - 1]
 
 
 class ControlledElsewhere(FailedPrecondition):

@@ -36,7 +36,7 @@ from controller.loop import Loop, OnTrial
 from controller.report.formatting import ranges
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
-from controller.runtime.provider import RecoveredExperiment, RuntimeConnection
+from controller.runtime.provider import LaunchBuilder, RecoveredExperiment, RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
 from controller.search import study_name, study_spec
 from controller.spec import Document
@@ -326,6 +326,7 @@ class Session:
                 controls=self._controls,
                 view=self.view,
                 runtime=startup.connection.runtime,
+                build=self.workspace.launch_builder(admitted.experiment),
                 git=startup.git,
                 on_trial=self._on_trial,
             )
@@ -419,6 +420,7 @@ async def control(
     controls: Controls,
     view: View,
     runtime: Runtime,
+    build: LaunchBuilder,
     git: asyncio.Task[dict[str, object]] | None = None,
     on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:
@@ -434,7 +436,7 @@ async def control(
         admitted.source,
         admitted.text,
         seed=lambda: client.seed,
-        build=provider_of(experiment.spec.runtime).launch_builder(experiment, folders),
+        build=build,
     )
     loop = Loop(
         experiment,

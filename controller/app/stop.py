@@ -98,6 +98,7 @@ async def _end(
                 controls=installed,
                 view=QuietView(),
                 runtime=connection.runtime,
+                build=workspace.launch_builder(admitted.experiment),
             )
     finally:
         await connection.close()

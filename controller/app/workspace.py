@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.model import Experiment
-    from controller.runtime.provider import RuntimeConnection
+    from controller.runtime.provider import LaunchBuilder, RuntimeConnection
     from controller.search import StudyReads
 
 
@@ -123,6 +123,11 @@ class Workspace:
             self.state.folders(experiment.uid),
             experiments.object_records(experiment.uid),
         )
+
+    def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
+        """Return what builds the launch of each attempt. Raises what its provider raises."""
+        folders = self.state.folders(experiment.uid)
+        return provider_of(experiment.spec.runtime).launch_builder(experiment, folders)
 
     async def discard(self, experiment: Experiment) -> None:
         """Delete what the runtime still has of an experiment whose attempts were removed.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.app import cluster_changes
 from controller.app.cluster_workspace import ClusterWorkspace
+from controller.app.experiment_file import directory_of
 from controller.app.experiment_service import listed
 from controller.app.extend import Extension
 from controller.app.retry import RetrySelection
@@ -22,6 +23,7 @@ from controller.cli.lifecycle import is_sure, say
 from controller.cli.options import RUNTIME, api_of, cluster_of, file_options_of, is_name, state_of
 from controller.phrases import command
 from controller.report.formatting import ranges
+from controller.runtime import trial_files
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -49,8 +51,11 @@ def _apply(
         say(arguments, f"warning: {warning}")
     spec = document.spec
     arguments.namespace = spec.namespace
+    files = trial_files.read(directory_of(path), spec.trial.files)
     applied = api.call(
-        lambda client: cluster_changes.apply(client, document, options.overrides, dry_run=dry_run)
+        lambda client: cluster_changes.apply(
+            client, document, options.overrides, files, dry_run=dry_run
+        )
     )
     tried = " (dry run)" if dry_run else ""
     print(f"experiment {spec.namespace}/{spec.name} {applied.what}{tried}", flush=True)

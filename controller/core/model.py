@@ -316,6 +316,8 @@ class TrialTemplate:
     working_dir: str = ""
     # Paths below the file's folder that a trial on a cluster gets.
     files: tuple[str, ...] = ()
+    # The digest of their contents, if they were sent to the controller in the cluster.
+    files_digest: str = ""
     # The format of the file of parameters; local only.
     parameters_file: str = "json"
     # The GPUs that attempts may use, empty = all that the machine offers; local only.

@@ -6,6 +6,7 @@ reflectors, and one lease. Custom resources own their objects.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -14,6 +15,7 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
@@ -28,11 +30,13 @@ from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
+from controller.runtime import trial_files
 from controller.runtime.kubernetes import acceptance
+from controller.runtime.kubernetes.launch import cluster_launch
 from controller.runtime.kubernetes.lease import Superseded, WriteGuard
 from controller.runtime.kubernetes.provider import runtime_of, target_of
 from controller.runtime.protocol import Conclusion
-from controller.runtime.provider import ObjectRecords, RuntimeConnection
+from controller.runtime.provider import LaunchBuilder, ObjectRecords, RuntimeConnection
 from controller.search import StudyReads
 from suggest.server import Server
 
@@ -146,6 +150,12 @@ class HostedWorkspace(Workspace):
     def _owner_of(self, experiment: Experiment) -> ExperimentResource | None:
         resource = self.find(experiment.namespace, experiment.name)
         return None if resource is None or uid_of(resource) != experiment.uid else resource
+
+    def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
+        """Build launches with the files that the person's program has sent to the cluster."""
+        trial = experiment.spec.trial
+        files = trial_files.sent(trial.files, trial.files_digest)
+        return partial(cluster_launch, environ=os.environ, files=files)
 
     async def discard(self, experiment: Experiment) -> None:
         """Do nothing: what is left on the cluster is deleted with the resource, its owner."""

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from controller.app.controller_api import AUDIENCE
-from controller.core.model import ExperimentSpec, TrialTemplate
+from controller.core.model import FUNCTION_ARCHIVE, ExperimentSpec, TrialTemplate
 from controller.kube.objects import AnyObject
+from controller.phrases import command
 from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.runtime.kubernetes.sample_manifests import (
     TEMPLATE,
@@ -83,19 +84,19 @@ def _problems_of(spec: ExperimentSpec, policy: Policy) -> list[Problem]:
 
 
 def _without_a_disk(trial: TrialTemplate) -> Iterator[Problem]:
-    """Yield the keys that need the disk of the person who runs `tuner run`."""
-    if trial.files:
+    """Yield the keys that need files of the person's disk which were not sent."""
+    if trial.files and not trial.files_digest:
         yield Problem(
             "spec.trial.files",
-            "names files beside the experiment file, which the controller in the cluster does not "
-            "have; build them into the image, or put them on a claim of spec.trial.volumes",
+            "names files beside the experiment file, which kubectl does not send; apply the file "
+            f"with {command('apply', '-f', 'FILE')}, build them into the image, or put them on a "
+            "claim of spec.trial.volumes",
         )
-    if trial.calls_function:
+    if trial.calls_function and FUNCTION_ARCHIVE not in trial.files:
         yield Problem(
             "spec.trial.command",
-            "calls a Python function that is stored on the disk of the person who runs the search, "
-            "which the controller in the cluster does not have; write it as a program in the "
-            "image, or run the search with tuner.minimize",
+            "calls a Python function that was not sent to the cluster; run the search with "
+            'tuner.minimize(…, runtime="cluster"), or write a program in the image',
         )
 
 

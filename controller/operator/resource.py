@@ -5,13 +5,11 @@ The object is the file: `spec` and `metadata` have the same keys.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller.app.experiments import UID_LENGTH
+from controller.app.experiments import uid_of_resource
 from controller.core.model import Uid
 from controller.kube.custom_resource import EXPERIMENTS as EXPERIMENTS
 from controller.kube.custom_resource import KEEP_STUDY
@@ -35,13 +33,8 @@ class ExperimentResource(KubernetesObject, total=False):
 
 
 def uid_of(resource: ExperimentResource) -> Uid:
-    """Return the uid of the experiment that the resource describes.
-
-    It follows from the resource's own, so that a resource that was deleted and made again, or
-    restored from a backup, never gets the trials of another one of its name.
-    """
-    digest = hashlib.sha256(resource["metadata"]["uid"].encode()).digest()
-    return "x" + base64.b32encode(digest).decode().lower()[: UID_LENGTH - 1]
+    """Return the uid of the experiment that the resource describes."""
+    return uid_of_resource(resource["metadata"]["uid"])
 
 
 def is_suspended(resource: ExperimentResource) -> bool:

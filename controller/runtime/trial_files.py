@@ -1,9 +1,10 @@
 """The files of this machine that trials on a cluster get: `spec.trial.files`,
 and the function of `tuner.minimize`.
 
-They are read once, when a controller starts, and sent in one immutable ConfigMap that is named
-after their content. A trial therefore never sees half of a change: trials that exist keep the files
-they have, later ones get the new files.
+They are read once, and sent in one immutable ConfigMap that is named after their content. A trial
+therefore never sees half of a change: trials that exist keep the files they have, later ones get
+the new files. `tuner run` sends them when its controller starts. For the controller in the cluster,
+the person's own program sends them, and the spec has their digest.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from suggest.errors import FailedPrecondition, Problem
@@ -23,19 +23,29 @@ MOST_BYTES = 1 << 20  # of a ConfigMap: the API server accepts no more
 DIGEST_LENGTH = 10  # characters of the content's hash in the ConfigMap's name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TrialFiles:
-    """The contents of the files by their paths, which are relative to DIRECTORY."""
+    """The files of a trial.
 
-    contents: Mapping[str, bytes]
+    paths: sorted, and relative to DIRECTORY.
+    digest: a hash that differs for other paths or contents.
+    contents: by path; None: they were sent before.
+    """
 
-    @cached_property
-    def digest(self) -> str:
-        """Return a hash that differs for other paths or contents."""
+    paths: tuple[str, ...]
+    digest: str
+    contents: Mapping[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, contents: Mapping[str, bytes]) -> TrialFiles:
+        """Return files to send. Raises FailedPrecondition if they are too large together."""
+        size = sum(map(len, contents.values()))
+        if size > MOST_BYTES:
+            raise FailedPrecondition(f"{KEY}: {_too_large(size)}")
         hashed = hashlib.sha256()
-        for path, content in sorted(self.contents.items()):
+        for path, content in sorted(contents.items()):
             hashed.update(f"{path}\0{len(content)}\0".encode() + content)
-        return hashed.hexdigest()[:DIGEST_LENGTH]
+        return cls(tuple(sorted(contents)), hashed.hexdigest()[:DIGEST_LENGTH], contents)
 
 
 def problems_of(directory: Path, paths: Sequence[str], *, are_sent: bool) -> list[Problem]:
@@ -79,10 +89,12 @@ def read(
             raise FailedPrecondition(
                 f"{KEY}: {place} cannot be read: {error.strerror}; restore it, then resume"
             ) from error
-    size = sum(map(len, contents.values()))
-    if size > MOST_BYTES:
-        raise FailedPrecondition(f"{KEY}: {_too_large(size)}")
-    return TrialFiles(contents) if contents else None
+    return TrialFiles.of(contents) if contents else None
+
+
+def sent(paths: Sequence[str], digest: str) -> TrialFiles | None:
+    """Return the files that a person's program has sent, or None if there are none."""
+    return TrialFiles(tuple(sorted(paths)), digest) if paths else None
 
 
 def _too_large(size: int) -> str:

@@ -226,5 +226,5 @@ INSTEAD_OF_TEMPLATE = frozenset(
         "runtimeClass",
     }
     | {"serviceAccount", "readOnlyRootFilesystem"}
-    | {"distributed", "workingDir", "parametersFile", "devices", "files"}
+    | {"distributed", "workingDir", "parametersFile", "devices", "files", "filesDigest"}
 )

@@ -406,6 +406,14 @@ TRIAL = Section(
             value=tuple,
         ),
         Key(
+            "filesDigest",
+            Text("the digest of files", r"[0-9a-f]{10}"),
+            "Digest of the contents of `files` in the cluster, written by `tuner apply` when it "
+            "sends them. Without effect in `tuner run`.",
+            says="none",
+            field="files_digest",
+        ),
+        Key(
             "parametersFile",
             Word(("json", "yaml")),
             "Format of the file that `TUNER_PARAMETERS_FILE` names (local).",

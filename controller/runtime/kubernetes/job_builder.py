@@ -87,28 +87,34 @@ def anchor(spec: ExperimentSpec, uid: Uid) -> Raw:
 
 
 def build_files(launch: Launch) -> Raw | None:
-    """Return the ConfigMap with the launch's files; None if it has none.
+    """Return the ConfigMap with the launch's files; None if it has none, or they were sent before.
 
     All attempts with the same files share it.
     """
     part = part_of(launch)
-    if part.files is None:
+    if part.files is None or part.files.contents is None:
         return None
+    return files_object(part.files, part.namespace, part.experiment, part.uid)
+
+
+def files_object(files: TrialFiles, namespace: str, experiment: str, uid: Uid) -> Raw:
+    """Return the ConfigMap with files to send."""
+    assert files.contents is not None, "they were sent before"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": _name_of_files(part, part.files),
-            "namespace": part.namespace,
-            "labels": experiment_labels(part.experiment, part.uid),
+            "name": _name_of_files(experiment, uid, files),
+            "namespace": namespace,
+            "labels": experiment_labels(experiment, uid),
         },
         "immutable": True,
-        "binaryData": _binary_data(part.files.digest, tuple(sorted(part.files.contents.items()))),
+        "binaryData": _binary_data(files.digest, tuple(sorted(files.contents.items()))),
     }
 
 
-def _name_of_files(part: ClusterPart, files: TrialFiles) -> str:
-    return f"{short_name(part.experiment, part.uid)}-files-{files.digest}"
+def _name_of_files(experiment: str, uid: Uid, files: TrialFiles) -> str:
+    return f"{short_name(experiment, uid)}-files-{files.digest}"
 
 
 @lru_cache(maxsize=1)
@@ -437,11 +443,10 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     ]
     if part.files is not None:
         items = [
-            {"key": _key(place, path), "path": path}
-            for place, path in enumerate(sorted(part.files.contents))
+            {"key": _key(place, path), "path": path} for place, path in enumerate(part.files.paths)
         ]
         source = {
-            "name": _name_of_files(part, part.files),
+            "name": _name_of_files(part.experiment, part.uid, part.files),
             "items": items,
             "defaultMode": _EXECUTABLE,
         }

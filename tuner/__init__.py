@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
     from tuner.functions import maximize, minimize, optimize
+    from tuner.opening import open as open
     from tuner.pushing import push
     from tuner.running import run
     from tuner.session import SearchFailed
     from tuner.study import Study, TrialResult, connect
-    from tuner.study import open as open
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
@@ -34,10 +34,11 @@ _MODULES = {
     "suggest.errors": ("TunerError",),
     "tuner.experiment": ("Experiment",),
     "tuner.functions": ("maximize", "minimize", "optimize"),
+    "tuner.opening": ("open",),
     "tuner.pushing": ("push",),
     "tuner.running": ("run",),
     "tuner.session": ("SearchFailed",),
-    "tuner.study": ("Study", "TrialResult", "connect", "open"),
+    "tuner.study": ("Study", "TrialResult", "connect"),
     "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
 }
 _MODULE_OF: dict[str, str] = {}

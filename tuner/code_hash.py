@@ -14,7 +14,6 @@ import dis
 import hashlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -53,14 +52,13 @@ def _hash(objective: object) -> str:
     return f"{sys.implementation.cache_tag} {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def differs(file: Path, current: str) -> bool:
-    """Return whether `file` has the hash of other code.
+def differs(stored: str, current: str) -> bool:
+    """Return whether a stored hash is that of other code.
 
-    False if there is none, or one of another Python.
+    False if there is none (""), or one of another Python.
     """
-    if not current or not file.exists():
+    if not stored or not current:
         return False
-    stored = file.read_text(encoding="utf-8")
     return stored.partition(" ")[0] == current.partition(" ")[0] and stored != current
 
 

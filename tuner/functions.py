@@ -27,11 +27,12 @@ from controller.app.experiment_file import FileOptions
 from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_WORKER, AttemptState
 from controller.phrases import command
 from controller.report.formatting import ranges
+from controller.runtime import trial_files
 from controller.runtime.registry import traits_if_known
-from controller.runtime.trial_files import DIRECTORY
+from controller.runtime.trial_files import DIRECTORY, TrialFiles
 from controller.spec.rules import opposite_direction
 from suggest.client.search_space import Parameters, level_of_caller, refuse
-from suggest.errors import InvalidArgument, did_you_mean
+from suggest.errors import FailedPrecondition, InvalidArgument, did_you_mean
 from tuner.archive import archive
 from tuner.arguments import arguments_of_keys, problems_by_argument
 from tuner.code_hash import FILE as HASH_FILE
@@ -40,6 +41,7 @@ from tuner.experiment import BOUNDS, Experiment, merged
 from tuner.importing import SOURCES, import_into
 from tuner.objective_code import dumps
 from tuner.running import Callback, control
+from tuner.session import CLUSTER
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
 from tuner.worker import FILE
@@ -99,7 +101,11 @@ class SearchOptions(TypedDict, total=False):
     gpu: float
     """GPUs of one trial; two trials share one at 0.5."""
     runtime: str
-    """Where trials run: "local", the default, or "kubernetes"."""
+    """Where trials run: "local", the default, or "kubernetes".
+
+    With "cluster", the controller that is installed in the cluster runs the search, which goes on
+    without this process. It needs a name and an image.
+    """
     image: str
     """The container image of trials on a cluster.
 
@@ -138,7 +144,7 @@ def minimize(
         TunerError: The search is not valid or cannot be run here; the message says what to do.
         SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again
-            continues.
+            continues. With runtime="cluster" the search goes on.
     """
     return _search(
         "minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options
@@ -207,7 +213,12 @@ def _search(
     constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
 
-    in_containers = traits_if_known(options.get("runtime")).in_containers
+    runtime = options.get("runtime")
+    handed_over = runtime == CLUSTER
+    if handed_over:
+        _check_for_cluster(f"tuner.{caller}", options)
+        runtime = "kubernetes"
+    in_containers = traits_if_known(runtime).in_containers
     metrics = {"objectives": list(objectives), "constraints": list(constraints)}
     packed = _pickled(objective, metrics, path=() if in_containers else sys.path)
     experiment = Experiment(
@@ -239,11 +250,26 @@ def _search(
     workspace = workspace_of(options.get("state_dir"))
     where = FileOptions(
         namespace=options.get("namespace"),
-        runtime=options.get("runtime"),
+        runtime=runtime,
         context=options.get("context"),
+        handed_over=handed_over,
     )
     with problems_by_argument(experiment.arguments):
         file = experiment.file(where, workspace.state)
+        if handed_over:
+            _warn_of_directions(caller, objectives)
+            file.check_runnable()
+            # Here, because it loads the client of Kubernetes.
+            from tuner import cluster
+
+            return cluster.hand_over(
+                file,
+                _sent_files(caller, file, archive(packed)),
+                caller=caller,
+                context=options.get("context"),
+                progress=options.get("progress", True),
+                code=code,
+            )
         if "name" in options:
             _warn_of_other_code(caller, workspace, file, code)
         _warn_of_directions(caller, objectives)
@@ -263,6 +289,33 @@ def _search(
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
         )
+
+
+def _check_for_cluster(caller: str, options: SearchOptions) -> None:
+    """Raise InvalidArgument for a search that the controller in the cluster cannot run."""
+    if "name" not in options:
+        message = (
+            f'name: is missing; with runtime="{CLUSTER}" the search goes on without this script, '
+            "which finds it by its name when it runs again"
+        )
+        raise InvalidArgument.at(caller, message)
+    # Here, because it loads the client of Kubernetes.
+    from tuner import cluster
+
+    cluster.refuse(caller, options)
+
+
+def _sent_files(caller: str, file: ExperimentFile, objective: bytes) -> TrialFiles:
+    """Return the files of the objective's trials. Raises FailedPrecondition."""
+    paths = file.document.spec.trial.files
+    own = trial_files.read(file.directory, paths)
+    contents = {} if own is None else dict(own.contents or {})
+    try:
+        return TrialFiles.of({**contents, FUNCTION_ARCHIVE: objective})
+    except FailedPrecondition as error:
+        raise FailedPrecondition(
+            f"tuner.{caller}: the objective is sent with the variables that it uses: {error}"
+        ) from None
 
 
 def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
@@ -320,7 +373,11 @@ def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile,
     spec = file.document.spec
     with workspace.opened(make=True) as experiments:
         stored = experiments.experiment(spec.namespace, spec.name)
-        if stored is None or not differs(experiments.folders(stored.uid).root / HASH_FILE, code):
+        if stored is None:
+            return
+        file_of_hash = experiments.folders(stored.uid).root / HASH_FILE
+        hashed = file_of_hash.read_text(encoding="utf-8") if file_of_hash.exists() else ""
+        if not differs(hashed, code):
             return
         with_results = {AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE}
         trials = {

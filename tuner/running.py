@@ -10,10 +10,11 @@ from controller.app.experiment_file import ExperimentFile, FileOptions
 from controller.app.experiments import Revisable
 from controller.core.model import ExperimentState
 from controller.core.snapshot import DesiredState
+from controller.runtime import trial_files
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
-from tuner.session import raise_if_unfinished, run_session
+from tuner.session import CLUSTER, raise_if_unfinished, run_session
 from tuner.study import Study, TrialResult, listed, workspace_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def run(
     Args:
         overrides: As `--set`: `spec.budget.trials=10`.
         runtime, namespace, context: Where trials run, as `--runtime`, `--namespace` and
-            `--context`.
+            `--context`. With runtime="cluster", the controller that is installed in the cluster
+            runs the search, as after `tuner apply`, and it goes on without this process.
         import_from: Finished trials to learn from, as `import_from` of `tuner.minimize`.
         state_dir: As `--state-dir`.
         progress: Show progress on stderr.
@@ -93,14 +95,35 @@ def run(
 
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
+    handed_over = runtime == CLUSTER
+    if handed_over:
+        # Here, because it loads the client of Kubernetes.
+        from tuner import cluster
+
+        cluster.refuse("tuner.run", {"import_from": import_from, "state_dir": state_dir})
     options = FileOptions(
-        overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context
+        overrides=tuple(overrides),
+        runtime="kubernetes" if handed_over else runtime,
+        namespace=namespace,
+        context=context,
+        handed_over=handed_over,
     )
     with problems_by_argument(experiment.arguments if isinstance(experiment, Experiment) else {}):
         if isinstance(experiment, Experiment):
             file = experiment.file(options, workspace.state)
         else:
             file = ExperimentFile.read(str(experiment), options, workspace.state)
+        if handed_over:
+            file.check_runnable()
+            files = trial_files.read(file.directory, file.document.spec.trial.files)
+            return cluster.hand_over(
+                file,
+                files,
+                caller="run",
+                context=context,
+                progress=progress,
+                overrides=overrides,
+            )
         if import_from is not None:
             import_into(file, workspace, import_from, caller="run", context=context)
         return control(workspace, file, context=context, progress=progress)
@@ -133,11 +156,9 @@ def control(
 
     spec = file.document.spec
     called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None
-    result, interrupted = run_session(
+    experiment = run_session(
         workspace, act, progress=progress, context=context, on_admitted=on_admitted, on_trial=called
     )
-    if called is not None and called.error is not None:
-        raise called.error
-    study = Study(workspace, result.experiment.name, result.experiment.namespace)
-    raise_if_unfinished(result, study, interrupted)
+    study = Study(workspace, experiment.name, experiment.namespace)
+    raise_if_unfinished(experiment, study)
     return study

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from tuner.study import Study
 
 
+# In place of the name of a runtime: the controller that is installed in the cluster.
+CLUSTER = "cluster"
+
+
 class SearchFailed(TunerError, RuntimeError):
     """The search failed or is paused until a person acts. `study` has its results so far.
 
@@ -54,8 +58,11 @@ def run_session(
     context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     on_trial: Callbacks | None = None,
-) -> tuple[RunResult, signal.Signals | None]:
-    """Run `act` with a session. Return its result, and the signal that interrupted it."""
+) -> StoredExperiment:
+    """Run `act` with a session, and return its experiment.
+
+    Raises KeyboardInterrupt or SystemExit after a signal that interrupted it.
+    """
 
     view = _view(progress)
     with workspace.opened(make=True) as experiments:
@@ -72,24 +79,31 @@ def run_session(
             )
             return await act(session)
 
-        return _interruptible(done, view.print_line)
-
-
-def raise_if_unfinished(
-    result: RunResult, study: Study, interrupted: signal.Signals | None
-) -> None:
-    """Raise SearchFailed, KeyboardInterrupt or SystemExit, unless the run ended well."""
-
+        result, interrupted = _interruptible(done, view.print_line)
+    if on_trial is not None and on_trial.error is not None:
+        raise on_trial.error
     if interrupted is signal.SIGINT:
         raise KeyboardInterrupt
     if interrupted is not None:
         raise SystemExit(128 + interrupted)
-    experiment = result.experiment
+    return result.experiment
+
+
+def raise_if_unfinished(
+    experiment: StoredExperiment,
+    study: Study,
+    *,
+    in_place: Callable[[str], str] = lambda text: text,
+) -> None:
+    """Raise SearchFailed, unless the search ended well.
+
+    in_place: makes commands of the message name the place of the search.
+    """
     if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
         end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
         message = f"{experiment.name} {end}: {experiment.reason}"
         printed = study.last_failure()
-        parts = [message, "" if printed in message else printed, _cure(experiment)]
+        parts = [message, "" if printed in message else printed, in_place(_cure(experiment))]
         raise SearchFailed("\n".join(filter(None, parts)), study)
 
 

@@ -1,4 +1,4 @@
-"""A stored search and its results: `open` one by name.
+"""A stored search and its results.
 
 Each call reads the stores; nothing is kept.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from numbers import Integral
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from controller import app
 from controller.app.signals import Interruptions
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import Workspace
+from controller.app.workspace import ReadableWorkspace, Workspace
 from controller.core.model import short_name
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound
@@ -26,6 +26,7 @@ from tuner.session import raise_if_unfinished, run_session
 from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
+    from controller.app.extend import Extension
     from controller.app.run import RunResult, Session
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.estimate import Estimate
@@ -84,7 +85,7 @@ class Study:
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: ReadableWorkspace,
         name: str,
         namespace: str | None = None,
         *,
@@ -210,16 +211,22 @@ class Study:
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
-        """Return what a trial's newest attempt printed; "" if that is not on this machine.
+        """Return what a trial's newest attempt printed; "" if that is not where the search is.
 
         Raises NotFound.
         """
-        record, entry = self._trial(trial)
+        _, entry = self._trial(trial)
         if entry.newest is None:
             return ""
-        folders = self._workspace.state.folders(record.experiment.uid)
-        file = folders.attempt(trial, entry.newest.number).log
-        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        parts: list[bytes] = []
+        with self._workspace.opened() as experiments, suppress(NotFound):
+            experiment = app.experiments.find(experiments, self.name, self._namespace)
+            log = experiments.log(experiment.uid, entry.newest)
+            begin, data = log.read(0)
+            while data:
+                parts.append(data)
+                begin, data = log.read(begin + len(data))
+        return b"".join(parts).decode("utf-8", errors="replace")
 
     def resume(self, *, progress: bool = True) -> Study:
         """Continue after an interruption, a stop or a pause. Raises as `tuner.run`."""
@@ -232,16 +239,9 @@ class Study:
 
         Raises as `run`.
         """
-        listed("extend", "overrides", overrides)
-        if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
-            message = (
-                "expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got "
-                f"{trials!r}"
-            )
-            raise InvalidArgument.at("extend", message)
+        changes = extension(trials, overrides)
 
         async def extended(session: Session) -> RunResult:
-            changes = app.extend.Extension(f"+{trials}" if trials else "", tuple(overrides))
             admitted = await app.extend.extend(
                 session.workspace,
                 session.experiments,
@@ -255,8 +255,8 @@ class Study:
         return self._control(extended, progress)
 
     def _control(self, act: Callable[[Session], Awaitable[RunResult]], progress: bool) -> Study:
-        result, interrupted = run_session(self._workspace, act, progress=progress)
-        raise_if_unfinished(result, self, interrupted)
+        experiment = run_session(self._here, act, progress=progress)
+        raise_if_unfinished(experiment, self)
         return self
 
     def set(self, **values: object) -> None:
@@ -273,17 +273,10 @@ class Study:
             TypeError: An unknown argument.
             TunerError: A value is not possible, or the search has ended: use `extend`.
         """
-        if unknown := [name for name in values if name not in _SETTABLE]:
-            raise TypeError(
-                f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}"
-            )
-        overrides = [
-            f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}"
-            for name, value in values.items()
-        ]
+        overrides = settings(values)
         waited_for(
             app.revise.set_values(
-                self._workspace, self.name, self._namespace, overrides, print_line=_nothing
+                self._here, self.name, self._namespace, overrides, print_line=_nothing
             )
         )
 
@@ -297,7 +290,7 @@ class Study:
             return
         waited_for(
             app.stop.stop(
-                self._workspace,
+                self._here,
                 self.name,
                 self._namespace,
                 controls=lambda: nullcontext(Interruptions(_nothing)),
@@ -312,7 +305,7 @@ class Study:
         """
         waited_for(
             app.delete.delete(
-                self._workspace, [self.name], self._namespace, confirm=lambda _target: True
+                self._here, [self.name], self._namespace, confirm=lambda _target: True
             )
         )
 
@@ -339,6 +332,12 @@ class Study:
         printed = [line for line in log.splitlines() if line and not line.startswith("tuner.")]
         return "\n".join(printed[-10:]) or f"trial {last.trial.number}: {record.reason_of(last)}"
 
+    @property
+    def _here(self) -> Workspace:
+        """Return this machine's workspace, in which the search is changed."""
+        assert isinstance(self._workspace, Workspace), "a search elsewhere is changed otherwise"
+        return self._workspace
+
     def _trial(
         self, number: int, *, measurements: bool = False
     ) -> tuple[ExperimentRecord, TrialRecord]:
@@ -361,16 +360,6 @@ class Study:
                 trial=trial,
             )
         )
-
-
-def open(name: str, *, namespace: str | None = None, state_dir: str | Path | None = None) -> Study:
-    """Open a stored search, however it was started.
-
-    Raises NotFound (a TunerError) if there is none of this name.
-    """
-    study = Study(workspace_of(state_dir), name, namespace)
-    study._record()
-    return study
 
 
 def connect(address: str, **options: Any) -> Client:
@@ -442,6 +431,28 @@ def _row(result: TrialResult) -> dict[str, object]:
         **{f"metrics.{name}": value for name, value in metrics.items()},
         **row,
     }
+
+
+def extension(trials: int, overrides: Sequence[str]) -> Extension:
+    """Return the arguments of `Study.extend`. Raises InvalidArgument."""
+    listed("extend", "overrides", overrides)
+    if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
+        message = (
+            "expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got "
+            f"{trials!r}"
+        )
+        raise InvalidArgument.at("extend", message)
+    return app.extend.Extension(f"+{trials}" if trials else "", tuple(overrides))
+
+
+def settings(values: Mapping[str, object]) -> list[str]:
+    """Return the arguments of `Study.set`, as `--set` has them. Raises TypeError."""
+    if unknown := [name for name in values if name not in _SETTABLE]:
+        raise TypeError(f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}")
+    return [
+        f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}"
+        for name, value in values.items()
+    ]
 
 
 def _nothing(_: str) -> None: ...

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.app import delete as delete
     from controller.app import doctor as doctor
     from controller.app import experiment_file as experiment_file
+    from controller.app import experiments as experiments
     from controller.app import extend as extend
     from controller.app import import_sources as import_sources
     from controller.app import import_trials as import_trials

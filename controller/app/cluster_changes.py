@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,9 @@ from suggest.errors import (
 _POLL_S = 0.25
 _ANSWER_S = 30.0  # a controller that starts again takes as long
 _TRIES = 10
+_SEEN_S = 3.0
 _ENDED = ("succeeded", "failed")
+RESTING = ("suspended", "paused", "stopped")
 Resource = Mapping[str, Any]  # as the API server sends it
 
 
@@ -78,14 +81,14 @@ async def apply(
         "annotations": annotations,
     }
     if files is not None:
-        data["spec"]["trial"]["filesDigest"] = files.digest
+        data["spec"]["trial"] |= {"files": [*files.paths], "filesDigest": files.digest}
     body: Raw = {
         "apiVersion": EXPERIMENTS.api_version,
         "kind": EXPERIMENTS.kind,
         "metadata": {key: value for key, value in about.items() if value},
         "spec": data["spec"],
     }
-    before = await _found(client, spec.namespace, spec.name)
+    before = await found(client, spec.namespace, spec.name)
     if files is not None:
         # Of a new experiment, the files can only follow, because it owns them. A kubelet waits for
         # them; what keeps them from being created is found out first.
@@ -152,13 +155,21 @@ async def resume(client: KubernetesClient, namespace: str, name: str) -> Resourc
             return None
         return {"metadata": {"annotations": {RESUME: "true"}}}
 
-    changed = await _edit(client, namespace, name, change)
-    return await _until(
+    before = await _edit(client, namespace, name, change)
+    begun = await _until(
         client,
-        changed,
+        before,
         lambda each: _is_observed(each) and RESUME not in _annotations(each),
         within_s=_ANSWER_S,
     )
+    if _state(begun) not in RESTING:
+        return begun
+    # The status follows. What pauses again at once may never be seen to run.
+    with suppress(Unavailable):
+        return await _until(
+            client, begun, lambda each: _state(each) not in RESTING, within_s=_SEEN_S
+        )
+    return begun
 
 
 async def revise(
@@ -227,14 +238,9 @@ async def retry(
     )
 
 
-async def check_exists(client: KubernetesClient, namespace: str, name: str) -> None:
-    """Raise NotFound if there is no such experiment."""
-    await _get(client, namespace, name)
-
-
 async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_study: bool) -> None:
     """Delete an experiment, and return when it is gone."""
-    resource = await _get(client, namespace, name)
+    resource = await get(client, namespace, name)
     if keep_study:
         patch = {"metadata": {"annotations": {KEEP_STUDY: "true"}}}
         resource = await _edit(client, namespace, name, lambda _: patch)
@@ -244,8 +250,8 @@ async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_st
     except ApiError as error:
         raise _refused(error, namespace, name) from error
     while True:
-        found = await _found(client, namespace, name)
-        if found is None or found["metadata"]["uid"] != uid:
+        left = await found(client, namespace, name)
+        if left is None or left["metadata"]["uid"] != uid:
             return
         await asyncio.sleep(_POLL_S)
 
@@ -294,7 +300,7 @@ async def _edit(
     If the resource has changed meanwhile, `change` sees that version.
     """
     for _ in range(_TRIES):
-        resource = await _get(client, namespace, name)
+        resource = await get(client, namespace, name)
         patch = change(resource)
         if patch is None:
             return resource
@@ -326,14 +332,15 @@ async def _until(
                 f"within {within_s:g} s: {why}"
             )
         await asyncio.sleep(_POLL_S)
-        resource = await _get(client, about["namespace"], about["name"])
+        resource = await get(client, about["namespace"], about["name"])
         if resource["metadata"]["uid"] != about["uid"]:
             raise NotFound(f"{about['name']} was deleted meanwhile, and created again")
     return resource
 
 
-async def _get(client: KubernetesClient, namespace: str, name: str) -> Resource:
-    resource = await _found(client, namespace, name)
+async def get(client: KubernetesClient, namespace: str, name: str) -> Resource:
+    """Return the experiment of that name. Raises NotFound and PermissionDenied."""
+    resource = await found(client, namespace, name)
     if resource is None:
         raise NotFound(
             f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}"
@@ -341,7 +348,8 @@ async def _get(client: KubernetesClient, namespace: str, name: str) -> Resource:
     return resource
 
 
-async def _found(client: KubernetesClient, namespace: str, name: str) -> Resource | None:
+async def found(client: KubernetesClient, namespace: str, name: str) -> Resource | None:
+    """As `get`; None: there is none."""
     try:
         return await client.get(EXPERIMENTS, namespace, name)
     except ApiError as error:
@@ -383,6 +391,11 @@ def _labels(resource: Resource) -> Mapping[str, str]:
 def _condition(resource: Resource, kind: str) -> Mapping[str, Any]:
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), {})
+
+
+def is_over(resource: Resource) -> bool:
+    """Return whether the experiment has ended, or waits for a person, as its spec is now."""
+    return _is_observed(resource) and _state(resource) in (*_ENDED, *RESTING)
 
 
 def _is_observed(resource: Resource) -> bool:

@@ -29,6 +29,8 @@ class FileOptions:
 
     context: a context of the Kubernetes configuration.
     checked_by_server: a running service will check the file, so this process does not.
+    handed_over: the controller in the cluster will run it, so what this machine has stored under
+        its name is another experiment.
     """
 
     overrides: tuple[str, ...] = ()
@@ -36,6 +38,7 @@ class FileOptions:
     runtime: str | None = None
     context: str | None = None
     checked_by_server: bool = False
+    handed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class ExperimentFile:
             is_file=False,
             overrides=_overrides(options),
             service=_check,
-            namespace_of=lambda runtime, name: _namespace_of(runtime, name, options.context, state),
+            namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
             config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
         )
         return cls._checked(document, working_directory(), options)
@@ -121,7 +124,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         path,
         overrides=_overrides(options),
         service=None if options.checked_by_server else _check,
-        namespace_of=lambda runtime, name: _namespace_of(runtime, name, options.context, state),
+        namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
         config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
     )
 
@@ -156,13 +159,13 @@ def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, 
         ) from error
 
 
-def _namespace_of(runtime: str, name: str, context: str | None, state: StateDirectory) -> str:
+def _namespace_of(runtime: str, name: str, options: FileOptions, state: StateDirectory) -> str:
     """Return the namespace of an experiment whose file names none.
 
     A known experiment keeps its namespace. For a new one it is that of the context, as in kubectl.
     """
-    of_context = provider_of(runtime).namespace_of(context)
-    if of_context == "default" or not state.controller_db.exists():
+    of_context = provider_of(runtime).namespace_of(options.context)
+    if options.handed_over or of_context == "default" or not state.controller_db.exists():
         return of_context
     with app.local_experiments.opened(state) as experiments:
         having = [experiment.namespace for experiment in experiments.named(name)]

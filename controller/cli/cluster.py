@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def _apply(
     # For the commands in messages, which need it: without it they read this machine.
     arguments.cluster = arguments.context = api.context
     arguments.runtime = RUNTIME
-    options = file_options_of(arguments)
+    options = replace(file_options_of(arguments), handed_over=True)
     document = asyncio.run(validate(path, options, Workspace(state_of(arguments))))
     for warning in warnings(document):
         say(arguments, f"warning: {warning}")
@@ -162,7 +163,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
         what += " and results"
     # All must be there, before any is deleted.
     for name in names:
-        api.call(partial(cluster_changes.check_exists, namespace=namespace, name=name))
+        api.call(partial(cluster_changes.get, namespace=namespace, name=name))
     if not (arguments.yes or is_sure(what)):
         say(arguments, "nothing was deleted")
         return ExitCode.USAGE

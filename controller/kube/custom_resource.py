@@ -12,3 +12,5 @@ EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
 # trials, such as `3,7`, or ALL_FAILED.
 KEEP_STUDY, RESUME, RETRY = "tuner.dev/keep-study", "tuner.dev/resume", "tuner.dev/retry"
 ALL_FAILED = "failed"
+# The hash of the code of the Python function that its trials call, of `tuner.minimize`.
+OBJECTIVE = "tuner.dev/objective"

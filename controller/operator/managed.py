@@ -210,7 +210,8 @@ class ManagedExperiment:
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
-            if self._resource is not None:
+            # While a session begins, what it was begun with is not in force yet.
+            if self._resource is not None and not self._begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
             self.changed()
             with contextlib.suppress(TimeoutError):
@@ -223,6 +224,11 @@ class ManagedExperiment:
         pause_s = _BACKOFF.pause_s(self._failures)
         self._failures += 1
         return pause_s
+
+    @property
+    def _begins(self) -> bool:
+        """Return whether a session has begun, and has no loop yet."""
+        return self.is_running and self._running is not None and self._running.controls.loop is None
 
     @property
     def _is_settled(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,7 @@ PUBLISHED = "docker.io/tuner/digits:1"  # as the file of the example names it
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def installed(level_c: RealNode) -> Iterator[Kubectl]:
     """Install the chart with helm and the image of this checkout, and remove it at the end."""
     images.server()
@@ -130,3 +132,55 @@ def test_the_commands_of_the_readme_lead_to_a_best_trial(
     print(f"from kubectl apply to a best trial: {time.monotonic() - began:.0f} s")
     installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
     eventually(lambda: not list(level_c.api().items(pods(namespace))), within_s=60)
+
+
+SCRIPT = """
+import tuner
+
+def objective(trial):
+    import os
+    trial.report(0, loss=abs(trial["x"]))
+    assert os.getuid() == 65532
+    return (trial["x"] - 2) ** 2
+
+study = tuner.minimize(
+    objective, {"x": tuner.Float(-5, 5)}, trials=3, parallelism=3, name="function", progress=False,
+    runtime="cluster", image=IMAGE,
+    spec={"canary": "0s", "trial": {"imagePullPolicy": "Never", "gracePeriod": "2s"}},
+)
+print([round(one.value - (one.parameters["x"] - 2) ** 2, 9) for one in study.results()])
+study.delete()
+"""
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the image of the tests has Python 3.11"
+)
+def test_a_function_of_a_script_runs_in_containers_of_the_cluster(
+    level_c: RealNode, namespace: str, installed: Kubectl, tmp_path: Path
+) -> None:
+    installed("-n", SYSTEM, "rollout", "status", "deployment/tuner-controller", "--timeout=60s")
+    (tmp_path / "script.py").write_text(SCRIPT.replace("IMAGE", repr(images.DIGITS)))
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "KUBECONFIG": str(level_c.kubeconfig(namespace=namespace)),
+        "TUNER_STATE_DIR": str(tmp_path / "state"),
+    }
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[0.0, 0.0, 0.0]\n"), done.stderr
+    # The cluster deletes what the experiment owned.
+    files = f"{CORE}/namespaces/{namespace}/configmaps"
+    eventually(
+        lambda: all(
+            "-files-" not in each["metadata"]["name"] for each in level_c.api().items(files)
+        ),
+        within_s=60,
+    )

@@ -7,6 +7,11 @@ is followed by a list, and the difference to the known objects counts as events.
 visible at once (`put`, `drop`), whatever older state a list or an event still shows. This module
 decides nothing and writes nothing.
 
+To a watch by label, an object whose labels somebody changes looks deleted. So objects that are
+grouped by a label keep the labels of its domain as they were first seen, and one that disappears
+without having been asked to end is read by name: while it exists, it is hidden from the watch and
+still shown here.
+
 All experiments of a process share the reflectors of a `cluster.Cluster`, which outlive each of
 them. Objects are known by namespace and name: two tenants may use the same names.
 """
@@ -18,7 +23,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -64,11 +69,13 @@ class WatchTiming:
     """How often watches end and retry.
 
     watch_s: the range of a watch's random duration, so that a thousand watches do not end together.
+    hidden_s: between two reads of the objects that are hidden from the watch.
     """
 
     watch_s: tuple[float, float] = (240.0, 480.0)
     backoff: Backoff = _BACKOFF
     settled_s: float = 5.0  # a watch that lasted this long is restarted without a pause
+    hidden_s: float = 2.0
 
 
 class _ReflectorError(RuntimeLost):
@@ -125,6 +132,11 @@ class ReflectorView(Generic[ObjectT]):
         """Show what a create or patch returned, at once, unless a newer state is known."""
         self._reflector.put(obj)
 
+    async def reveal(self, name: str, *, uid: str, labels: Mapping[str, str]) -> None:
+        """Show an object whose labels somebody has changed. See `Reflector.reveal`."""
+        if name not in self.objects:
+            await self._reflector.reveal(self._group[0], name, uid=uid, labels=labels)
+
     def drop(self, name: str) -> None:
         """Hide an object that we deleted, at once and not in `deleted`, whatever events follow."""
         if (cached := self.objects.get(name)) is not None:
@@ -155,7 +167,8 @@ class Reflector(Generic[ObjectT]):
 
         Args:
             namespace: None: of all namespaces.
-            grouped_by: The key of a label. A view has the objects with one value of it.
+            grouped_by: The key of a label. A view has the objects with one value of it. Labels of
+                its domain are set once, when an object is created.
             keep: Copies facts from the older of two states of an object into the newer one.
             changed: Called with the key of each object that was added, changed or deleted, also by
                 the first list.
@@ -182,6 +195,9 @@ class Reflector(Generic[ObjectT]):
         self._unconfirmed: dict[str, int] = {}
         # uids of dropped objects that may still appear in lists and events
         self._dropped: set[str] = set()
+        # The uids of objects that are shown, although the watch does not show them.
+        self._hidden: dict[Key, str] = {}
+        self._reading_hidden: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._bug = ""  # the last unforeseen error
@@ -221,10 +237,26 @@ class Reflector(Generic[ObjectT]):
                 self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._following
+        for task in (self._following, self._reading_hidden):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    async def reveal(
+        self, namespace: str, name: str, *, uid: str, labels: Mapping[str, str]
+    ) -> None:
+        """Show the object of that uid, if it exists, with these labels, whatever it has now.
+
+        Raises what the client raises.
+        """
+        found = await self._read(namespace, name, uid)
+        if found is not None and uid not in self._dropped:
+            if (cached := self.objects.get((namespace, name))) is not None:
+                self._forget(cached)  # it may be shown with the labels that it has now
+            found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **labels}
+            self._replace(found)
+            self._hide(found)
 
     def put(self, obj: ObjectT) -> None:
         cached = self.objects.get(_key(obj))
@@ -234,11 +266,65 @@ class Reflector(Generic[ObjectT]):
             self._notify(obj, cached, obj)
 
     def drop(self, cached: ObjectT) -> None:
+        self._forget(cached)
+        self._dropped.add(_uid(cached))
+        self._unconfirmed.pop(_uid(cached), None)
+
+    def _forget(self, cached: ObjectT) -> None:
         del self.objects[_key(cached)]
         for view in self._views_of(cached):
             view.objects.pop(_name(cached), None)
-        self._dropped.add(_uid(cached))
-        self._unconfirmed.pop(_uid(cached), None)
+
+    def _hide(self, obj: ObjectT) -> None:
+        """Go on showing an object that the watch does not show, while it exists."""
+        self._hidden[_key(obj)] = _uid(obj)
+        if self._reading_hidden is None or self._reading_hidden.done():
+            self._reading_hidden = asyncio.create_task(self._read_hidden())
+
+    def _may_be_hidden(self, gone: ObjectT) -> bool:
+        """Return whether an object that is no longer shown may exist, and run, with other labels.
+
+        Of objects that disappear in the usual way, pods have ended, or were asked to; Jobs were
+        dropped.
+        """
+        status = cast(Raw, gone).get("status") or {}
+        has_ended = status.get("phase") in ("Succeeded", "Failed")
+        return bool(self._grouped_by) and not (has_ended or "deletionTimestamp" in gone["metadata"])
+
+    async def _read_hidden(self) -> None:
+        """Read each hidden object by name, until none is left."""
+        told: set[str] = set()
+        while self._hidden:
+            for key, uid in list(self._hidden.items()):
+                # The watch says what keeps the cluster from being read.
+                with contextlib.suppress(ApiError, Unreachable, AccessDenied, BadKubeconfig):
+                    found = await self._read(*key, uid)
+                    if found is not None and uid not in told:
+                        told.add(uid)
+                        kind, name = self.kind.plural, "/".join(key)
+                        _log.warning("kind=%s %s has other labels; read by its name", kind, name)
+                    self._take_hidden(key, uid, found)
+            await asyncio.sleep(self._timing.hidden_s)
+
+    async def _read(self, namespace: str, name: str, uid: str) -> ObjectT | None:
+        fields = f"metadata.name={name}"
+        found, _ = await self._client.list(self.kind, namespace, fields=fields)
+        items = cast(list[ObjectT], found)  # the kind that was asked for
+        return next((item for item in items if _uid(item) == uid), None)
+
+    def _take_hidden(self, key: Key, uid: str, found: ObjectT | None) -> None:
+        cached = self.objects.get(key)
+        if self._hidden.get(key) != uid:
+            return  # the watch shows it again
+        if cached is None or _uid(cached) != uid:  # dropped, or replaced
+            del self._hidden[key]
+        elif found is None:
+            del self._hidden[key]
+            self._remove(cached)
+            self._notify(cached, cached, None)
+        elif _version(found) > _version(cached):
+            self._replace(found)
+            self._notify(found, cached, found)
 
     def _group_of(self, obj: ObjectT) -> Key:
         about = obj["metadata"]
@@ -298,16 +384,24 @@ class Reflector(Generic[ObjectT]):
         self._version = version
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
         listed = {_uid(item) for item in items}
+        names = {_key(item) for item in items}
         self._dropped &= listed
+        self._hidden = {key: uid for key, uid in self._hidden.items() if uid not in listed}
         # An object that was put after the list was made is not missing from the list.
         self._unconfirmed = {
             uid: put for uid, put in self._unconfirmed.items() if put > int(version)
         }
-        deleted = [
+        missing = [
             obj
             for obj in self.objects.values()
             if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
         ]
+        deleted = []
+        for obj in missing:
+            if _key(obj) not in names and self._may_be_hidden(obj):
+                self._hide(obj)
+            else:
+                deleted.append(obj)
         new = [item for item in items if self._differs(item)]
         concerned: dict[ReflectorView[ObjectT], None] = {}
         for obj in (*deleted, *new):
@@ -376,6 +470,7 @@ class Reflector(Generic[ObjectT]):
     def _show(self, obj: ObjectT) -> bool:
         """Take over a state that the server sent; False if it is not newer."""
         self._confirm(obj)
+        self._hidden.pop(_key(obj), None)
         cached = self.objects.get(_key(obj))
         if _uid(obj) in self._dropped or (cached is not None and _version(cached) >= _version(obj)):
             return False
@@ -387,6 +482,9 @@ class Reflector(Generic[ObjectT]):
         cached = self.objects.get(_key(obj))
         if _uid(obj) in self._dropped:
             self._dropped.discard(_uid(obj))
+            return False
+        if cached is not None and _uid(cached) == _uid(obj) and self._may_be_hidden(cached):
+            self._hide(cached)
             return False
         if cached is None or _uid(cached) == _uid(obj):
             self._remove(obj)
@@ -403,6 +501,8 @@ class Reflector(Generic[ObjectT]):
     def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
         cached = self.objects.get(_key(obj))
+        if cached is not None and _uid(cached) == _uid(obj):
+            self._keep_labels(cached, obj)
         if cached is not None and (_uid(cached), self._group_of(cached)) != (
             _uid(obj),
             self._group_of(obj),
@@ -419,6 +519,14 @@ class Reflector(Generic[ObjectT]):
         for view in self._views_of(cached or obj):
             view.objects.pop(_name(obj), None)
             view.deleted[_name(obj)] = obj
+
+    def _keep_labels(self, before: ObjectT, after: ObjectT) -> None:
+        """Give the object the labels of the domain of `grouped_by` that it had before."""
+        domain = self._grouped_by.rpartition("/")[0]
+        earlier = before["metadata"].get("labels", {})
+        kept = {key: value for key, value in earlier.items() if key.startswith(f"{domain}/")}
+        if domain and kept:
+            after["metadata"]["labels"] = {**after["metadata"].get("labels", {}), **kept}
 
     def _carry_over(self, cached: ObjectT | None, obj: ObjectT) -> None:
         if (

@@ -20,9 +20,12 @@ from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
 QUICK = WatchTiming(watch_s=(1.0, 1.0), backoff=Backoff(0.005, 0.02, 0.5))
-PATIENT = WatchTiming(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
+PATIENT = WatchTiming(
+    watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0, hidden_s=0.02
+)
 NAMESPACE = "user1"
 OURS = {"app": "tuner"}
+KEY = "tuner.dev/uid"
 
 
 def uids(objects: Iterable[Raw]) -> set[str]:
@@ -49,8 +52,10 @@ class Watcher:
         *,
         resync_s: float = 600.0,
         timing: WatchTiming = PATIENT,
+        value: str = "",
         **selection: str,
     ) -> None:
+        """value: of the label `grouped_by`."""
         self.changes = 0
         self.seen: set[str] = set()
         self.taken: set[str] = set()
@@ -66,7 +71,7 @@ class Watcher:
             timing=timing,
             **selection,
         )
-        self.view = self.reflector.view(NAMESPACE, changed=self._look)
+        self.view = self.reflector.view(NAMESPACE, value, changed=self._look)
 
     def _look(self) -> None:
         self.changes += 1
@@ -91,8 +96,10 @@ async def a_watcher(
     *,
     resync_s: float = 600.0,
     timing: WatchTiming = PATIENT,
+    value: str = "",
+    **selection: str,
 ) -> AsyncIterator[Watcher]:
-    watcher = Watcher(client, resync_s=resync_s, timing=timing)
+    watcher = Watcher(client, resync_s=resync_s, timing=timing, value=value, **selection)
     await watcher.view.start()
     try:
         yield watcher
@@ -164,6 +171,91 @@ async def test_an_object_that_loses_its_label_is_gone(
     async with a_watcher(api, client) as watcher:
         api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"]["labels"].clear())
         await eventually(lambda: watcher.taken == {uid(api, "a")})
+
+
+def owned_job(name: str) -> Raw:
+    return job(name, {**OURS, KEY: "ours"})
+
+
+def relabel(obj: Raw) -> None:
+    obj["metadata"]["labels"] = {"app": "other"}
+
+
+@with_a_cluster
+async def test_a_grouped_object_that_loses_its_labels_is_shown_with_them_until_it_is_deleted(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.put("jobs", owned_job("a"))
+    async with a_watcher(api, client, grouped_by=KEY, value="ours") as watcher:
+        api.change("jobs", NAMESPACE, "a", relabel)
+        await eventually(lambda: watcher.view.objects["a"]["metadata"]["labels"]["app"] == "other")
+        assert watcher.view.objects["a"]["metadata"]["labels"][KEY] == "ours"
+        assert not watcher.taken
+        first = uid(api, "a")
+        api.remove("jobs", NAMESPACE, "a")
+        await eventually(lambda: watcher.taken == {first})
+
+
+@with_a_cluster
+async def test_a_hidden_object_whose_labels_come_back_is_watched_again(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.put("jobs", owned_job("a"))
+    async with a_watcher(api, client, grouped_by=KEY, value="ours") as watcher:
+        api.change("jobs", NAMESPACE, "a", relabel)
+        await eventually(lambda: watcher.view.objects["a"]["metadata"]["labels"]["app"] == "other")
+        api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"].update(labels=OURS))
+        await eventually(lambda: watcher.view.objects["a"]["metadata"]["labels"]["app"] == "tuner")
+        first = uid(api, "a")
+        api.remove("jobs", NAMESPACE, "a")
+        await eventually(lambda: watcher.taken == {first})
+
+
+@with_a_cluster
+async def test_an_object_in_the_place_of_a_hidden_one_is_shown(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.put("jobs", owned_job("a"))
+    async with a_watcher(api, client, grouped_by=KEY, value="ours") as watcher:
+        first = uid(api, "a")
+        api.change("jobs", NAMESPACE, "a", relabel)
+        api.remove("jobs", NAMESPACE, "a")
+        api.put("jobs", owned_job("a"))
+        await eventually(lambda: uids(watcher.view.objects.values()) == {uid(api, "a")})
+        await eventually(lambda: watcher.taken <= {first})
+
+
+@with_a_cluster
+async def test_an_object_is_read_by_name_once_if_it_was_deleted(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.put("jobs", owned_job("a"))
+    async with a_watcher(api, client, grouped_by=KEY, value="ours") as watcher:
+        before = lists(api)
+        first = uid(api, "a")
+        api.remove("jobs", NAMESPACE, "a")
+        await eventually(lambda: watcher.taken == {first})
+        assert lists(api) == before + 1
+
+
+@with_a_cluster
+async def test_a_pod_that_ended_and_an_object_that_was_asked_to_end_are_not_read_by_name(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.put("jobs", owned_job("asked"))
+    api.put("jobs", owned_job("ended") | {"status": {"phase": "Succeeded"}})
+    async with a_watcher(api, client, grouped_by=KEY, value="ours") as watcher:
+        before = lists(api)
+        api.change(
+            "jobs",
+            NAMESPACE,
+            "asked",
+            lambda obj: obj["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
+        )
+        api.remove("jobs", NAMESPACE, "asked")
+        api.remove("jobs", NAMESPACE, "ended")
+        await eventually(lambda: len(watcher.taken) == 2)
+        assert lists(api) == before
 
 
 @with_a_cluster

@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
@@ -558,6 +558,10 @@ class Informer:
 
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
+
+    async def reveal(self, kind: Kind, name: str, *, uid: str, labels: Mapping[str, str]) -> None:
+        """Show an attempt's object, if it exists, although somebody has changed its labels."""
+        await self._objects[kind].reveal(name, uid=uid, labels=labels)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, deleted ones as last seen: this often shows how a container ended."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 from controller.core.model import (
     EXPERIMENT_LABEL,
     FINAL,
     UID_LABEL,
     AttemptKey,
+    TrialOrFinal,
     attempt_name,
     trial_label,
 )
@@ -70,11 +72,14 @@ def experiment_labels(name: str, uid: str) -> dict[str, str]:
     return {MANAGED_BY: "tuner", EXPERIMENT: name, UID: uid}
 
 
+def attempt_labels(trial: TrialOrFinal, attempt: int) -> dict[str, str]:
+    return {TRIAL: trial_label(trial), ATTEMPT: str(attempt)}
+
+
 def labels_of(part: ClusterPart) -> dict[str, str]:
     return {
         **experiment_labels(part.experiment, part.uid),
-        TRIAL: trial_label(part.trial),
-        ATTEMPT: str(part.attempt),
+        **attempt_labels(part.trial, part.attempt),
     }
 
 
@@ -110,6 +115,21 @@ def attempt_of(obj: AnyObject) -> AttemptKey | None:
         trial = labels[TRIAL]
         return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
     return None
+
+
+def attempt_named(name: str, stem: str) -> AttemptKey | None:
+    """Return (trial, attempt) from the name of an attempt's object, which nobody can change.
+
+    stem: the common prefix of the names of the experiment's objects. None: it belongs to no
+    attempt.
+    """
+    if not name.startswith(stem) or (match := _NUMBERS.fullmatch(name, len(stem))) is None:
+        return None
+    trial, attempt = match.groups(default="1")
+    return FINAL if trial == trial_label(FINAL) else int(trial), int(attempt)
+
+
+_NUMBERS = re.compile(rf"(\d+|{trial_label(FINAL)})(?:-r(\d+))?")
 
 
 def name_of(obj: AnyObject, attempt: AttemptKey) -> str:

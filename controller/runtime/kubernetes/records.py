@@ -8,7 +8,7 @@ record: the next controller removes what is left of the attempts that have ended
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from controller.core.attempt import ObjectRecord
@@ -39,6 +39,11 @@ class Records:
     def of(self, key: AttemptKey) -> ObjectRecord | None:
         """Return the record of an attempt; None if no object was ever created for it."""
         return self._known.get(key)
+
+    @property
+    def uids(self) -> Mapping[AttemptKey, str]:
+        """Return the uid of each attempt's object."""
+        return {key: record.uid for key, record in self._known.items()}
 
     def created(self, key: AttemptKey, uid: str) -> None:
         """Note that the attempt has this object."""

@@ -36,7 +36,7 @@ from controller.runtime.kubernetes.attempt import AttemptOnCluster
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field
-from controller.runtime.kubernetes.labels import attempt_of, name_of
+from controller.runtime.kubernetes.labels import attempt_labels, attempt_named, name_of
 from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
@@ -393,44 +393,62 @@ class KubernetesRuntime:
             return self._opened
         async with self._opening:
             if self._opened is None:
-                target = self._target
-                stem = f"{target.anchor['metadata']['name']}-"
+                target, wake = self._target, self._wakeup.notify
                 informer = Informer(
-                    target.cluster, target.namespace, target.uid, stem, changed=self._wakeup.notify
+                    target.cluster, target.namespace, target.uid, self._stem, changed=wake
                 )
                 try:
                     await self._ask(self._server_clock.read())
                     await self._ask(self._lease.verify())
                     await self._ask(informer.open())
-                    await self._ask(self._watch_template(informer))
+                    kind = await self._ask(self._watch_template(informer))
+                    await self._ask(self._reveal(informer, kind))
                 except BaseException:
                     await informer.close()
                     raise
                 creator = JobCreator(
                     self._client, target.namespace, target.anchor, self._lease, owner=target.owner
                 )
-                record, wake = self._record_created, self._wakeup.notify
+                record = self._record_created
                 self._opened = (
                     informer,
                     JobCreations(self._queue, creator, informer, on_created=record, changed=wake),
                 )
             return self._opened
 
-    async def _watch_template(self, informer: Informer) -> None:
-        """Watch the kind of the template from the start.
+    @property
+    def _stem(self) -> str:
+        """Return the common prefix of the names of the experiment's objects."""
+        return f"{self._target.anchor['metadata']['name']}-"
+
+    async def _watch_template(self, informer: Informer) -> Kind | None:
+        """Watch the kind of the template from the start, and return the kind of the attempts.
 
         If the server lacks it, the first attempt reports that.
         """
         if self._target.template is None:
-            return
+            return JOBS
         try:
             kind = await kind_of(self._client, self._target.template)
         except ApiError as error:
             if error.status != 404:
                 raise
-            return
+            return None
         self._pod_field = await served_pod_field(self._client, self._target.template)
         await informer.watch(kind)
+        return kind
+
+    async def _reveal(self, informer: Informer, kind: Kind | None) -> None:
+        """Read the objects by name that the watch does not show: their labels may be others now.
+
+        Otherwise their attempts would count as lost, and their trials would run twice.
+        """
+        if kind is None:
+            return
+        anchor = self._target.anchor
+        for key, uid in self._records.uids.items():
+            labels = {**anchor["metadata"]["labels"], **attempt_labels(*key)}
+            await informer.reveal(kind, name_of(anchor, key), uid=uid, labels=labels)
 
     async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""
@@ -470,7 +488,7 @@ class KubernetesRuntime:
             existing = None
         attempt = self._attempts.get(name)
         if attempt is None:
-            key = None if existing is None else attempt_of(existing[1])
+            key = None if existing is None else attempt_named(name, self._stem)
             if key is None:
                 return None
             attempt = self._attempt(informer, name, key)
@@ -484,7 +502,7 @@ class KubernetesRuntime:
         leaving: dict[str, AttemptKey] = {}
         for kind, name, obj in informer.objects():
             known = self._attempts.get(name)
-            key = attempt_of(obj) if known is None else known.key
+            key = attempt_named(name, self._stem) if known is None else known.key
             if key is None:
                 continue
             if obj["metadata"]["uid"] in self._foreign_uids:

@@ -172,17 +172,19 @@ async def _manager(
     """
     state = options.state
     state.make()
+    server: Server | None = None
     resources = ExperimentResources(client, options.namespaces)
     access = Access(client)
     authenticator = ClusterAuthenticator(access, lambda: resources.namespaces)
-    server = _server(options, hosts, authenticator, leadership)
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
     standby = metrics.sources
     cluster.created_after = metrics.created_after
     try:
         health.leader_trouble = lambda: resources.trouble
         await resources.start()
-        experiments = await _store(options, server, leadership, resources, health)
+        waiting = _Waiting(leadership, resources, health)
+        server = await _server(options, hosts, authenticator, leadership, waiting)
+        experiments = await _store(options, server, leadership, waiting)
         with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away
             workspace = HostedWorkspace(
@@ -224,7 +226,8 @@ async def _manager(
         metrics.sources = standby
         await resources.close()
         await cluster.close_reflectors()
-        await server.stop()
+        if server is not None:
+            await server.stop()
 
 
 @asynccontextmanager
@@ -248,18 +251,30 @@ async def _archiving(
         await asyncio.gather(archiving, return_exceptions=True)
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """The leader waits for its volume or its database, and the statuses say why nothing runs."""
+
+    leadership: Leadership
+    resources: ExperimentResources
+    health: Health
+    failures: int = 0
+
+    async def pause(self, trouble: str) -> None:
+        _log.warning("event=storeAway error=%s", trouble)
+        self.health.leader_trouble = partial(str, trouble)
+        await self.resources.show_waiting(self.leadership, trouble)
+        await asyncio.sleep(_BACKOFF.pause_s(self.failures))
+        self.failures += 1
+
+
 async def _store(
-    options: ControllerOptions,
-    server: Server,
-    leadership: Leadership,
-    resources: ExperimentResources,
-    health: Health,
+    options: ControllerOptions, server: Server, leadership: Leadership, waiting: _Waiting
 ) -> HostedExperiments:
     """Open the store of experiments and the service, which starts; wait for what is away.
 
-    Meanwhile the statuses of the resources say why nothing runs. Raises StoreAway after AWAY_S.
+    Raises StoreAway after AWAY_S, if another leader may reach the database.
     """
-    failures = 0
     began_s = time.monotonic()
     while True:
         try:
@@ -284,13 +299,9 @@ async def _store(
                 raise
             else:
                 return experiments
-        _log.warning("event=storeAway error=%s", trouble)
-        health.leader_trouble = partial(str, trouble)
-        await resources.show_waiting(leadership, trouble)
         if options.storage and time.monotonic() - began_s > AWAY_S:
             raise StoreAway(trouble)
-        await asyncio.sleep(_BACKOFF.pause_s(failures))
-        failures += 1
+        await waiting.pause(trouble)
 
 
 def _hosts(namespace: str) -> Sequence[str]:
@@ -299,15 +310,25 @@ def _hosts(namespace: str) -> Sequence[str]:
     return [name, f"{name}.svc", f"{name}.svc.cluster.local", "localhost"]
 
 
-def _server(
+async def _server(
     options: ControllerOptions,
     hosts: Sequence[str],
     authenticator: ClusterAuthenticator,
     leadership: Leadership,
+    waiting: _Waiting,
 ) -> Server:
-    """Return the suggestion service, which other machines reach if there is a port for it."""
+    """Return the suggestion service, which other machines reach if there is a port for it.
+
+    Waits while the volume has no room for its certificate.
+    """
     folder = options.state.root / "tls"
-    certificate, key = options.tls or own_certificate(folder, hosts, datetime.now(UTC))
+    files = options.tls
+    while files is None:
+        try:
+            files = own_certificate(folder, hosts, datetime.now(UTC))
+        except OSError as error:
+            await waiting.pause(f"{folder}: {error.strerror}; its certificate cannot be written")
+    certificate, key = files
     protection = Protection(
         tls_cert=str(certificate), tls_key=str(key), authenticator=authenticator
     )

@@ -14,6 +14,7 @@ from controller.core.model import UID_LABEL, TrialTemplate
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import Launch, Runtime
@@ -26,7 +27,7 @@ NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
 ANCHOR = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "tiny-x7k2q", "labels": {UID_LABEL: UID}},
+    "metadata": {"name": "tiny-x7k2q", "labels": experiment_labels("tiny", UID)},
 }
 
 

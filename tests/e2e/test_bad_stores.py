@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from suggest.storage import study_tables
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER
 from tests.service.running import a_process
+from tests.small_disk import fill, small_disk
 
 NEWER = {
     "controller.db": "UPDATE controller_schema_version SET version_num = '9999'",
@@ -506,20 +507,6 @@ def test_a_file_that_does_not_fit_on_its_disk_is_named_and_not_left_behind(
         assert finished.tuner("init", target)[0] == 0
 
 
-@contextmanager
-def small_disk(place: Path, size: str) -> Iterator[Path]:
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tuner-test", place], check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("this system lets nobody mount")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
-
-
 @pytest.mark.parametrize("what", ["state", "state/controller.db"])
 def test_missing_write_permission_gives_one_sentence_with_the_cure(
     finished: Cli, cli: Cli, what: str
@@ -582,10 +569,3 @@ def waiting(process: subprocess.Popen[str]) -> str:
         if line.startswith("waiting: "):
             return line
     raise AssertionError(f"it never waited: {''.join(messages)}")
-
-
-def fill(path: Path) -> None:
-    """Use up all space of the disk."""
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))

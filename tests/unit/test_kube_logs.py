@@ -645,6 +645,26 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
     run_scenario(scenario)
 
 
+def test_the_end_of_a_log_is_not_abandoned_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
+
+    async def scenario() -> None:
+        node = Node()
+        node.print(b"one")
+        (tmp_path / "log.txt").mkdir()  # no byte can be written there either
+        followed = copied_in(node, tmp_path)
+        await eventually(lambda: "cannot write" in str(followed.barred))
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(1.0))])
+        assert not followed.done
+        (tmp_path / "log.txt").rmdir()
+        await eventually(lambda: followed.done)
+        assert (text_of(tmp_path), followed.trouble, followed.barred) == (b"one\n", "", None)
+
+    run_scenario(scenario)
+
+
 def test_an_unreadable_end_of_a_log_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,7 +250,7 @@ class AttemptOnCluster:
 
     @property
     def barred(self) -> Exception | None:
-        """Return the error while reading a log is forbidden."""
+        """Return the error while a log cannot be copied."""
         return self.log.barred or self.collected.barred
 
     async def close(self) -> None:

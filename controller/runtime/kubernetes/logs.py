@@ -264,8 +264,8 @@ class LogFollower:
     Call `begin` on a running loop, and `ended` when the container has ended.
 
     grown: called when there is more, and at the end. trouble: why the end of the log is
-    missing or late, for people; "" if it is not. barred: the error while reading is forbidden;
-    the follower retries nevertheless.
+    missing or late, for people; "" if it is not. barred: the error while reading is forbidden, or
+    writing is impossible; the follower retries nevertheless.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ class LogFollower:
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
             except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                self.barred = error if isinstance(error, AccessDenied) else None
+                self.barred = None if isinstance(error, RuntimeLost) else error
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             # a follower that stops silently would lose the rest of the log
@@ -476,8 +476,10 @@ class LogFollower:
                         if self._useless(error):
                             return True
                     except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                        self.barred = error if isinstance(error, AccessDenied) else None
+                        self.barred = None if isinstance(error, RuntimeLost) else error
                         self._problem = str(error)
+                        if isinstance(error, _DiskTrouble):
+                            self.extend_time_limit()  # the node still has the log
                     except Exception as error:
                         self._report_bug(error)
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
@@ -932,7 +934,7 @@ class AttemptLog:
 
     @property
     def barred(self) -> Exception | None:
-        """Return the error while reading the log is forbidden: it would be lost with its pod."""
+        """Return the error while the log cannot be copied: it would be lost with its pod."""
         return None if self._follower is None else self._follower.barred
 
     async def read(self, offset: int, limit: int) -> bytes:

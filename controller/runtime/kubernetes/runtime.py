@@ -36,7 +36,12 @@ from controller.runtime.kubernetes.attempt import AttemptOnCluster
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field
-from controller.runtime.kubernetes.labels import attempt_labels, attempt_named, name_of
+from controller.runtime.kubernetes.labels import (
+    attempt_labels,
+    attempt_named,
+    attempt_of,
+    name_of,
+)
 from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
@@ -488,12 +493,16 @@ class KubernetesRuntime:
             existing = None
         attempt = self._attempts.get(name)
         if attempt is None:
-            key = None if existing is None else attempt_named(name, self._stem)
+            key = None if existing is None else self._key_of(existing[1])
             if key is None:
                 return None
             attempt = self._attempt(informer, name, key)
         attempt.see(existing, informer.pods_by_attempt().get(attempt.key, []))
         return attempt
+
+    def _key_of(self, obj: AttemptObject) -> AttemptKey | None:
+        """Return the attempt of an object. Its name counts first, because labels may change."""
+        return attempt_named(obj["metadata"]["name"], self._stem) or attempt_of(obj)
 
     def _look(self, informer: Informer) -> _Look:
         """Let each attempt see its object and its pods."""
@@ -502,7 +511,7 @@ class KubernetesRuntime:
         leaving: dict[str, AttemptKey] = {}
         for kind, name, obj in informer.objects():
             known = self._attempts.get(name)
-            key = attempt_named(name, self._stem) if known is None else known.key
+            key = self._key_of(obj) if known is None else known.key
             if key is None:
                 continue
             if obj["metadata"]["uid"] in self._foreign_uids:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 INSTALL = ROOT / "deploy" / "install.yaml"
 SYSTEM = "tuner-system"
+DEFINITION = "experiments.tuner.dev"
 KUBE_VERSION = "1.34.0"
 HEADER = """\
 # The controller in the cluster, for namespace tuner-system: deploy/chart with its default values, made by
@@ -74,6 +75,14 @@ class Kubectl:
         text = "---\n".join(json.dumps(document) + "\n" for document in documents)
         return self("apply", "--server-side", "-f", "-", given=text)
 
+    def established(self, definition: str) -> None:
+        """Wait until the server serves what a definition says.
+
+        `kubectl wait` fails where the server has not written a condition yet.
+        """
+        path = 'jsonpath={.status.conditions[?(@.type=="Established")].status}'
+        eventually(lambda: self("get", "crd", definition, "-o", path) == "True", within_s=60)
+
 
 def helm(kubeconfig: Path, *words: str) -> str:
     """Run helm in the installation's namespace, and return what it prints."""
@@ -99,7 +108,7 @@ class Installed:
         workloads = ("Deployment", "PersistentVolumeClaim", "NetworkPolicy")
         objects = [each for each in rendered(*settings) if each["kind"] not in workloads]
         self.kubectl.apply(objects)
-        self.kubectl("wait", "--for=condition=Established", "crd/experiments.tuner.dev")
+        self.kubectl.established(DEFINITION)
         token = cluster.service_account_token(SYSTEM, "tuner-controller")
         self.kubeconfig = cluster.kubeconfig("controller", namespace=SYSTEM, token=token)
 

@@ -18,7 +18,15 @@ from controller.app.state_directory import StateDirectory
 from tests import forked
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import CHART, INSTALL, SYSTEM, Kubectl, install_text, rendered
+from tests.cluster.installed import (
+    CHART,
+    DEFINITION,
+    INSTALL,
+    SYSTEM,
+    Kubectl,
+    install_text,
+    rendered,
+)
 
 TERM = (
     "controller.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
@@ -119,7 +127,7 @@ def kubectl(level_b: ControlPlane) -> Kubectl:
         [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, *defined]
     )
     for each in defined:
-        client("wait", "--for=condition=Established", f"crd/{each['metadata']['name']}")
+        client.established(each["metadata"]["name"])
     return client
 
 
@@ -289,7 +297,7 @@ def test_the_small_platform_is_accepted(level_b: ControlPlane) -> None:
     kubectl.apply([each for each in documents if each["kind"] == "Namespace"])
     kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}])
     kubectl.apply([each for each in documents if each["kind"] == "CustomResourceDefinition"])
-    kubectl("wait", "--for=condition=Established", "crd/experiments.tuner.dev")
+    kubectl.established(DEFINITION)
     text = "---\n".join(json.dumps(document) + "\n" for document in documents)
     kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", given=text)
     kubectl("create", "-n", "vision", "--dry-run=server", "-f", str(PLATFORM / "experiment.yaml"))

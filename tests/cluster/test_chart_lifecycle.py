@@ -16,11 +16,18 @@ import pytest
 
 from tests.cluster.api import BATCH, CORE, Object
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import CHART, SYSTEM, Installed, experiment, helm, rendered
+from tests.cluster.installed import (
+    CHART,
+    DEFINITION,
+    SYSTEM,
+    Installed,
+    experiment,
+    helm,
+    rendered,
+)
 from tests.cluster.waiting import eventually
 
 FOREVER = {"KWOK_RUN": "600s"}
-DEFINITION = "crd/experiments.tuner.dev"
 
 
 class Release(Installed):
@@ -29,13 +36,13 @@ class Release(Installed):
     def install(self, *settings: str) -> None:
         # Other tests have created the same objects without helm.
         self.helm("install", "tuner", str(CHART), "--take-ownership", *_flags(settings))
-        self.kubectl("wait", "--for=condition=Established", DEFINITION)
+        self.kubectl.established(DEFINITION)
 
     def helm(self, *words: str) -> str:
         return helm(self.cluster.kubeconfig(), *words)
 
     def has_field(self, name: str) -> bool:
-        definition = json.loads(self.kubectl("get", DEFINITION, "-o", "json"))
+        definition = json.loads(self.kubectl("get", "crd", DEFINITION, "-o", "json"))
         (version,) = definition["spec"]["versions"]
         return name in version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
 

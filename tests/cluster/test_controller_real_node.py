@@ -68,8 +68,9 @@ def installed(level_c: RealNode) -> Iterator[Kubectl]:
     yield kubectl
     kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=60s")
     helm(level_c.kubeconfig(), "uninstall", "tuner")
-    kubectl("delete", "namespace", SYSTEM, "--wait=false")
-    kubectl("delete", "persistentvolume", "controller", "--wait=false")
+    # The next test installs under the same names.
+    kubectl("delete", "namespace", SYSTEM, "--timeout=120s")
+    kubectl("delete", "persistentvolume", "controller", "--timeout=60s")
 
 
 def reached_at(level_c: RealNode) -> list[Object]:

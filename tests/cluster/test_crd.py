@@ -14,7 +14,7 @@ import yaml
 from controller.spec import rules
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import Kubectl, experiment, rendered
+from tests.cluster.installed import DEFINITION, Kubectl, experiment, rendered
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def kubectl(level_b: ControlPlane) -> Kubectl:
     client = Kubectl(level_b.kubeconfig())
     client.apply([each for each in rendered() if each["kind"] == "CustomResourceDefinition"])
-    client("wait", "--for=condition=Established", "crd/experiments.tuner.dev")
+    client.established(DEFINITION)
     return client
 
 

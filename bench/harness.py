@@ -1,5 +1,5 @@
-"""A cluster for a benchmark, and two ways to run the same trials on it:
-`tuner run` and the bare client.
+"""A cluster for a benchmark, and three ways to run the same trials on it: `tuner run`, the
+controller in the cluster, and the bare client.
 
 Each run has its own namespace, so that its lines in the audit log can be told apart.
 """
@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cluster_probe import Audit, Write
+from cluster_probe import HOSTED, OURS, Audit, Write, cpu_s, memory_mb
 
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.installed import EXPERIMENTS, Installed
+from tests.cluster.waiting import eventually
 
 TUNER = str(Path(sys.executable).parent / "tuner")
 BARE = str(Path(__file__).with_name("bare.py"))
-OURS, THEIRS = "ours", "bare"
+THEIRS = "bare"
 RUN_WITHIN_S = 3600.0  # ten thousand trials take some eleven minutes
 
 
@@ -50,6 +52,7 @@ class Run:
     writes: list[Write]
     used: list[Used] = field(default_factory=list)
     trials: int = 0
+    requests: int = 0  # of Tuner, reads included
 
     @property
     def wall_s(self) -> float:
@@ -68,7 +71,7 @@ class Run:
         """Seconds from the creation of the first Job to the deletion of the last,
         without start and end of programs.
         """
-        jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, THEIRS)
+        jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, HOSTED, THEIRS)
         return max(jobs) - min(jobs)
 
 
@@ -83,8 +86,11 @@ class Harness:
         self.api = self.cluster.api()
         self._numbers = itertools.count(1)
         self._tokens = {name: self._account(name) for name in (OURS, THEIRS)}
+        self._installed: Installed | None = None
 
     def close(self) -> None:
+        if self._installed is not None:
+            self._installed.close()
         self.cluster.close()
         self._temporary.cleanup()
 
@@ -124,9 +130,47 @@ class Harness:
                 if process.returncode is None:
                     process.kill()
         ended = time.time()
-        writes = [write for name in dict.fromkeys(namespaces) for write in self.audit.of(name)]
         good = sum(map(self._succeeded, folders, files))
-        return Run(namespaces[0], began, ended, writes, used, good)
+        return self._observed(OURS, namespaces, began, ended, used, good)
+
+    def hosted(self, files: Sequence[Mapping[str, Any]]) -> Run:
+        """Apply all files at once to the controller in the cluster, and wait for their ends."""
+        if self._installed is None:
+            self._installed = Installed(self.cluster, self.folder)
+            self._controller = self._installed.start().pid
+        namespaces = [file["metadata"]["namespace"] for file in files]
+        paths = [
+            f"{EXPERIMENTS.format(namespace=file['metadata']['namespace'])}/"
+            f"{file['metadata']['name']}"
+            for file in files
+        ]
+        began, used_s = time.time(), cpu_s(self._controller)
+        self._installed.kubectl.apply([dict(file) for file in files])
+
+        def trials() -> list[int]:
+            statuses = [self.api.get(path).get("status") or {} for path in paths]
+            if any(status.get("state") != "succeeded" for status in statuses):
+                return []
+            return [status["trials"]["succeeded"] for status in statuses]
+
+        good = sum(eventually(trials, within_s=RUN_WITHIN_S, every_s=0.5))
+        ended = time.time()
+        used = Used(cpu_s(self._controller) - used_s, memory_mb(self._controller))
+        return self._observed(HOSTED, namespaces, began, ended, [used], good)
+
+    def _observed(
+        self,
+        who: str,
+        namespaces: Sequence[str],
+        began: float,
+        ended: float,
+        used: list[Used],
+        good: int,
+    ) -> Run:
+        names = list(dict.fromkeys(namespaces))
+        writes = [write for name in names for write in self.audit.of(name)]
+        requests = sum(self.audit.requests(name, who) for name in names)
+        return Run(names[0], began, ended, writes, used, good, requests)
 
     def _begin(self, folder: Path, file: Mapping[str, Any]) -> subprocess.Popen[bytes]:
         name, namespace = file["metadata"]["name"], file["metadata"]["namespace"]

@@ -188,9 +188,11 @@ def idle(installed: Installed, controller: Controller, experiments: int) -> str:
     )
     time.sleep(5)  # the last statuses, and what is deleted after them
     more_mb = controller.memory_mb - memory_mb
+    quiet = controller.quiet()
     return (
         f"{experiments} experiments, of which one half has ended and the other is suspended: "
-        f"{more_mb:.0f} MB more than {memory_mb:.0f} MB; then {controller.quiet()}"
+        f"{more_mb:.0f} MB more than {memory_mb:.0f} MB; then {quiet}, and "
+        f"{controller.memory_mb - memory_mb:.0f} MB more"
     )
 
 

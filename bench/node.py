@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_probe import Containers, Ran, Watcher, ends_of_pods
-from harness import OURS, THEIRS, Harness, Run, experiment
+from cluster_probe import OURS, Containers, Ran, Watcher, ends_of_pods
+from harness import THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
 
 from tests.cluster import images, realnode

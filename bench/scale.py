@@ -8,13 +8,22 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from cluster_probe import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
-from harness import OURS, THEIRS, Harness, Run, experiment
+from cluster_probe import (
+    HOSTED,
+    OURS,
+    Watcher,
+    control_plane_s,
+    cpu_s,
+    ends_of_pods,
+    memory_mb,
+    seconds,
+)
+from harness import THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
 
 from tests.cluster import binaries
@@ -51,67 +60,67 @@ def measured(part: str, quick: bool, whole: bool) -> str:
 
 
 @contextmanager
-def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]]:
+def control_plane_used(harness: Harness, namespaces: Sequence[str]) -> Iterator[list[float]]:
     """Measure the CPU seconds of etcd, API server, controllers and scheduler
     until all objects are cleaned up.
     """
     before, used = control_plane_s(harness.cluster), [0.0]
     yield used
-    eventually(lambda: not harness.api.items(pods(namespace)), within_s=120, every_s=0.5)
+    for namespace in namespaces:
+        eventually(lambda of=namespace: not harness.api.items(pods(of)), within_s=120, every_s=0.5)
     used[0] = control_plane_s(harness.cluster) - before
 
 
 def rate(harness: Harness, *, quick: bool) -> str:
-    """Compare ten concurrent experiments with one bare client that keeps as many Jobs running."""
+    """Compare experiments in ten namespaces at once, as commands and as resources of the controller
+    in the cluster, with one bare client that keeps as many Jobs running.
+    """
     experiments, parallelism, trials, turns = (2, 5, 20, 1) if quick else (10, 20, 600, 3)
     each = trials // experiments
 
-    def file(namespace: str, number: int) -> dict[str, Any]:
+    def file(namespace: str) -> dict[str, Any]:
         return experiment(
-            namespace,
-            f"bench-{number}",
-            trials=each,
-            parallelism=parallelism,
-            canary="10s",
-            trial=trial(run="1s"),
+            namespace, trials=each, parallelism=parallelism, canary="10s", trial=trial(run="1s")
         )
 
-    seen: dict[str, list[tuple[Run, float]]] = {THEIRS: [], OURS: []}
-    for who in (THEIRS, OURS) * turns:
-        namespace = harness.namespace()
-        files = [file(namespace, number) for number in range(experiments)]
-        with control_plane_used(harness, namespace) as used:
-            run = (
-                harness.ours(files)
-                if who == OURS
-                else harness.bare(files[0], trials, experiments * parallelism)
-            )
+    ways: dict[str, Callable[[list[dict[str, Any]]], Run]] = {
+        THEIRS: lambda files: harness.bare(files[0], trials, experiments * parallelism),
+        OURS: harness.ours,
+        HOSTED: harness.hosted,
+    }
+    seen: dict[str, list[tuple[Run, float]]] = {who: [] for who in ways}
+    for who in tuple(ways) * turns:
+        namespaces = [harness.namespace() for _ in range(experiments)]
+        files = [file(namespace) for namespace in namespaces]
+        with control_plane_used(harness, namespaces) as used:
+            run = ways[who](files)
         seen[who].append((run, used[0]))
-    bare_s, ours_s = (sum(run.at_work_s for run, _ in seen[who]) for who in (THEIRS, OURS))
-    over, cpu = bare_s / ours_s, _control_s(seen[OURS]) / _control_s(seen[THEIRS])
-    own_s = sum(used.cpu_s for run, _ in seen[OURS] for used in run.used) / turns
-    rows = [
-        _rate_row(name, seen[who], trials, over=ratio)
-        for name, who, ratio in (("bare Jobs", THEIRS, 1.0), ("tuner run", OURS, over))
-    ]
+    at_work_s = {who: sum(run.at_work_s for run, _ in runs) for who, runs in seen.items()}
+    over = {who: at_work_s[THEIRS] / spent_s for who, spent_s in at_work_s.items()}
+    cpu = {who: _control_s(seen[who]) / _control_s(seen[THEIRS]) for who in (OURS, HOSTED)}
+    names = {THEIRS: "bare Jobs", OURS: "tuner run", HOSTED: "the controller in the cluster"}
+    rows = [_rate_row(names[who], runs, trials, over=over[who]) for who, runs in seen.items()]
     header = [
         "who",
         "trials a minute",
         "over bare",
-        "commands, start to end",
+        "start to end",
         "control-plane CPU per trial",
         "writes per trial",
+        "requests of Tuner per trial",
+        "CPU of Tuner per trial",
     ]
+    claims = "; ".join(
+        f"{names[who]}: {over[who]:.2f}, {'yes' if over[who] >= LEAST_RATE else '**no**'}, "
+        f"control-plane CPU {cpu[who]:.2f}, {verdict(cpu[who], MOST_CPU)}"
+        for who in (OURS, HOSTED)
+    )
     return (
-        f"{experiments} experiments of {parallelism} at a time, {trials} trials of 1 s (fake "
-        f"nodes), by turns, "
-        f"{turns} of each:\n\n{table(header, rows)}\n\n"
-        f"Claims: at least {LEAST_RATE:g} of the bare rate: {over:.2f}, "
-        f"{'yes' if over >= LEAST_RATE else '**no**'}; control-plane CPU at most {MOST_CPU:g} x "
-        f"bare: {cpu:.2f}, "
-        f"{verdict(cpu, MOST_CPU)}. The {experiments} controllers themselves used {own_s:.1f} s "
-        f"of processor time "
-        f"({1e3 * own_s / trials:.0f} ms per trial), on the same {os.cpu_count()} cores."
+        f"{experiments} namespaces, an experiment of {parallelism} at a time in each, {trials} "
+        f"trials of 1 s (fake nodes), by turns, {turns} of each; bare Jobs in one namespace:\n\n"
+        f"{table(header, rows)}\n\n"
+        f"Claims: at least {LEAST_RATE:g} of the bare rate, control-plane CPU at most "
+        f"{MOST_CPU:g} x bare. {claims}. All share {os.cpu_count()} cores."
     )
 
 
@@ -123,6 +132,7 @@ def _rate_row(
     wall_s = sum(run.wall_s for run, _ in runs) / len(runs)
     writes = sum(len(run.writes) for run, _ in runs) / done
     rate = 60 * done / sum(run.at_work_s for run, _ in runs)
+    own_s = sum(used.cpu_s for run, _ in runs for used in run.used)
     return [
         name,
         f"{rate:.0f}",
@@ -130,6 +140,8 @@ def _rate_row(
         f"{wall_s:.1f} s",
         f"{1e3 * _control_s(runs) / done:.0f} ms",
         f"{writes:.1f}",
+        f"{sum(run.requests for run, _ in runs) / done:.1f}",
+        f"{1e3 * own_s / done:.0f} ms",
     ]
 
 

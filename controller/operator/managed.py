@@ -156,6 +156,8 @@ class ManagedExperiment:
     _read: tuple[str, Document] | None = None
     _looked_at: int = 0  # the generation of the resource at the last step
     _failures: int = 0
+    _rests: bool = False  # the next step comes with a notification
+    _is_parked: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -167,7 +169,9 @@ class ManagedExperiment:
         return self._running is not None and not self._running.task.done()
 
     def observation(self, resource: ExperimentResource) -> Observation | None:
-        """Return what is known of the resource; None: no step has looked at it yet."""
+        """Return what is known of the resource; None: nothing new, or no step has looked at it."""
+        if self._is_parked:
+            return None
         if self._resource is None or uid_of(self._resource) != uid_of(resource):
             if not self.trouble:
                 return None
@@ -194,10 +198,20 @@ class ManagedExperiment:
             before=before,
         )
 
+    def park(self) -> None:
+        """Forget what can be read again, if nothing is due: the resource shows it all.
+
+        Most experiments of an installation have ended or are suspended.
+        """
+        if self._rests:
+            self._is_parked = True
+            self._experiment = self._progress = self._read = None
+
     async def run(self) -> None:
         """Look after every notification, until the resource and its experiment are gone."""
         while True:
             self._wake.clear()
+            self._rests = self._is_parked = False
             try:
                 if await self._step():
                     return
@@ -213,6 +227,7 @@ class ManagedExperiment:
             # While a session begins, what it was begun with is not in force yet.
             if self._resource is not None and not self._begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
+            self._rests = pause_s is None
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

@@ -252,6 +252,7 @@ class Manager:
             return
         status = status_of(seen, datetime.now(UTC))
         if status == before:
+            managed.park()
             return
         client, about = self._workspace.cluster.client, resource["metadata"]
         async with self._writing:

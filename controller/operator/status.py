@@ -82,12 +82,20 @@ def _state(seen: Observation) -> str:
 
 def _state_without_experiment(seen: Observation) -> str:
     before = str(seen.before.get("state", ""))
+    if _begins_later(seen):
+        return "suspended"
     if seen.refusal is None:
         # It has not been looked at yet. What has ended has also ended if it is lost.
         return before if before in _ENDED else PENDING
     if seen.refusal.reason != STATE_LOST:
         return "invalid"
     return before if before in _ENDED else LOST
+
+
+def _begins_later(seen: Observation) -> bool:
+    """Return whether it is valid, and was suspended before it began."""
+    is_new = seen.experiment is None and "revision" not in seen.before
+    return is_new and seen.suspended and seen.refusal is None and not seen.trouble
 
 
 def _reason(seen: Observation) -> str:
@@ -175,6 +183,8 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
     """Return type, truth, reason and message of each condition."""
     judged = [_accepted(seen)]
     experiment = seen.experiment
+    if _begins_later(seen):
+        judged.append(("Paused", True, SUSPENDED, _SUSPENDED))
     if experiment is None:
         return judged
     code = experiment.reason_code
@@ -182,8 +192,7 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
     state = experiment.state
     judged.append(_running(seen, experiment, named))
     if seen.suspended and not state.finished:
-        sentence = "spec.suspend is true; it continues when that is false"
-        judged.append(("Paused", True, SUSPENDED, sentence))
+        judged.append(("Paused", True, SUSPENDED, _SUSPENDED))
     elif state in (ExperimentState.PAUSED, ExperimentState.STOPPED):
         sentence = (
             f"{experiment.reason}; it continues after a change of spec, or, as it is, with the "
@@ -197,6 +206,7 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
     return judged
 
 
+_SUSPENDED = "spec.suspend is true; it continues when that is false"
 _ENDED = {state.value for state in ExperimentState if state.finished}
 _NAMES = {
     ExperimentState.RUNNING: "Running",
@@ -209,6 +219,8 @@ _NAMES = {
 def _accepted(seen: Observation) -> _Judgement:
     if seen.refusal is not None:
         return "Accepted", False, seen.refusal.reason, seen.refusal.message
+    if _begins_later(seen):
+        return "Accepted", True, ACCEPTED, "it begins when spec.suspend is false"
     if seen.experiment is None:
         return "Accepted", False, UNCHECKED, seen.trouble or "not looked at yet"
     return "Accepted", True, ACCEPTED, f"revision {seen.experiment.revision} is in force"

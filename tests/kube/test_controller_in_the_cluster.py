@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+from controller.core.model import ExperimentSpec
 from controller.operator.resource import FINALIZER
 from tests.kube.fake_kubelet import Script
 from tests.kube.fake_kueue import FakeKueue
@@ -19,6 +22,36 @@ async def test_a_resource_is_run_and_shows_its_result(installed: Installation) -
     assert status["best"]["value"] == 0.5
     assert installed.condition("Succeeded")["status"] == "True"
     assert installed.condition("Succeeded")["reason"] == "TrialsDone"
+
+
+def specs_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(each, ExperimentSpec) for each in gc.get_objects())
+
+
+@on_a_cluster()
+async def test_what_has_ended_or_never_begun_is_not_kept_in_memory(
+    installed: Installation,
+) -> None:
+    before = specs_in_memory()
+    installed.apply(experiment())
+    installed.apply(experiment("suspended", suspend=True))
+    await installed.until_state("succeeded")
+    await installed.until_state("suspended", "suspended")
+    await installed.until(lambda: specs_in_memory() <= before)
+
+
+@on_a_cluster()
+async def test_a_resource_that_is_suspended_from_the_start_is_checked_and_begins_later(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(suspend=True))
+    await installed.until_state("suspended")
+    assert installed.condition("Accepted")["status"] == "True"
+    assert installed.condition("Paused")["status"] == "True"
+    assert not installed.jobs
+    installed.edit("tiny", suspend=False)
+    await installed.until_state("succeeded")
 
 
 TWO = Script(lines=("score=0.5 cost=1",))

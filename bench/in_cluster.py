@@ -31,6 +31,7 @@ from tests.cluster.waiting import eventually
 NAMESPACES = 50
 LONG = {"KWOK_RUN": "3600s"}
 QUIET_S = 60
+FIRST = 20
 POLL_S = 0.02
 
 
@@ -171,22 +172,13 @@ def measure(
 
 
 def idle(installed: Installed, controller: Controller, experiments: int) -> str:
-    """Return what experiments cost that have ended, and as many that are suspended."""
-    api = installed.cluster.api()
-    make_namespaces(installed, ["idle"])
+    """Return what experiments cost that have ended, and as many that are suspended, besides what
+    the first ones load.
+    """
+    make_namespaces(installed, ["first", "idle"])
+    rest(installed, "first", FIRST)
     memory_mb = controller.memory_mb
-    short = {"KWOK_RUN": "10ms"}
-    for n in range(experiments):
-        suspended = {"suspend": True} if n % 2 else {}
-        resource = experiment("idle", f"e{n}", budget={"trials": 1}, env=short, **suspended)
-        resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
-        api.post(EXPERIMENTS.format(namespace="idle"), resource)
-    wait(
-        lambda: states(installed) >= Counter(succeeded=(experiments + 1) // 2),
-        within_s=3600,
-        every_s=2,
-    )
-    time.sleep(5)  # the last statuses, and what is deleted after them
+    rest(installed, "idle", experiments)
     more_mb = controller.memory_mb - memory_mb
     quiet = controller.quiet()
     return (
@@ -194,6 +186,24 @@ def idle(installed: Installed, controller: Controller, experiments: int) -> str:
         f"{more_mb:.0f} MB more than {memory_mb:.0f} MB; then {quiet}, and "
         f"{controller.memory_mb - memory_mb:.0f} MB more"
     )
+
+
+def rest(installed: Installed, namespace: str, experiments: int) -> None:
+    """Create experiments of which one half ends, and the other is suspended from the start."""
+    api = installed.cluster.api()
+    short = {"KWOK_RUN": "10ms"}
+    for n in range(experiments):
+        suspended = {"suspend": True} if n % 2 else {}
+        resource = experiment(namespace, f"e{n}", budget={"trials": 1}, env=short, **suspended)
+        resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
+        api.post(EXPERIMENTS.format(namespace=namespace), resource)
+
+    def resting() -> int:
+        found = states(installed, namespace)
+        return found["succeeded"] + found["suspended"]
+
+    wait(lambda: resting() == experiments, within_s=3600, every_s=2)
+    time.sleep(5)  # what is deleted after the last statuses
 
 
 def scale(installed: Installed, controller: Controller, experiments: int, trials: int) -> str:
@@ -262,15 +272,16 @@ def is_refused(installed: Installed, path: str) -> bool:
 
 
 def running(installed: Installed) -> int:
-    return sum(status.get("running", 0) for status in statuses(installed))
+    return sum(status.get("running", 0) for status in statuses(installed, "-A"))
 
 
-def states(installed: Installed) -> Counter[str]:
-    return Counter(status.get("state", "") for status in statuses(installed))
+def states(installed: Installed, namespace: str) -> Counter[str]:
+    found = statuses(installed, "-n", namespace)
+    return Counter(status.get("state", "") for status in found)
 
 
-def statuses(installed: Installed) -> list[dict[str, Any]]:
-    found = json.loads(installed.kubectl("get", "experiments", "-A", "-o", "json"))["items"]
+def statuses(installed: Installed, *where: str) -> list[dict[str, Any]]:
+    found = json.loads(installed.kubectl("get", "experiments", *where, "-o", "json"))["items"]
     return [each.get("status") or {} for each in found]
 
 

@@ -28,7 +28,7 @@ True (only streams) · late = True (lists are made, but held back) · await stop
 (sends this to watches) · refuse = callable(plural, object) -> message or "" (admission; 403) ·
 lose_events(2) (hides the next two changes from watches) · token = "…" (others get 401) · log_pieces
 = 7 (bytes per write) · ahead_s = 60 (its clock). `api.requests` lists (method, path, query) of all
-requests; `api.headers` are the last one's, `api.impersonated` those of them that impersonate.
+requests, and `listener` is called with method and path as they come; `api.headers` are the last one's, `api.impersonated` those of them that impersonate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ import re
 import socket
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -149,6 +149,7 @@ class FakeApi:
         self.token = ""
         self.gone_as = "event"
         self.refuse: Callable[[str, Raw], str] = lambda plural, obj: ""
+        self.listener: Callable[[str, str], None] = lambda method, path: None
         self.bookmark_s = 60.0
         self.log_pieces = 1 << 16
         self.kubelet = FakeKubelet(self)
@@ -278,6 +279,11 @@ class FakeApi:
     def undefine(self, api_version: str, plural: str) -> None:
         """Remove a kind. Its objects are kept."""
         del self._kinds[api_version, plural]
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """Return all changes so far, with the objects before and after."""
+        return self._changes
 
     def find(self, plural: str, namespace: str | None, name: str) -> Raw | None:
         return copy.deepcopy(self._objects.get((plural, namespace or "", name)))
@@ -440,6 +446,7 @@ class FakeApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        self.listener(request.method, request.path)
         self.headers = request.headers
         self.impersonated = [
             each for each in request.headers.items() if each[0].startswith("Impersonate-")

@@ -11,9 +11,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.postgres import PORT
 
 Raw = dict[str, Any]
 SOCKET = f".s.PGSQL.{PORT}"
+_BACKLOG = 8
 DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.0, 1.0, 2.0
 # Programs: with the times of an installation, and with those above.
 REAL = "import sys; from controller.cli.main import main; sys.exit(main())"
@@ -51,43 +53,67 @@ sys.exit(main())
 
 
 class Wire:
-    """Passes connections on to a server until `cut`: then nothing passes, and nobody is told."""
+    """Passes connections on to a server until `cut`: then nothing passes, and nobody is told.
+
+    What was sent meanwhile arrives late, after `mend`, as on a network.
+    """
 
     def __init__(self, target: tuple[str, int] | str) -> None:
         """target: a port, or the path of a socket."""
         self._target = target
-        self._server: asyncio.Server | None = None
         self._passes = asyncio.Event()
         self._passes.set()
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        self._listening.setblocking(False)
+        self._waiting: list[socket.socket] = []
+        self._accepting = asyncio.create_task(self._accept())
         self._passing: set[asyncio.Task[None]] = set()
         self._ends: list[asyncio.StreamWriter] = []
 
-    def cut(self) -> None:
+    @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
+
+    def cut(self, *, drops: bool = False) -> None:
+        """drops: new connections get no answer either, instead of being accepted."""
         self._passes.clear()
+        if not drops:
+            return
+        self._accepting.cancel()
+        # While its queue is full, the kernel ignores whoever wants to connect.
+        for _ in range(_BACKLOG + 2):
+            waiting = socket.socket()
+            waiting.setblocking(False)
+            waiting.connect_ex(self._listening.getsockname())
+            self._waiting.append(waiting)
 
     def mend(self) -> None:
         self._passes.set()
-
-    async def open(self, path: str | None = None) -> int:
-        """Listen on a socket, or on a port, which is returned."""
-        if path is not None:
-            self._server = await asyncio.start_unix_server(self._accept, path)
-            return 0
-        self._server = await asyncio.start_server(self._accept, "localhost", 0)
-        return int(self._server.sockets[0].getsockname()[1])
+        while self._waiting:
+            self._waiting.pop().close()
+        if self._accepting.cancelling() or self._accepting.done():
+            self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self.mend()
+        self._accepting.cancel()
         for task in self._passing:
             task.cancel()
-        await asyncio.gather(*self._passing, return_exceptions=True)
+        await asyncio.gather(self._accepting, *self._passing, return_exceptions=True)
+        self._listening.close()
         for end in self._ends:
             end.transport.abort()
             with contextlib.suppress(OSError):
                 await end.wait_closed()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listening)
+            self._begin(self._connect(connection))
+
+    async def _connect(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
         self._ends.append(writer)
         try:
             there, back = (
@@ -100,9 +126,12 @@ class Wire:
             return
         self._ends.append(back)
         for source, target in ((reader, back), (there, writer)):
-            task = asyncio.create_task(self._pass(source, target))
-            self._passing.add(task)
-            task.add_done_callback(self._passing.discard)
+            self._begin(self._pass(source, target))
+
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
 
     async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -114,27 +143,25 @@ class Wire:
 
 
 class Replica:
-    """One controller."""
+    """One controller, which may be started again after its end."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder / name
-        self.api = Wire("")
         self.databases: list[Wire] = []  # a wire to each host of the database
+        self._api: Wire | None = None
+        self._flags: list[str] = []
         self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def api(self) -> Wire:
+        assert self._api is not None
+        return self._api
 
     async def start(self, api: FakeApi, storage: str, program: str) -> None:
         """storage: the URL of the database; "": SQLite."""
-        self.folder.mkdir(exist_ok=True)
-        config = api.kubeconfig()
-        cluster = config["clusters"][0]["cluster"]
-        host, _, port = cluster["server"].removeprefix("http://").partition(":")
-        self.api = Wire((host, int(port)))
-        cluster["server"] = f"http://localhost:{await self.api.open()}"
-        (self.folder / "kubeconfig").write_text(json.dumps(config))
-        flags = [f"--state-dir={self.folder / 'state'}"]
-        if storage:
-            flags.append(f"--storage={await self._wired_url(storage)}")
+        if self._api is None:
+            self._wire(api, storage)
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -142,28 +169,34 @@ class Replica:
                 program,
                 "controller",
                 "--log-format=json",
-                *flags,
+                *self._flags,
                 stdout=log,
                 stderr=log,
                 env=os.environ
                 | {"KUBECONFIG": str(self.folder / "kubeconfig"), "POD_NAME": self.name},
             )
 
-    async def _wired_url(self, storage: str) -> str:
-        """Return the URL of the database behind a wire to each of its hosts."""
+    def _wire(self, api: FakeApi, storage: str) -> None:
+        """Lead to the API server and to each host of the database by wires."""
+        self.folder.mkdir()
+        config = api.kubeconfig()
+        cluster = config["clusters"][0]["cluster"]
+        host, _, port = cluster["server"].removeprefix("http://").partition(":")
+        self._api = Wire((host, int(port)))
+        cluster["server"] = f"http://127.0.0.1:{self._api.port}"
+        (self.folder / "kubeconfig").write_text(json.dumps(config))
+        self._flags = [f"--state-dir={self.folder / 'state'}"]
+        if not storage:
+            return
         url = make_url(storage)
-        hosts = str(url.query["host"]).split(",")
-        mine = [await self._wired(n, host) for n, host in enumerate(hosts)]
-        return url.update_query_dict({"host": ",".join(mine)}).render_as_string(hide_password=False)
-
-    async def _wired(self, number: int, host: str) -> str:
-        """Open a wire to a socket of the database, and return the folder of its other end."""
-        folder = self.folder / str(number)
-        folder.mkdir()
-        wire = Wire(f"{host}/{SOCKET}")
-        await wire.open(str(folder / SOCKET))
-        self.databases.append(wire)
-        return str(folder)
+        self.databases = [Wire(f"{host}/{SOCKET}") for host in str(url.query["host"]).split(",")]
+        url = url.update_query_dict(
+            {
+                "host": ",".join("127.0.0.1" for _ in self.databases),
+                "port": ",".join(f"{wire.port}" for wire in self.databases),
+            }
+        )
+        self._flags.append(f"--storage={url.render_as_string(hide_password=False)}")
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -178,6 +211,10 @@ class Replica:
     def has_ended(self) -> bool:
         return self._process is not None and self._process.returncode is not None
 
+    async def ended(self) -> None:
+        assert self._process is not None
+        await self._process.wait()
+
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text()
@@ -186,7 +223,8 @@ class Replica:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
-        await self.api.close()
+        if self._api is not None:
+            await self._api.close()
         for database in self.databases:
             await database.close()
 
@@ -273,15 +311,20 @@ class Replicas:
 
 
 @contextlib.asynccontextmanager
-async def installed(storage: str, folder: Path, script: Script) -> AsyncIterator[Replicas]:
-    """Yield an installation without a controller, whose pods follow the script."""
+async def installed(
+    storage: str, folder: Path, script: Script | Callable[[Raw], Script]
+) -> AsyncIterator[Replicas]:
+    """Yield an installation without a controller, whose pods follow the script.
+
+    script: of all Jobs, or a function of the Job.
+    """
     async with FakeApi() as api:
         api.define(*KIND)
         installation = Replicas(api, storage, folder)
 
         def plan(job: Raw) -> Script:
             installation.started[job["metadata"]["name"]] += 1
-            return script
+            return script if isinstance(script, Script) else script(job)
 
         api.kubelet.play(plan)
         try:

@@ -351,7 +351,7 @@ class SqlExperimentStore:
         The latter have not ended or are to run again.
         """
         values = {"of_uid": uid, "trials": [*trials, tables.FINAL_ROW]}
-        with self._database.reading() as connection:
+        with self._database.reading(single=True) as connection:
             found = connection.execute(_ATTEMPTS_THAT_CHANGE, values)
             rows = [row._asdict() for row in found]
         with self._reading_rows():
@@ -381,7 +381,7 @@ class SqlExperimentStore:
 
     # Any: the columns of a table
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:
-        with self._database.reading() as connection:
+        with self._database.reading(single=True) as connection:
             text, its_own = _sql(query, connection.dialect)
             result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())

@@ -37,8 +37,15 @@ _CONNECT_S = 5.0  # for TCP, and for each TLS handshake
 _CONNECTION_S = 20.0  # for all of it: a proxy has to connect, too
 _IDLE_S = 15.0
 _BUFFER_BYTES = 1 << 16  # of a response that is not read
-# a vanished peer is detected within 30 s
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+_TCP = {
+    # A vanished peer is detected within 30 s.
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    # The kernel sends a request again for so many milliseconds, also after the end of the process.
+    # When a partition ends later, another controller may have done what the request asks for.
+    "TCP_USER_TIMEOUT": 10_000,
+}
 
 
 class Response:
@@ -85,7 +92,7 @@ class Transport:
         self._base = str(URL(access.server)).rstrip("/")
         self._proxy = None if access.proxy is None else URL(access.proxy.url)
         self._connector = aiohttp.TCPConnector(
-            ssl=access.tls, limit=0, keepalive_timeout=_IDLE_S, socket_factory=_kept_alive
+            ssl=access.tls, limit=0, keepalive_timeout=_IDLE_S, socket_factory=_watched_socket
         )
         session = {
             "connector": self._connector,
@@ -236,12 +243,12 @@ def _text(error: BaseException) -> str:
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
-def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket with TCP keep-alive, which detects a peer that vanished without closing."""
+def _watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that detects a peer that has vanished without closing."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
+    for name, value in _TCP.items():
         if hasattr(socket, name):  # macOS has them under other names
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

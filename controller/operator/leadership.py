@@ -1,9 +1,9 @@
 """Which controller of an installation writes: a Lease that one of them holds.
 
 A standby does not compare clocks: it takes the Lease over once it has seen the same record for
-DURATION_S, and looks every LOOK_S. The holder renews it every RENEW_S, and stops writing MARGIN_S
-before another one could take over; `check`, before every write, is a look at the clock.
-`leaseTransitions` is the epoch.
+DURATION_S. It looks every LOOK_S, and when that time is over. The holder renews it every RENEW_S,
+and stops writing MARGIN_S before another one could take over; `check`, before every write, is a
+look at the clock. `leaseTransitions` is the epoch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from controller.runtime.protocol import Conclusion
 
 NAME = "tuner-controller"
 DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 2.0
-LOOK_S = 1.0  # of a standby: the sum with DURATION_S is how late it may take over
+# How late a standby may see a renewal, and how soon the holder repeats one that has failed.
+LOOK_S = 1.0
+_CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND, _CONFLICT, _SERVER_ERROR = 404, 409, 500
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +60,9 @@ class Leadership:
         self._on_lost = on_lost
         self._clock = clock
         self._valid_until_s = float("-inf")
-        self._seen: tuple[object, float] = (None, float("-inf"))  # a record, and since when
+        # A record, and when it will have been the same for as long as a lease lasts.
+        self._seen: object = None
+        self._silent_at_s = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # the lease
 
@@ -76,10 +80,12 @@ class Leadership:
             try:
                 if await self._try():
                     break
-            except Unreachable as error:
+            except (Unreachable, ApiError) as error:
+                if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
+                    raise
                 self.trouble = f"the lease {NAME} cannot be read: {error}"
                 _log.warning("%s", self.trouble)
-            await asyncio.sleep(min(LOOK_S, RENEW_S))
+            await asyncio.sleep(min(LOOK_S, RENEW_S, self._silent_in_s))
         self._renewing = asyncio.create_task(self._renew())
 
     @property
@@ -138,7 +144,7 @@ class Leadership:
 
     async def _renew(self) -> None:
         while self.lost is None:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(min(LOOK_S, RENEW_S) if self.trouble else RENEW_S)
             try:
                 if not await self._try():
                     self._lose("another controller holds it now")
@@ -154,8 +160,10 @@ class Leadership:
         """Acquire or renew the lease, and return whether this process holds it."""
         began_s = self._clock()
         try:
-            async with self._changing:
+            async with asyncio.timeout(_CALL_S), self._changing:
                 taken = await self._take()
+        except TimeoutError as error:
+            raise Unreachable(f"the API server has not answered for {_CALL_S:g} s") from error
         except ApiError as error:
             if error.status != _CONFLICT:  # another controller was faster
                 raise
@@ -187,7 +195,9 @@ class Leadership:
             return True
         if self.epoch:
             return False
-        if spec.get("holderIdentity") and not self._is_silent(spec):
+        # Its own, if the answer to an earlier request was lost.
+        holder = spec.get("holderIdentity") or self._identity
+        if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         await self._write(lease, self._as_holder(now, epoch))
@@ -197,11 +207,16 @@ class Leadership:
     def _is_silent(self, spec: LeaseSpec) -> bool:
         """Return whether the record has been the same for as long as a lease lasts."""
         record = tuple(sorted((key, str(value)) for key, value in spec.items()))
-        seen, since_s = self._seen
-        if record != seen:
-            self._seen = record, self._clock()
-            return False
-        return self._clock() - since_s >= float(spec.get("leaseDurationSeconds") or DURATION_S)
+        if record != self._seen:
+            lasts_s = float(spec.get("leaseDurationSeconds") or DURATION_S)
+            self._seen, self._silent_at_s = record, self._clock() + lasts_s
+        return self._clock() >= self._silent_at_s
+
+    @property
+    def _silent_in_s(self) -> float:
+        """Return when to look whether the record is still the same; RENEW_S if it is over."""
+        left_s = self._silent_at_s - self._clock()
+        return left_s if left_s > 0 else RENEW_S
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
         return bool(self.epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (

@@ -274,9 +274,8 @@ class ManagedExperiment:
         resource = self.workspace.find(self.namespace, self.name)
         if resource is None:
             return await self._gone()
-        await self._forget_earlier(resource)
+        stored = await self._forget_earlier(resource)
         self._take_result()
-        stored = self.experiments.experiment(self.namespace, self.name)
         is_over = stored is not None and self._is_over(resource, stored)
         if stored is not None and not is_over:
             await self._recall(stored)
@@ -298,8 +297,11 @@ class ManagedExperiment:
             await self._create(resource, document)
         return False
 
-    async def _forget_earlier(self, resource: ExperimentResource) -> None:
-        """Forget the experiment of an earlier resource of that name, and what is known of it."""
+    async def _forget_earlier(self, resource: ExperimentResource) -> Experiment | None:
+        """Forget the experiment of an earlier resource of that name, and what is known of it.
+
+        Returns the stored experiment of the resource.
+        """
         before = self._resource
         is_replaced = before is not None and uid_of(before) != uid_of(resource)
         if is_replaced:
@@ -309,9 +311,11 @@ class ManagedExperiment:
             # Its resource may have disappeared for another reason while no controller ran.
             is_known = before is not None and uid_of(before) == stored.uid
             await self._forget(keep_study=before is None or not is_known or keeps_study(before))
+            stored = None
         if is_replaced:
             self._resource = self._running = self._experiment = self._progress = self._read = None
             self.refusal, self._refused, self.trouble = None, "", ""
+        return stored
 
     async def _accepted(self, resource: ExperimentResource) -> Document | None:
         """Return the resource's experiment; None if it is refused, now or before."""

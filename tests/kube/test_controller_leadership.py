@@ -189,6 +189,48 @@ def test_only_the_holder_raises_the_epoch() -> None:
     check()
 
 
+def test_a_standby_whose_takeover_got_no_answer_takes_over_again_at_once() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        standby = member(client, "standby", Clock())
+        await standby._try()
+        standby.epoch = 0  # as it has it without the answer
+        assert await standby._try()
+        assert (standby.holds, standby.epoch) == (True, 2)
+
+    check()
+
+
+def test_a_standby_waits_for_an_api_server_that_fails() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        standby = member(client, "standby", Clock())
+        api.answer(500, times=3)
+        await standby.acquire()
+        assert standby.holds
+        await standby.release()
+
+    check()
+
+
+def test_a_holder_repeats_a_renewal_that_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "_CALL_S", 0.1)
+
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock = Clock()
+        first = member(client, "first", clock)
+        await first.acquire()
+        api.hold("GET", "/leases/")
+        await eventually(lambda: "has not answered" in first.trouble)
+        clock.now_s += DURATION_S
+        api.release()
+        await eventually(lambda: first.holds)
+        await first.release()
+
+    check()
+
+
 def test_a_standby_that_was_outrun_takes_over_later() -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:

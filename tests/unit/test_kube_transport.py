@@ -22,6 +22,7 @@ from controller.kube.errors import NotResponding, Unreachable
 from controller.kube.kubeconfig import ClusterAccess, Credentials, Proxy
 from controller.kube.objects import Raw
 from controller.kube.transport import Transport
+from controller.operator import leadership
 from tests.certificates import Authority
 from tests.kube.small_cluster import eventually
 
@@ -495,12 +496,21 @@ def test_closing_a_response_early_closes_its_connection() -> None:
 
 
 def test_tcp_keepalive_detects_a_vanished_peer() -> None:
-    made = transport_module._kept_alive(
+    made = transport_module._watched_socket(
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
     )
     with made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
+
+
+def test_a_request_that_is_not_acknowledged_is_not_sent_for_longer_than_a_lease_lasts() -> None:
+    made = transport_module._watched_socket(
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
+    )
+    with made:
+        limit_ms = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert limit_ms == leadership.DURATION_S * 1000
 
 
 # Proxies.

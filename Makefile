@@ -46,8 +46,8 @@ test-operators: operator-binaries  ## as root: run the tests beside the real Kue
 	$(BIN)/python -m pytest -n 2 $(or $(TESTS),tests/operators)
 
 .PHONY: soak
-soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, lost nodes, more examples
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit)
+soak: cluster-binaries  ## run the tests that take too long for every change: repeated kills, freezes and partitions, lost nodes, more examples
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster tests/ui tests/unit tests/kube)
 	$(if $(TESTS),,TUNER_TEST_THOROUGH=1 TUNER_SIM_EXAMPLES=2000 $(MAKE) test TESTS='tests/sim tests/unit')
 	$(if $(TESTS),,$(MAKE) bench-controller)
 

@@ -9,7 +9,7 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import (
     CHART,
     DEFINITION,
+    EXPERIMENTS,
     SYSTEM,
     Installed,
     experiment,
@@ -55,11 +56,15 @@ class Release(Installed):
         found = self.cluster.api().items(f"{CORE}/namespaces/{namespace}/pods")
         return {pod["metadata"]["uid"] for pod in found}
 
-    def replace(self, process: subprocess.Popen[str]) -> None:
+    def replace(self, process: subprocess.Popen[str], *flags: str, name: str = "next") -> None:
         """End a controller as its pod would end, and start another one in its place."""
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-        self.start(name="next")
+        self.start(*flags, name=name)
+
+    def replica_flags(self, storage: str, number: int) -> tuple[str, ...]:
+        """Return the flags of one of several replicas over a database."""
+        return (f"--storage={storage}", f"--state-dir={self.state}-{number}")
 
 
 def _flags(settings: tuple[str, ...]) -> list[str]:
@@ -119,38 +124,66 @@ def test_a_definition_that_the_chart_no_longer_installs_stays(
     assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
 
 
-@pytest.mark.soak
-def test_an_upgrade_with_fifty_running_experiments_interrupts_no_trial(
-    release: Release, namespace: str, tmp_path: Path
-) -> None:
+def fifty_run(release: Release, namespace: str) -> list[str]:
+    """Return the names of 50 experiments, each of which has a trial that runs."""
     names = [f"e{n}" for n in range(50)]
-    process = release.start()
     experiments = [experiment(namespace, name, env=FOREVER) for name in names]
     for each in experiments:
         each["spec"]["trial"]["resources"] = {"cpu": 0.1}
     release.kubectl.apply(experiments)
+    eventually(lambda: running(release, namespace) == len(names), within_s=180)
+    return names
 
-    def running() -> int:
-        items = release.cluster.api().items(
-            f"/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
-        )
-        return sum((item.get("status") or {}).get("running", 0) for item in items)
 
-    eventually(lambda: running() == len(names), within_s=180)
+def running(release: Release, namespace: str) -> int:
+    """Return how many trials run by the statuses."""
+    items = release.cluster.api().items(EXPERIMENTS.format(namespace=namespace))
+    return sum((item.get("status") or {}).get("running", 0) for item in items)
+
+
+def upgrade(
+    release: Release, namespace: str, chart: Path, replace_all: Callable[[], object]
+) -> None:
+    """Upgrade while 50 experiments run, and check that no trial was interrupted."""
+    names = fifty_run(release, namespace)
     jobs, pods = release.jobs(namespace), release.pods(namespace)
-    release.helm("upgrade", "tuner", str(newer_chart(tmp_path)))
-    release.replace(process)
+    release.helm("upgrade", "tuner", str(chart))
+    replace_all()
     for name in names:
         release.kubectl(
             *("patch", "experiment", name, "-n", namespace, "--type=merge"),
             *("-p", '{"spec": {"parallelism": 2}}'),
         )
     # The new controller has adopted every trial: it adds one to each.
-    eventually(lambda: running() == 2 * len(names), within_s=240)
+    eventually(lambda: running(release, namespace) == 2 * len(names), within_s=240)
     assert jobs.items() < release.jobs(namespace).items()
     assert pods < release.pods(namespace)
     release.kubectl("delete", "experiments", "--all", "-n", namespace, "--timeout=180s")
     assert release.jobs(namespace) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_an_upgrade_with_fifty_running_experiments_interrupts_no_trial(
+    release: Release, namespace: str, tmp_path: Path
+) -> None:
+    process = release.start()
+    upgrade(release, namespace, newer_chart(tmp_path), lambda: release.replace(process))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_an_upgrade_of_two_replicas_with_fifty_running_experiments_interrupts_no_trial(
+    release: Release, namespace: str, tmp_path: Path, postgres_url: str
+) -> None:
+    flags = [release.replica_flags(postgres_url, number) for number in range(2)]
+    before = [release.start(*flags[number], name=f"old-{number}") for number in range(2)]
+
+    def replace_all() -> None:
+        for number, process in enumerate(before):
+            release.replace(process, *flags[number], name=f"new-{number}")
+
+    upgrade(release, namespace, newer_chart(tmp_path), replace_all)
 
 
 def test_uninstalling_after_the_experiments_leaves_nothing_but_what_is_kept(

@@ -277,18 +277,22 @@ async def leader_frozen(scenario: Scenario, *, for_s: float) -> None:
 
 
 async def api_away(scenario: Scenario, *, for_s: float) -> None:
-    """Refuse connections to the API server, or accept them and answer nothing."""
-    is_silent = scenario.draw.random() < 0.5
+    """Let the API server refuse connections, accept them without an answer, or answer 503."""
+    api = scenario.api
     await asyncio.sleep(scenario.draw.uniform(0, _LONGEST_S))
-    if is_silent:
-        scenario.api.silent = True
-    else:
-        await scenario.api.stop()
-    await asyncio.sleep(for_s)
-    if is_silent:
-        scenario.api.silent = False
-    else:
-        await scenario.api.start()
+    match scenario.draw.choice(("refuses", "is silent", "fails")):
+        case "refuses":
+            await api.stop()
+            await asyncio.sleep(for_s)
+            await api.start()
+        case "is silent":
+            api.silent = True
+            await asyncio.sleep(for_s)
+            api.silent = False
+        case "fails":
+            api.answer(503, times=100_000)
+            await asyncio.sleep(for_s)
+            api.mend()
 
 
 async def leader_cut_off(scenario: Scenario) -> None:

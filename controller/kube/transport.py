@@ -42,9 +42,9 @@ _TCP = {
     "TCP_KEEPIDLE": 15,
     "TCP_KEEPINTVL": 5,
     "TCP_KEEPCNT": 3,
-    # The kernel sends a request again for so many milliseconds, also after the end of the process.
+    # For so many milliseconds the kernel sends a request again, also after the end of the process.
     # When a partition ends later, another controller may have done what the request asks for.
-    "TCP_USER_TIMEOUT": 10_000,
+    "TCP_USER_TIMEOUT": 4_000,
 }
 
 

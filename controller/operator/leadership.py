@@ -26,7 +26,9 @@ from controller.runtime.kubernetes.lease import Superseded, format_time
 from controller.runtime.protocol import Conclusion
 
 NAME = "tuner-controller"
-DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 2.0
+# The margin is for so long the kernel sends a request again that is not acknowledged
+# (`controller.kube.transport`): none arrives after the takeover.
+DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 4.0
 # How late a standby may see a renewal, and how soon the holder repeats one that has failed.
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time

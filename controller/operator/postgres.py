@@ -22,7 +22,7 @@ from sqlalchemy import Connection, text
 from suggest.errors import StoreUnavailable, TunerError
 from suggest.storage.postgres import PostgresDatabase
 
-CALL_S = 4.0  # the holder of the Lease has 8 s, and renews it every 2.5 s
+CALL_S = 4.0  # the holder of the Lease has 6 s, and renews it every 2.5 s
 _LOOK_S = 0.25
 _log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 
 from controller.core.model import attempt_name
 from controller.experiment_store import SqlExperimentStore
+from controller.operator import leadership
 from controller.operator.leadership import NAME
 from controller.search import study_name
 from controller.spec import from_document
@@ -36,7 +37,7 @@ from tests.postgres import PORT
 Raw = dict[str, Any]
 SOCKET = f".s.PGSQL.{PORT}"
 _BACKLOG = 8
-DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.0, 1.0, 2.0
+DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.5, 1.0, 2.0
 # Programs: with the times of an installation, and with those above.
 REAL = "import sys; from controller.cli.main import main; sys.exit(main())"
 BRISK = f"""
@@ -55,12 +56,14 @@ sys.exit(main())
 class Wire:
     """Passes connections on to a server until `cut`: then nothing passes, and nobody is told.
 
-    What was sent meanwhile arrives late, after `mend`, as on a network.
+    What was sent meanwhile arrives after `mend`, unless that is late_s later: then the kernel has
+    broken its connection (TCP_USER_TIMEOUT).
     """
 
-    def __init__(self, target: tuple[str, int] | str) -> None:
+    def __init__(self, target: tuple[str, int] | str, late_s: float) -> None:
         """target: a port, or the path of a socket."""
         self._target = target
+        self._late_s = late_s
         self._passes = asyncio.Event()
         self._passes.set()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
@@ -134,9 +137,10 @@ class Wire:
         task.add_done_callback(self._passing.discard)
 
     async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, TimeoutError):
             while data := await source.read(65536):
-                await self._passes.wait()
+                async with asyncio.timeout(self._late_s):
+                    await self._passes.wait()
                 target.write(data)
                 await target.drain()
         target.close()
@@ -161,7 +165,8 @@ class Replica:
     async def start(self, api: FakeApi, storage: str, program: str) -> None:
         """storage: the URL of the database; "": SQLite."""
         if self._api is None:
-            self._wire(api, storage)
+            late_s = leadership.MARGIN_S if program is REAL else MARGIN_S
+            self._wire(api, storage, late_s)
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -176,20 +181,21 @@ class Replica:
                 | {"KUBECONFIG": str(self.folder / "kubeconfig"), "POD_NAME": self.name},
             )
 
-    def _wire(self, api: FakeApi, storage: str) -> None:
+    def _wire(self, api: FakeApi, storage: str, late_s: float) -> None:
         """Lead to the API server and to each host of the database by wires."""
         self.folder.mkdir()
         config = api.kubeconfig()
         cluster = config["clusters"][0]["cluster"]
         host, _, port = cluster["server"].removeprefix("http://").partition(":")
-        self._api = Wire((host, int(port)))
+        self._api = Wire((host, int(port)), late_s)
         cluster["server"] = f"http://127.0.0.1:{self._api.port}"
         (self.folder / "kubeconfig").write_text(json.dumps(config))
         self._flags = [f"--state-dir={self.folder / 'state'}"]
         if not storage:
             return
         url = make_url(storage)
-        self.databases = [Wire(f"{host}/{SOCKET}") for host in str(url.query["host"]).split(",")]
+        hosts = str(url.query["host"]).split(",")
+        self.databases = [Wire(f"{host}/{SOCKET}", late_s) for host in hosts]
         url = url.update_query_dict(
             {
                 "host": ",".join("127.0.0.1" for _ in self.databases),

@@ -504,13 +504,13 @@ def test_tcp_keepalive_detects_a_vanished_peer() -> None:
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
 
 
-def test_a_request_that_is_not_acknowledged_is_not_sent_for_longer_than_a_lease_lasts() -> None:
+def test_no_request_of_a_leader_arrives_after_its_lease_has_passed() -> None:
     made = transport_module._watched_socket(
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
     )
     with made:
         limit_ms = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert limit_ms == leadership.DURATION_S * 1000
+        assert limit_ms <= leadership.MARGIN_S * 1000
 
 
 # Proxies.

@@ -393,6 +393,13 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="keep at most so much of each log, whatever spec.trial.logLimit says (default: 1Gi)",
     )
     parser.add_argument(
+        "--kube-api-qps",
+        metavar="N",
+        type=float,
+        help="send at most so many requests a second to the API server, of which one namespace has "
+        "at most half (default: 500)",
+    )
+    parser.add_argument(
         "--health-port",
         metavar="PORT",
         type=int,

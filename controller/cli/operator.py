@@ -10,6 +10,7 @@ from pathlib import Path
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
+from controller.kube.request_limit import MOST_PER_S, PER_S
 from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
@@ -25,6 +26,11 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         port = getattr(arguments, flag.strip("-").replace("-", "_"))
         if port is not None and not 0 < port < 65536:
             raise InvalidArgument.at(flag, f"{port} is not a port; write 1 to 65535")
+    requests_per_s = PER_S if arguments.kube_api_qps is None else arguments.kube_api_qps
+    if not 1 <= requests_per_s <= MOST_PER_S:
+        raise InvalidArgument.at(
+            "--kube-api-qps", f"{requests_per_s:g} is out of range; write 1 to {MOST_PER_S:g}"
+        )
     terminal.set_up_logging(arguments)
     options = ControllerOptions(
         state_of(arguments),
@@ -46,6 +52,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
             kinds=frozenset(arguments.allow_kind),
             log_limit_bytes=_size("--log-limit", arguments.log_limit) or LOG_LIMIT_BYTES,
         ),
+        requests_per_s=requests_per_s,
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import importlib
 import importlib.util
 import json
@@ -43,6 +44,7 @@ from controller.kube.errors import (
 )
 from controller.kube.log_streams import LogStreams
 from controller.kube.objects import ListMeta, Raw
+from controller.kube.request_limit import OWN, PER_S, RequestLimit, Sender
 from suggest.distribution import install_command
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
 _RESPONSE_S = 15.0
-_REQUESTS_AT_ONCE = 64  # apart from watches and logs
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
 _MANAGER = "tuner"  # of the fields that `apply` writes
@@ -121,7 +122,9 @@ class Connection:
     `open` one, use it from one loop, close it.
     """
 
-    def __init__(self, access: kubeconfig.ClusterAccess, context: str | None) -> None:
+    def __init__(
+        self, access: kubeconfig.ClusterAccess, context: str | None, limit: RequestLimit
+    ) -> None:
         self.access = access
         # Answered requests by verb and code; `error`: no response came.
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -129,7 +132,7 @@ class Connection:
         self._renewing = asyncio.Lock()
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
-        self._slots = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self.limit = limit
         self._loading = asyncio.create_task(
             asyncio.to_thread(importlib.import_module, "controller.kube.transport")
         )
@@ -137,7 +140,7 @@ class Connection:
         self._replaced: list[Transport] = []  # streams still use them
 
     @classmethod
-    async def open(cls, context: str | None) -> Connection:
+    async def open(cls, context: str | None, limit: RequestLimit) -> Connection:
         """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         if not _is_installed():
             raise BadKubeconfig(
@@ -145,7 +148,7 @@ class Connection:
                 f"{install_command('kubernetes')}; beside a package that needs an older one: "
                 f"{install_command('kubernetes-asyncio')}"
             )
-        return cls(await kubeconfig.load(context, attended=True), context)
+        return cls(await kubeconfig.load(context, attended=True), context, limit)
 
     async def call(
         self,
@@ -154,13 +157,14 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Raw | None = None,
         *,
+        sender: Sender,
         content_type: str = "",
     ) -> Raw:
         repeated = method not in ("GET", "DELETE")
         while True:
             try:
                 async with (
-                    self._slots,
+                    self.limit.place(sender),
                     self.response(
                         method, path, query or {}, body=body, content_type=content_type
                     ) as response,
@@ -170,10 +174,6 @@ class Connection:
                 if repeated or isinstance(lost, NotResponding):
                     raise
                 repeated = True
-
-    def slot(self) -> asyncio.Semaphore:
-        """Return what limits the requests at once, apart from streams."""
-        return self._slots
 
     async def close(self) -> None:
         """Close all connections, also those of responses in progress."""
@@ -347,11 +347,13 @@ class Connection:
 class KubernetesClient:
     """The client of one context.
 
-    `connect` one, use it from one loop, close it or leave its `async with`.
+    `connect` one, use it from one loop, close it or leave its `async with`. Its requests are those
+    of the process, which wait for no others.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sender = OWN
         self._discovered: dict[tuple[str, str], Kind] = {}
         # as of the start; renewed credentials are in the connection
         self.access = connection.access
@@ -362,18 +364,44 @@ class KubernetesClient:
         self.requests = connection.requests
 
     @classmethod
-    async def connect(cls, context: str | None = None) -> KubernetesClient:
+    async def connect(
+        cls, context: str | None = None, *, requests_per_s: float = PER_S
+    ) -> KubernetesClient:
         """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod.
 
         Does not call the server. Raises BadKubeconfig, AccessDenied.
         """
-        return cls(await Connection.open(context))
+        return cls(await Connection.open(context, RequestLimit(per_s=requests_per_s)))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    @property
+    def requests_waiting(self) -> int:
+        """Return how many requests wait for a place."""
+        return self._connection.limit.waiting
+
+    def on_behalf_of(self, sender: Sender) -> Self:
+        """Return a client whose requests take turns with those of others. Do not close it."""
+        client = copy.copy(self)
+        client._sender = sender
+        return client
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Raw | None = None,
+        *,
+        content_type: str = "",
+    ) -> Raw:
+        return await self._connection.call(
+            method, path, query, body, sender=self._sender, content_type=content_type
+        )
 
     async def create(
         self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False
@@ -383,10 +411,10 @@ class KubernetesClient:
         A field that the server does not know is an error, not ignored.
         """
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        return await self._connection.call("POST", kind.path(namespace), query, body)
+        return await self._call("POST", kind.path(namespace), query, body)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Raw:
-        return await self._connection.call("GET", kind.path(namespace, name))
+        return await self._call("GET", kind.path(namespace, name))
 
     async def list(
         self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = ""
@@ -396,7 +424,7 @@ class KubernetesClient:
         items: list[Raw] = []
         while True:
             try:
-                page = await self._connection.call("GET", kind.path(namespace), query)
+                page = await self._call("GET", kind.path(namespace), query)
             except ApiError as error:
                 if error.status != 410 or "limit" not in query:
                     raise
@@ -431,14 +459,14 @@ class KubernetesClient:
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            await self._connection.call("DELETE", kind.path(namespace, name), body=options)
+            await self._call("DELETE", kind.path(namespace, name), body=options)
         except ApiError as error:
             if error.status != 404 and not (error.status == 409 and uid):
                 raise
 
     async def patch(self, kind: Kind, namespace: str | None, name: str, body: Raw) -> Raw:
         """Apply a merge patch, in which None removes a key."""
-        return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
+        return await self._call("PATCH", kind.path(namespace, name), body=body)
 
     async def apply(
         self, kind: Kind, namespace: str, name: str, body: Raw, *, dry_run: bool = False
@@ -450,7 +478,7 @@ class KubernetesClient:
         """
         query = {"fieldManager": _MANAGER, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
-        return await self._connection.call(
+        return await self._call(
             "PATCH", kind.path(namespace, name), query, body, content_type=_APPLY_PATCH
         )
 
@@ -472,7 +500,7 @@ class KubernetesClient:
         """
         target = f"{SERVICES.path(namespace)}/{service}/proxy{path}"
         async with (
-            self._connection.slot(),
+            self._connection.limit.place(self._sender),
             self._connection.response(
                 method,
                 target,
@@ -494,7 +522,7 @@ class KubernetesClient:
             "metadata": {"name": name},
             **fields,
         }
-        return await self._connection.call(
+        return await self._call(
             "PATCH",
             kind.path(namespace, name),
             {"fieldManager": manager, "force": "true"},
@@ -516,7 +544,7 @@ class KubernetesClient:
             "metadata": {"name": name, "uid": uid},
             "status": status,
         }
-        return await self._connection.call(
+        return await self._call(
             "PATCH",
             kind.path(namespace, name, "status"),
             {"fieldManager": _MANAGER, "force": "true"},
@@ -591,6 +619,7 @@ class KubernetesClient:
         }
         query = {"timestamps": "true"} | {key: value for key, value in options.items() if value}
         path = PODS.path(namespace, pod) + "/log"
+        await self._connection.limit.begin(self._sender)
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
             async with self._connection.response(
@@ -617,12 +646,15 @@ class KubernetesClient:
             "kind": _ACCESS_REVIEWS.kind,
             "spec": {"resourceAttributes": attributes},
         }
-        reply = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
+        reply = await self._call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(reply["status"]["allowed"])
 
     async def version_and_clock(self) -> tuple[Raw, datetime | None]:
         """Return the server's version and its clock."""
-        async with self._connection.response("GET", "/version", {}) as response:
+        async with (
+            self._connection.limit.place(self._sender),
+            self._connection.response("GET", "/version", {}) as response,
+        ):
             version = self._connection.json_of(await _body_of(response))
             date = response.header("Date")
         return version, None if date is None else parsedate_to_datetime(date)
@@ -630,7 +662,7 @@ class KubernetesClient:
     async def whoami(self) -> str:
         """Return the user name that the server authenticated."""
         body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
-        reply = await self._connection.call("POST", _SELF_REVIEWS.path(None), body=body)
+        reply = await self._call("POST", _SELF_REVIEWS.path(None), body=body)
         return str(reply["status"]["userInfo"].get("username", ""))
 
     async def discover(self, api_version: str, kind: str) -> Kind:
@@ -642,7 +674,7 @@ class KubernetesClient:
             return discovered
         root = "/apis/" if "/" in api_version else "/api/"
         try:
-            offered = (await self._connection.call("GET", root + api_version))["resources"]
+            offered = (await self._call("GET", root + api_version))["resources"]
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -666,7 +698,7 @@ class KubernetesClient:
         """
         group, _, version = api_version.rpartition("/")
         try:
-            document = await self._connection.call(
+            document = await self._call(
                 "GET", f"/openapi/v3/{'apis' if group else 'api'}/{api_version}"
             )
         except ApiError as error:

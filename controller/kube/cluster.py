@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.kube.client import Kind, KubernetesClient
+from controller.kube.loop_turns import LoopTurns
 from controller.kube.reflector import ObjectT, Reflector
 
 # At most a twentieth of the time is spent reading. A burst of notifications
@@ -19,24 +20,34 @@ _READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.004, 0.2
 
 
 class ReadingBudget:
-    """The time that the experiments of a process spend reading, beyond their share of it."""
+    """The time that the experiments of a process spend reading, beyond their share of it.
+
+    The namespaces that owe any share it: one that reads much rests, and another does not.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._charged_at_s = clock()
-        self._owed_s = 0.0
+        self._owed_s: dict[str, float] = {}  # by namespace; none is zero
 
-    def charge(self, spent_s: float) -> None:
+    def charge(self, namespace: str, spent_s: float) -> None:
         now_s = self.clock()
-        since_s, self._charged_at_s = now_s - self._charged_at_s, now_s
-        owed_s = max(0.0, self._owed_s - _READING_SHARE * since_s) + spent_s
+        paid_s = self._share * (now_s - self._charged_at_s)
+        self._charged_at_s = now_s
+        self._owed_s = {of: owed - paid_s for of, owed in self._owed_s.items() if owed > paid_s}
+        owed_s = self._owed_s.get(namespace, 0.0) + spent_s
         # the rest of one turn
-        self._owed_s = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)
+        self._owed_s[namespace] = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)
+
+    def rest_s(self, namespace: str) -> float:
+        """Return for how long to rest before reading again."""
+        beyond_s = self._owed_s.get(namespace, 0.0) - _BORROWED_S
+        return max(0.0, min(beyond_s / self._share, _LONGEST_REST_S))
 
     @property
-    def rest_s(self) -> float:
-        """Return for how long to rest before reading again."""
-        return max(0.0, min((self._owed_s - _BORROWED_S) / _READING_SHARE, _LONGEST_REST_S))
+    def _share(self) -> float:
+        """Return the share of the time of each namespace that owes any."""
+        return _READING_SHARE / max(1, len(self._owed_s))
 
 
 class Cluster:
@@ -54,6 +65,7 @@ class Cluster:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
+        self.turns = LoopTurns()
         # By namespace and experiment: attempts that were created, and wait for a node.
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None

@@ -25,6 +25,7 @@ from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
+from controller.kube.request_limit import Sender
 from controller.operator.default_queue import DefaultQueues
 from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
@@ -89,12 +90,12 @@ class _HostedConnection(RuntimeConnection):
         limit_bytes = min(target.log_limit_bytes, log_limit_bytes)
         target = replace(target, owner=owner, guard=guard, log_limit_bytes=limit_bytes)
         super().__init__(runtime_of(spec, target))
-        self._cluster = cluster
+        self._client = cluster.client.on_behalf_of(Sender(spec.namespace, experiment.uid))
         self._spec = spec
 
     async def check(self) -> None:
         """Raise what keeps the cluster from accepting the objects of a trial."""
-        await acceptance.check_objects(self._cluster.client, self._spec)
+        await acceptance.check_objects(self._client, self._spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class HostedWorkspace(Workspace):
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
     on_event: called with each event of an experiment's history, once it is recorded.
+    tenant: the namespace in whose share of the suggestion service its calls are; "": the page's.
     """
 
     server: Server
@@ -117,6 +119,7 @@ class HostedWorkspace(Workspace):
     find: FindResource
     put: Callable[[Raw], None]
     on_event: Callable[[Event], None] = lambda _event: None
+    tenant: str = ""
 
     async def runtime_of(
         self, experiment: Experiment, experiments: LocalExperiments
@@ -173,7 +176,8 @@ class HostedWorkspace(Workspace):
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[SessionClient]:
         """Yield a client of the service in this process. Each has a seed of its own."""
-        client = SessionClient(self.server.address, inside=self.server.inside(trusted=True))
+        channel = self.server.inside(trusted=True, caller=f"namespace {self.tenant}")
+        client = SessionClient(self.server.address, inside=channel)
         try:
             yield client
         finally:

@@ -29,8 +29,10 @@ from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
+from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import ALL_FAILED
 from controller.kube.errors import ApiError
+from controller.kube.request_limit import Sender
 from controller.loop import Loop
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiments import HostedExperiments
@@ -76,6 +78,7 @@ _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
 _DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
+_REVISION_S = 1.0  # between two changes that come into force: each begins another session
 _CONFLICT, _NOT_FOUND = 409, 404
 _LOST = (
     "the controller's state has nothing of this experiment, which it has run: its volume or "
@@ -156,6 +159,8 @@ class ManagedExperiment:
     _read: tuple[str, Document] | None = None
     _looked_at: int = 0  # the generation of the resource at the last step
     _failures: int = 0
+    _revise_at_s: float = 0.0  # the earliest time of the next change
+    _is_early: bool = False  # whether the last step has left a change for then
     _rests: bool = False  # the next step comes with a notification
     _is_parked: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -210,8 +215,9 @@ class ManagedExperiment:
     async def run(self) -> None:
         """Look after every notification, until the resource and its experiment are gone."""
         while True:
+            await self.workspace.cluster.turns.next(Sender(self.namespace, self.name))
             self._wake.clear()
-            self._rests = self._is_parked = False
+            self._rests = self._is_parked = self._is_early = False
             try:
                 if await self._step():
                     return
@@ -225,7 +231,7 @@ class ManagedExperiment:
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
             # While a session begins, what it was begun with is not in force yet.
-            if self._resource is not None and not self._begins:
+            if self._resource is not None and not (self._begins or self._is_early):
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
             self._rests = pause_s is None
             self.changed()
@@ -404,7 +410,7 @@ class ManagedExperiment:
         self, session: Session, resource: ExperimentResource, document: Document
     ) -> RunResult:
         uid, stored = uid_of(resource), document.spec.document
-        client = self.workspace.cluster.client
+        client = self._client_of(resource)
         trials = await trials_on_cluster(client, self.namespace, uid, stored)
         recovered = RecoveredExperiment(uid, client.context, stored, trials)
         return await session.rebuild(self.name, recovered)
@@ -432,6 +438,11 @@ class ManagedExperiment:
             except FailedPrecondition as error:
                 self._refuse(_spec_of(resource), CHANGE_REFUSED, str(error))
         if document is not None and changes:
+            if (early_s := self._revise_at_s - time.monotonic()) > 0:
+                self._is_early = True
+                asyncio.get_running_loop().call_later(early_s, self.notify)
+                return
+            self._revise_at_s = time.monotonic() + _REVISION_S
             await self.detach()
             await self._revise(resource, document, changes)
             return
@@ -592,11 +603,14 @@ class ManagedExperiment:
             rest = [each for each in finalizers if each != FINALIZER]
             await self._patch(resource, {"finalizers": rest})
 
+    def _client_of(self, resource: ExperimentResource) -> KubernetesClient:
+        return self.workspace.cluster.client.on_behalf_of(Sender(self.namespace, uid_of(resource)))
+
     async def _patch(self, resource: ExperimentResource, metadata: dict[str, object]) -> bool:
         """Change the metadata of this version of the resource; False: there is a later one."""
         await self.workspace.guard.check()
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
-        client = self.workspace.cluster.client
+        client = self._client_of(resource)
         try:
             patched = await client.patch(
                 EXPERIMENTS, self.namespace, self.name, {"metadata": metadata | version}

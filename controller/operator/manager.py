@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from typing import cast
@@ -20,6 +22,7 @@ from controller.kube.client import KubernetesClient
 from controller.kube.errors import ApiError
 from controller.kube.objects import Raw
 from controller.kube.reflector import Key, Reflector
+from controller.kube.request_limit import Sender
 from controller.operator import events
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.hosting import HostedWorkspace
@@ -32,9 +35,9 @@ from suggest.errors import TunerError
 
 STATUS_S = 1.0
 WRITTEN, REFUSED = "written", "refused"  # statuses
-_AT_ONCE = 8  # writes of statuses
 _DETACH_S = 15.0
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
+_STATUS_BACKOFF = Backoff(first_s=1.0, longest_s=30.0, jitter=0.5)
 _CONFLICT, _NOT_FOUND = 409, 404
 _log = logging.getLogger(__name__)
 
@@ -150,8 +153,9 @@ class Manager:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
         self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
-        self._trouble = ""  # why statuses could not be written the last time
-        self._writing = asyncio.Semaphore(_AT_ONCE)
+        self._writes: dict[Key, asyncio.Task[None]] = {}  # under way
+        # How often in a row a status was refused, and until when it is not written again.
+        self._refusals: dict[Key, tuple[int, float]] = {}
 
     def resource_changed(self, key: Key) -> None:
         """Look at the experiment of the resource, now or when `run` has begun."""
@@ -159,7 +163,7 @@ class Manager:
         if managed is None:
             managed = self._managed[key] = ManagedExperiment(
                 *key,
-                workspace=self._workspace,
+                workspace=replace(self._workspace, tenant=key[0]),
                 experiments=self._experiments,
                 changed=lambda: self._dirty.add(key),
             )
@@ -186,7 +190,7 @@ class Manager:
                     # First, because to detach takes longer; nothing is written without the lease.
                     await self._workspace.guard.release()
                     raise StoreAway(was_away)
-                await self._write_statuses()
+                self._write_statuses()
                 await asyncio.sleep(STATUS_S)
         finally:
             await self._detach()
@@ -194,6 +198,7 @@ class Manager:
     async def _manage(self, key: Key, managed: ManagedExperiment) -> None:
         await managed.run()
         del self._managed[key], self._tasks[key]
+        self._refusals.pop(key, None)
 
     async def _detach(self) -> None:
         """Let go of all experiments in the time that a pod has to end.
@@ -207,42 +212,56 @@ class Manager:
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
                 detaching = (managed.detach() for managed in self._managed.values())
                 await asyncio.gather(*detaching, return_exceptions=True)
+                await asyncio.gather(*self._writes.values())
                 self._dirty.update(self._managed)
-                await self._write_statuses()
+                self._refusals.clear()
+                self._write_statuses()
+                await asyncio.gather(*self._writes.values())
+        for writing in self._writes.values():
+            writing.cancel()
         for managed in self._managed.values():
             managed.abandon()
 
-    async def _write_statuses(self) -> None:
+    def _write_statuses(self) -> None:
+        """Begin to write the statuses that may have changed, and wait for none of them."""
         if not self._workspace.guard.holds:
             return
         keys = self._dirty | {key for key, managed in self._managed.items() if managed.is_running}
-        self._dirty = set()
-        troubles = await asyncio.gather(*(self._write_status(key) for key in keys))
-        trouble = next(filter(None, troubles), "")
-        if trouble and trouble != self._trouble:
-            _log.warning("statuses cannot be written: %s", trouble)
-        self._trouble = trouble
+        now_s = time.monotonic()
+        for key in keys:
+            _, not_before_s = self._refusals.get(key, (0, 0.0))
+            if key in self._writes or now_s < not_before_s:
+                self._dirty.add(key)
+                continue
+            self._dirty.discard(key)
+            self._writes[key] = asyncio.create_task(self._write_status(key))
 
-    async def _write_status(self, key: Key) -> str:
-        """Write the status of a resource if it has changed, and return why that failed, or ""."""
+    async def _write_status(self, key: Key) -> None:
+        """Write the status of a resource if it has changed; a refused one later again."""
         managed, resource = self._managed.get(key), self._resources.find(*key)
-        if managed is None or resource is None:
-            return ""
         try:
-            await self._write_changed(managed, resource)
+            if managed is not None and resource is not None:
+                await self._write_changed(managed, resource)
+            self._refusals.pop(key, None)
         except (ApiError, TunerError, RuntimeLost) as error:
-            if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
-                return ""  # it has changed or gone meanwhile, and that comes with an event
-            trouble = f"{'/'.join(key)}: {error}"
+            self._refused(key, error)
         except Exception as error:  # one experiment's bug must not end all others
-            trouble = f"{'/'.join(key)}: {type(error).__name__}: {error}; this is a bug"
-            if trouble != self._trouble:
+            if key not in self._refusals:
                 _log.exception("experiment=%s/%s", *key)
-        else:
-            return ""
+            self._refused(key, error)
+        finally:
+            del self._writes[key]
+
+    def _refused(self, key: Key, error: Exception) -> None:
+        failures, _ = self._refusals.get(key, (0, 0.0))
+        self._refusals[key] = failures + 1, time.monotonic() + _STATUS_BACKOFF.pause_s(failures)
         self._dirty.add(key)
+        # It has changed or gone meanwhile, and that comes with an event.
+        if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
+            return
         self.status_writes[REFUSED] += 1
-        return trouble
+        if not failures:
+            _log.warning("status of %s/%s cannot be written: %s", *key, error)
 
     async def _write_changed(
         self, managed: ManagedExperiment, resource: ExperimentResource
@@ -254,12 +273,13 @@ class Manager:
         if status == before:
             managed.park()
             return
-        client, about = self._workspace.cluster.client, resource["metadata"]
-        async with self._writing:
-            await self._workspace.guard.check()
-            written = await client.apply_status(
-                EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
-            )
-            self.status_writes[WRITTEN] += 1
-            self._resources.put(written)
-            await events.tell(client, resource, before=before, now=status)
+        about = resource["metadata"]
+        sender = Sender(about["namespace"], about["uid"])
+        client = self._workspace.cluster.client.on_behalf_of(sender)
+        await self._workspace.guard.check()
+        written = await client.apply_status(
+            EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
+        )
+        self.status_writes[WRITTEN] += 1
+        self._resources.put(written)
+        await events.tell(client, resource, before=before, now=status)

@@ -93,6 +93,11 @@ REQUESTS = Declared(
     "error: there was none.",
     ("verb", "code"),
 )
+REQUESTS_WAITING = Declared(
+    "tuner_controller_api_requests_waiting",
+    "gauge",
+    "Requests to the API server that wait for the share of their namespace in --kube-api-qps.",
+)
 WATCHES = Declared(
     "tuner_controller_watches_broken",
     "gauge",
@@ -125,6 +130,7 @@ DECLARED = (
     ATTEMPTS,
     DELAY,
     REQUESTS,
+    REQUESTS_WAITING,
     WATCHES,
     STATUSES,
     STORE_ERRORS,
@@ -134,10 +140,11 @@ DECLARED = (
 
 @dataclass(slots=True)
 class MetricSources:
-    """What is read at each scrape. The second half is empty while another controller leads."""
+    """What is read at each scrape; from `resources` on, empty while another controller leads."""
 
     is_leader: Callable[[], bool]
     api_requests: Mapping[tuple[str, str], int]
+    api_requests_waiting: Callable[[], int] = lambda: 0
     resources: Callable[[], Iterable[ExperimentResource]] = tuple
     broken_watches: Callable[[], Iterable[str]] = tuple
     status_writes: Mapping[str, int] = field(default_factory=dict)
@@ -196,6 +203,7 @@ class ControllerMetrics:
         yield from _of_resources(sources.resources())
         yield _family(ATTEMPTS, _labelled(self._ended))
         yield _family(REQUESTS, sources.api_requests.items())
+        yield _family(REQUESTS_WAITING, [((), sources.api_requests_waiting())])
         yield _family(WATCHES, _labelled(Counter(sources.broken_watches())))
         yield _family(STATUSES, _labelled(sources.status_writes))
         yield _family(STORE_ERRORS, _labelled(sources.store_errors()))

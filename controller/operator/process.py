@@ -28,6 +28,7 @@ from controller.core.model import UID_LABEL
 from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.kube.request_limit import PER_S
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.default_queue import DefaultQueues
@@ -63,6 +64,7 @@ class ControllerOptions:
     controller makes one. page_proxy: signs people in to the page. webhook: the
     ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
+    requests_per_s: to the API server, without those of the process itself.
     """
 
     state: StateDirectory
@@ -80,6 +82,7 @@ class ControllerOptions:
     keep_logs_s: float | None = None
     keep_logs_bytes: int | None = None
     policy: Policy = NO_EXCEPTIONS
+    requests_per_s: float = PER_S
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -91,7 +94,8 @@ async def run_controller(options: ControllerOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with await KubernetesClient.connect(options.context) as client:
+    connecting = KubernetesClient.connect(options.context, requests_per_s=options.requests_per_s)
+    async with await connecting as client:
         namespace = os.environ.get("POD_NAMESPACE") or client.default_namespace
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         leadership = Leadership(client, namespace, identity, on_lost=stop.set)
@@ -147,7 +151,11 @@ async def _measured(
     port: int | None, client: KubernetesClient, leadership: Leadership
 ) -> AsyncIterator[ControllerMetrics]:
     """Serve metrics if there is a port for them, and yield them."""
-    sources = MetricSources(is_leader=lambda: leadership.holds, api_requests=client.requests)
+    sources = MetricSources(
+        is_leader=lambda: leadership.holds,
+        api_requests=client.requests,
+        api_requests_waiting=lambda: client.requests_waiting,
+    )
     metrics = ControllerMetrics(sources)
     async with Endpoint(port, metrics.answer):
         measuring = asyncio.create_task(metrics.measure_loop())

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from suggest.errors import Unavailable
-from suggest.server.fair_share import FairShare, KeyedLock
+from suggest.fair_share import FairShare, KeyedLock
 from suggest.workers import thread_cpu_s
 
 HEAVY_S = 0.1  # CPU time of a heavy call

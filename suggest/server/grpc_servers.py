@@ -139,9 +139,10 @@ class GrpcServers:
         """The number of calls that are being answered."""
         return self._pool.wanted
 
-    def inside(self, *, rights: Rights | None) -> InProcessChannel:
+    def inside(self, *, rights: Rights | None, caller: str) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
-        return InProcessChannel(self._servicer, self._listeners[0].interceptor, rights=rights)
+        interceptor = self._listeners[0].interceptor
+        return InProcessChannel(self._servicer, interceptor, rights=rights, caller=caller)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""

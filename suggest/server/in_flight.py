@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator
 
 from suggest.errors import InvalidArgument, RateLimited, TimedOut
+from suggest.fair_share import FairShare
 from suggest.server.call_pool import HeavyCalls
-from suggest.server.fair_share import FairShare
 
 MAX_CALLS = 1000  # calls in flight of a caller
 MAX_STREAMS = 32  # streams of a caller, which may be open forever: health and reflection

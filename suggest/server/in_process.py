@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import grpc
 
 from suggest.grpc_status import error_of
-from suggest.server.access.caller import UNIX, Rights
+from suggest.server.access.caller import Rights
 from suggest.server.interceptor import CallInterceptor, Handler, Reply
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
 
@@ -33,7 +33,10 @@ class InProcessChannel:
         interceptor: CallInterceptor,
         *,
         rights: Rights | None,
+        caller: str,
     ) -> None:
+        """caller: who the client is in the shares of threads and memory."""
+        self._caller = caller
         methods = _Methods()
         server: Any = methods  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
@@ -54,7 +57,9 @@ class InProcessChannel:
             context: Any = _Context(time.monotonic() + timeout, metadata)
             # Each call has its own task, because the caller and the deadline
             # are context variables of the task.
-            answering: asyncio.Task[Reply] = asyncio.create_task(answer(request, context, UNIX))
+            answering: asyncio.Task[Reply] = asyncio.create_task(
+                answer(request, context, self._caller)
+            )
             try:
                 async with asyncio.timeout(timeout):
                     return (await answering).message

@@ -35,6 +35,7 @@ from suggest.errors import (
     Unauthenticated,
     Unavailable,
 )
+from suggest.fair_share import FairShare
 from suggest.grpc_status import InternalError, code_of, status_of
 from suggest.server import request_sizes
 from suggest.server.access import audit
@@ -51,7 +52,6 @@ from suggest.server.access.caller import (
 )
 from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
-from suggest.server.fair_share import FairShare
 from suggest.server.in_flight import HEAVY_BYTES, MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
 from suggest.server.limits_file import Limits, RateLimit
 from suggest.server.rate_limits import RateLimiter

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from suggest import events
 from suggest.address import Address, parse_address
 from suggest.binding import import_grpc_quietly
-from suggest.server.access.caller import OWN, Rights
+from suggest.server.access.caller import OWN, UNIX, Rights
 from suggest.server.access.protection import LoadedProtection, Protection
 from suggest.server.descriptors import max_connections, raise_descriptor_limit
 from suggest.server.server_options import LimitsFile, ServerOptions
@@ -143,13 +143,16 @@ class Server:
         katib = ",".join(self.katib_addresses)
         events.log_event("start", address=self.address, storage=self.storage, katib=katib)
 
-    def inside(self, *, trusted: bool = False, rights: Rights | None = None) -> InProcessChannel:
+    def inside(
+        self, *, trusted: bool = False, rights: Rights | None = None, caller: str = UNIX
+    ) -> InProcessChannel:
         """Return a channel for clients in the server's own loop. The server must be running.
 
         trusted: they need no token, and may do everything.
         rights: those of a caller whom the server's owner has authenticated, and who needs no token.
+        caller: who they are in the shares of threads and memory, unless their rights say it.
         """
-        return self._servers.inside(rights=OWN if trusted else rights)
+        return self._servers.inside(rights=OWN if trusted else rights, caller=caller)
 
     def verbs_of(self, token: str) -> frozenset[str] | None:
         """Return the names of the verbs that the token permits; None if it is unknown.

@@ -22,6 +22,8 @@ than that of a status by one manager. `api.define(…)` adds a kind; with `field
 
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
 mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
+delay_s = callable(method, path) -> seconds · log_bytes = callable(namespace, pod) -> size (of a log
+that nobody has printed) ·
 forbid("create", "jobs") · silent = True (accepts, never answers; open streams go quiet) · quiet =
 True (only streams) · late = True (lists are made, but held back) · await stop() / await start()
 (same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() · say({…})
@@ -152,6 +154,8 @@ class FakeApi:
         self.listener: Callable[[str, str], None] = lambda method, path: None
         self.bookmark_s = 60.0
         self.log_pieces = 1 << 16
+        self.delay_s: Callable[[str, str], float] = lambda method, path: 0.0
+        self.log_bytes: Callable[[str, str], int] = lambda namespace, pod: 0
         self.kubelet = FakeKubelet(self)
         self._kinds = dict(KINDS)
         self._schemas: dict[str, Raw] = {}  # of one kind for each group and version
@@ -456,6 +460,7 @@ class FakeApi:
             while self.silent:
                 await self._move(0.05)
             await self._wait_if_held(request)
+            await asyncio.sleep(self.delay_s(request.method, request.path))
             for index, (status, retry_after_s, method, path) in enumerate(self._answers):
                 if method in ("", request.method) and path in request.path:
                     del self._answers[index]
@@ -883,6 +888,9 @@ class FakeApi:
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         since, position = query.get("sinceTime", "")[:19], 0
+        if size := self.log_bytes(target.namespace or "", target.name):
+            await _write_long_log(response, size, since)
+            return response
         follow, stamped = query.get("follow") == "true", query.get("timestamps") == "true"
         if "tailLines" in query:
             position = max(0, len(log.lines) - int(query["tailLines"]))
@@ -900,6 +908,19 @@ class FakeApi:
             if not follow or (ended and position == log.rotated + len(log.lines)):
                 return response
             await moved.wait()
+
+
+async def _write_long_log(response: web.StreamResponse, size: int, since: str) -> None:
+    """Write lines of 1 KiB, a thousand of them in a second, from that second on."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for second in range(size >> 20):
+        stamp = (begin + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+        if stamp < since:
+            continue
+        text = b"x" * 990 + b"\n"
+        for first in range(0, 1024, 64):
+            numbers = range(first, first + 64)
+            await response.write(b"".join(f"{stamp}.{n:09}Z ".encode() + text for n in numbers))
 
 
 def _bound(port: int) -> socket.socket:

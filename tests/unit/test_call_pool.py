@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from suggest.errors import StudyBusy, Unavailable
+from suggest.fair_share import MAX_WAITING
 from suggest.server.call_pool import CallPool, HeavyCalls
-from suggest.server.fair_share import MAX_WAITING
 
 WITHIN_S = 10
 MIB = 1 << 20

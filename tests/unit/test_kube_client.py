@@ -21,6 +21,7 @@ from controller.kube import client as client_module
 from controller.kube.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.kube.objects import Raw
+from controller.kube.request_limit import RequestLimit, Sender
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -360,12 +361,13 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(
 def test_requests_have_a_common_limit_and_streams_do_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "_REQUESTS_AT_ONCE", 2)
+    monkeypatch.setattr(client_module, "RequestLimit", lambda per_s: RequestLimit(4, 1e6))
 
     async def check() -> None:
         async with FakeApi() as api, api.client() as client:
             api.hold("GET", "/jobs")
-            lists = [asyncio.create_task(client.list(JOBS, "user1")) for _ in range(5)]
+            one = client.on_behalf_of(Sender("user1", "uid"))
+            lists = [asyncio.create_task(one.list(JOBS, "user1")) for _ in range(5)]
             await eventually(lambda: api.held == 2)
             api.put("pods", {"metadata": {"name": "a", "namespace": "user1"}})
             events = client.watch(PODS, "user1", resource_version="0", timeout_s=30)

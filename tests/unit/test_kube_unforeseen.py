@@ -16,6 +16,7 @@ from controller.kube.client import JOBS
 from controller.kube.log_streams import LogStreams
 from controller.kube.objects import AttemptObject, Raw
 from controller.kube.reflector import Reflector, WatchTiming
+from controller.kube.request_limit import Sender
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
 from suggest.backoff import Backoff
@@ -121,7 +122,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow(node: OddNode, folder: Path) -> LogFollower:
     follower = LogFollower(
-        LogCopying(node, LogStreams(), "user1"),
+        LogCopying(node, LogStreams(), Sender("user1", "uid")),
         PodContainer("a-x", "trial"),
         folder,
         grown=lambda: None,

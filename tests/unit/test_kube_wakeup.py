@@ -31,7 +31,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.now_s = 10.0
-        self.wakeup = Wakeup(ReadingBudget(lambda: self.now_s))
+        self.wakeup = Wakeup(ReadingBudget(lambda: self.now_s), "user1")
 
     def read(self, cost_s: float, *, after_s: float = 0.0) -> None:
         self.now_s += after_s
@@ -82,7 +82,7 @@ def test_long_turns_in_the_past_do_not_delay_later_ones(rests: list[float]) -> N
 
 def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) -> None:
     async def life() -> None:
-        wakeup = Wakeup(ReadingBudget())
+        wakeup = Wakeup(ReadingBudget(), "user1")
         wakeup.clear()
         wakeup.observed()
         wakeup.notify()
@@ -100,8 +100,19 @@ def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) ->
 
 def test_a_change_wakes_the_waiter() -> None:
     async def life() -> None:
-        wakeup = Wakeup(ReadingBudget())
+        wakeup = Wakeup(ReadingBudget(), "user1")
         asyncio.get_running_loop().call_later(0.01, wakeup.notify)
         await asyncio.wait_for(wakeup.wait(60.0, growth=False), 10)
 
     asyncio.run(life())
+
+
+def test_a_namespace_that_reads_much_lets_another_one_read_at_once() -> None:
+    now_s = 10.0
+    budget = ReadingBudget(lambda: now_s)
+    for _ in range(100):
+        budget.charge("team-a", 0.05)
+        now_s += 0.05
+    budget.charge("team-b", 0.003)
+    assert budget.rest_s("team-a") == pytest.approx(0.2)
+    assert budget.rest_s("team-b") == 0.0

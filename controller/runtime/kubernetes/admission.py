@@ -46,9 +46,12 @@ from controller.runtime.kubernetes.resource_quota import (
     with_defaults,
 )
 from controller.runtime.protocol import CannotStart, Launch
+from suggest.backoff import Backoff
 
 # after a pod was refused although there seemed to be room: another client was faster
 _AGAIN_S = 1.0
+# After creates that were refused for another reason, of one experiment.
+_BACKOFF = Backoff(first_s=0.2, longest_s=30.0, jitter=0.5)
 # Attempts of a namespace. The scheduler, Kueue and an autoscaler see enough of the demand in these.
 MOST_WITHOUT_NODE = 500
 
@@ -79,6 +82,9 @@ class AdmissionQueue:
         self._admitted: dict[str, _Waiting] = {}  # admitted, and not on the cluster yet
         self._reservations = Reservations(time.monotonic)
         self._refused: dict[str, tuple[float, str]] = {}
+        # Refused creates in a row, and until when none is sent.
+        self._failures = 0
+        self._not_before_s = float("-inf")
 
     @property
     def waiting(self) -> Mapping[str, str]:
@@ -135,7 +141,7 @@ class AdmissionQueue:
         if oldest.launch.slots is not None and running >= oldest.launch.slots:
             oldest.reason = ""  # it waits for its predecessor to end, not for room
             return None
-        if time.monotonic() < oldest.not_before_s:
+        if time.monotonic() < max(oldest.not_before_s, self._not_before_s):
             return None
         if without_node + len(self._admitted) >= MOST_WITHOUT_NODE:
             self._hold(f"{without_node} trials of the namespace wait for a node")
@@ -153,6 +159,7 @@ class AdmissionQueue:
 
     def made(self, launch: Launch) -> None:
         """Note that the object is on the cluster now; its pods are not yet."""
+        self._failures = 0
         admitted = self._admitted.pop(launch.name, None)
         if admitted is not None:
             self._created_after(time.monotonic() - admitted.due_s)
@@ -183,6 +190,20 @@ class AdmissionQueue:
         self._refused[name] = time.monotonic() + _AGAIN_S, reason
         self._reservations.forget(name)
         return True
+
+    def back_off(self, reason: str) -> float | None:
+        """Admit none for a while after a refused create, and return for how long.
+
+        None: it was sent before an earlier refusal was known.
+        """
+        now_s = time.monotonic()
+        if now_s < self._not_before_s:
+            return None
+        pause_s = _BACKOFF.pause_s(self._failures)
+        self._failures += 1
+        self._not_before_s = now_s + pause_s
+        self._hold(f"creating it is tried again later, because the cluster refused one: {reason}")
+        return pause_s
 
     def close(self) -> None:
         self._queue.clear()
@@ -272,6 +293,7 @@ class JobCreations:
             self._queue.wait(launch, str(error))
             self._changed()
         except CannotStart as error:
+            self._back_off(str(error))
             failed = Exit(datetime.now(UTC), failure_class=error.failure_class, reason=str(error))
             self._queue.drop(launch.name)
             self.refused[launch.name] = AttemptStatus(launch.name, None, failed)
@@ -279,6 +301,10 @@ class JobCreations:
         except BaseException:
             self._queue.wait(launch)
             raise
+
+    def _back_off(self, reason: str) -> None:
+        if (pause_s := self._queue.back_off(reason)) is not None:
+            asyncio.get_running_loop().call_later(pause_s, self._changed)
 
 
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409

@@ -67,6 +67,7 @@ from controller.kube.reflector import (
     ReflectorView,
     always,
 )
+from controller.kube.request_limit import Sender
 from controller.runtime.kubernetes.attempt_status import why_queued
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
@@ -442,7 +443,8 @@ class Informer:
     def __init__(
         self, cluster: Cluster, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
     ) -> None:
-        client = cluster.client
+        client = cluster.client.on_behalf_of(Sender(namespace, uid))
+        self._client = client
         self._cluster = cluster
         self._namespace = namespace
         self._uid = uid
@@ -484,7 +486,7 @@ class Informer:
         needed = [self.pods.start(), *(view.start() for view in self._objects.values())]
         # Trials also run without the right to see quotas;
         # a refusal then shows when a pod is created.
-        limits = list_allowed(self._cluster.client, LIMIT_RANGES, self._namespace)
+        limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
         # Wait for all, whatever one raises: what is still starting could not be closed.
         answers = await asyncio.gather(
             limits, *needed, self._start_quotas(), return_exceptions=True

@@ -50,6 +50,8 @@ from controller.core.attempt import RuntimeLost
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.kube.errors import AccessDenied, ApiError, rule_for
 from controller.kube.log_streams import LogStreams
+from controller.kube.loop_turns import LoopTurns
+from controller.kube.request_limit import Sender
 from controller.runtime import log_file
 from controller.runtime.kubernetes.small_file import write_in_place
 from controller.runtime.log_limit import trim
@@ -228,17 +230,19 @@ class LogCopying:
         now: the nodes' clock.
         is_awaited: whether somebody waits for lines now.
         limit_bytes: the cap of each copy on disk.
+        turns: those of the event loop, one for each chunk of a log.
     """
 
     client: LogSource
     streams: LogStreams
-    namespace: str
+    sender: Sender
     log: CopiedLog = TRIAL_LOG
     grown: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     is_awaited: Callable[[], bool] = lambda: True
     limit_bytes: int = LOG_LIMIT_BYTES
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
 
 class _LineKind(Enum):
@@ -275,7 +279,8 @@ class LogFollower:
         self._streams = copying.streams
         self._is_awaited = copying.is_awaited
         self._log = log = copying.log
-        self._namespace = copying.namespace
+        self._sender = copying.sender
+        self._turns = copying.turns
         self._of = of
         self._pod, self._container = of.pod, of.container
         self._directory = directory
@@ -408,7 +413,7 @@ class LogFollower:
             longest_s = _BACKOFF.longest_s
             follow = True
             try:
-                async with self._streams.turn(self._is_awaited) as follow:
+                async with self._streams.turn(self._sender, self._is_awaited) as follow:
                     await self._copy(follow=follow)
                 if self._at.done:
                     return
@@ -552,7 +557,7 @@ class LogFollower:
         since, already_copied = ("", 0) if last_lines else self._at.again()
         reading = _StreamReader(self, already_copied, of_the_end=last_lines > 0)
         stream = self._source.log(
-            self._namespace,
+            self._sender.namespace,
             self._pod,
             container=self._container,
             since=since,
@@ -567,6 +572,8 @@ class LogFollower:
             # The client returns a generator, which is closed at once.
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
                 async for chunk in stream:
+                    # Also for a container that prints faster than we read, where no read waits.
+                    await self._turns.next(self._sender)
                     reading.feed(chunk)
                     self._problem, self.barred = "", None
                     received += len(chunk)
@@ -575,8 +582,6 @@ class LogFollower:
                         self._joined_s, self.idle_at = loop.time(), None
                     if self._at.done:
                         break
-                    # If a container prints faster than we read, no read waits: let other tasks run.
-                    await asyncio.sleep(0)
             if follow:
                 self.idle_at = self._now() if self._is_idle(loop.time()) else None
             else:

@@ -23,6 +23,7 @@ from controller.kube.client import JOBS, PODS, SERVICES, Kind
 from controller.kube.cluster import Cluster, ReadingBudget
 from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.kube.objects import AttemptObject, Pod, Raw
+from controller.kube.request_limit import Sender
 from controller.kube.server_clock import ServerClock
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import (
@@ -99,8 +100,9 @@ class Wakeup:
     waiter that asks for it.
     """
 
-    def __init__(self, budget: ReadingBudget) -> None:
+    def __init__(self, budget: ReadingBudget, namespace: str) -> None:
         self._budget = budget
+        self._namespace = namespace
         self._began_s = budget.clock()
         self._notified = self._growth = False
         self._waiting: asyncio.Future[None] | None = None
@@ -113,7 +115,7 @@ class Wakeup:
 
     def observed(self) -> None:
         """Note that the reader has read everything."""
-        self._budget.charge(self._budget.clock() - self._began_s)
+        self._budget.charge(self._namespace, self._budget.clock() - self._began_s)
 
     def notify(self) -> None:
         self._notified = True
@@ -126,7 +128,7 @@ class Wakeup:
 
     async def wait(self, within_s: float, *, growth: bool) -> None:
         """Wait for a notification, at most within_s. Only one task may wait at a time."""
-        await asyncio.sleep(min(self._budget.rest_s, within_s))
+        await asyncio.sleep(min(self._budget.rest_s(self._namespace), within_s))
         if self._notified or (growth and self._growth):
             return
         loop = asyncio.get_running_loop()
@@ -170,11 +172,12 @@ class KubernetesRuntime:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._target = target
-        self._client = target.cluster.client
+        self._sender = sender = Sender(target.namespace, target.uid)
+        self._client = target.cluster.client.on_behalf_of(sender)
         self._queue = queue
         self._clock = clock
         self._records = Records(target.records)
-        self._wakeup = Wakeup(target.cluster.reading)
+        self._wakeup = Wakeup(target.cluster.reading, target.namespace)
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._attempts: dict[str, AttemptOnCluster] = {}
@@ -185,12 +188,13 @@ class KubernetesRuntime:
         self._copying = LogCopying(
             self._client,
             self._client.log_streams,
-            target.namespace,
+            sender,
             grown=self._wakeup.notify_log_growth,
             ended=self._wakeup.notify,
             now=self._server_clock.now,
             is_awaited=lambda: self._lines_are_awaited,
             limit_bytes=target.log_limit_bytes,
+            turns=target.cluster.turns,
         )
         self._log_times = log_file.LogTimes()
         self._deletions = BackgroundRequests(failed=self._wakeup.notify)
@@ -200,7 +204,7 @@ class KubernetesRuntime:
         # whether the last check of the quota was for the final stage
         self._looked_for_room: bool | None = None
         self._lease: WriteGuard = target.guard or FencingLease(
-            self._client,
+            target.cluster.client,
             target.namespace,
             target.anchor,
             target.holder,
@@ -363,6 +367,7 @@ class KubernetesRuntime:
                 attempt.log.follow_now()
                 attempt.collected.follow_now()
         await self._wakeup.wait(within_s, growth=log_growth)
+        await self._target.cluster.turns.next(self._sender)
 
     def wake(self) -> None:
         self._wakeup.notify()

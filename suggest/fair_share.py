@@ -1,4 +1,4 @@
-"""What callers have to share or to take turns at: threads, bytes, studies.
+"""What callers have to share or to take turns at: threads, bytes, studies, requests to others.
 A waiting call takes no thread.
 
 Everything here belongs to one event loop.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 
 from suggest.errors import StudyBusy, TunerError
 
@@ -19,14 +22,14 @@ class FairShare:
     """An amount of which each caller may hold as much as is still free.
 
     So a single caller gets half of it, and there is always room for the next one. Of the callers
-    that wait, the one that holds least goes first.
+    that wait, the one that holds least goes first. The parts of a caller take turns.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._free = total
         self._held: Counter[str] = Counter()  # only callers that hold anything
-        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
+        self._waiting: dict[str, _Line] = {}
 
     @property
     def waiting(self) -> int:
@@ -43,20 +46,20 @@ class FairShare:
         self._held[caller] += size
         self._free -= size
 
-    async def take(self, caller: str, size: int = 1) -> None:
+    async def take(self, caller: str, size: int = 1, *, part: str = "") -> None:
         """Wait until there is room. Raises what close() is given."""
         if caller not in self._waiting and self.has_room(caller, size):
             self.add(caller, size)
             return
-        turn = asyncio.get_running_loop().create_future(), size
-        self._waiting.setdefault(caller, deque()).append(turn)
+        turn = _Turn(asyncio.get_running_loop().create_future(), size)
+        self._waiting.setdefault(caller, _Line()).append(part, turn)
         try:
-            await turn[0]
+            await turn.granted
         except BaseException:
-            if _is_granted(turn[0]):
+            if _is_granted(turn.granted):
                 self.give(caller, size)
             else:
-                self._leave(caller, turn)
+                self._leave(caller, part, turn)
             raise
 
     def give(self, caller: str, size: int = 1) -> None:
@@ -70,32 +73,80 @@ class FairShare:
 
     def close(self, error: TunerError) -> None:
         """Let all calls that wait raise the error."""
-        for turns in self._waiting.values():
-            for turn, _ in turns:
-                if not turn.done():
-                    turn.set_exception(error)
+        for line in self._waiting.values():
+            for turn in line:
+                if not turn.granted.done():
+                    turn.granted.set_exception(error)
 
     def _serve(self) -> None:
         for caller in sorted(self._waiting, key=self.held):
-            turns = self._waiting.pop(caller)
-            while turns and (turns[0][0].done() or self.has_room(caller, turns[0][1])):
-                turn, size = turns.popleft()
-                if not turn.done():
-                    self.add(caller, size)
-                    turn.set_result(None)
-            if turns:
+            line = self._waiting.pop(caller)
+            while line and (line.first.granted.done() or self.has_room(caller, line.first.size)):
+                turn = line.pop()
+                if not turn.granted.done():
+                    self.add(caller, turn.size)
+                    turn.granted.set_result(None)
+            if line:
                 # At the end, so that callers that hold the same take turns.
-                self._waiting[caller] = turns
+                self._waiting[caller] = line
 
-    def _leave(self, caller: str, turn: tuple[asyncio.Future[None], int]) -> None:
+    def _leave(self, caller: str, part: str, turn: _Turn) -> None:
         """Remove a call that waits no longer, unless serving others has done it.
 
         Others may have waited behind it.
         """
-        turns = self._waiting.get(caller, deque())
+        if (line := self._waiting.get(caller)) is not None:
+            line.remove(part, turn)
+        self._serve()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """What a call waits for."""
+
+    granted: asyncio.Future[None]
+    size: int
+
+
+class _Line:
+    """The calls of one caller that wait: those of a part in order, and the parts in turn."""
+
+    def __init__(self) -> None:
+        # The next part is the first; none is empty.
+        self._parts: dict[str, deque[_Turn]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def __iter__(self) -> Iterator[_Turn]:
+        return chain.from_iterable(self._parts.values())
+
+    @property
+    def first(self) -> _Turn:
+        return next(iter(self._parts.values()))[0]
+
+    def append(self, part: str, turn: _Turn) -> None:
+        self._parts.setdefault(part, deque()).append(turn)
+
+    def pop(self) -> _Turn:
+        """Return the first turn; its part is the last one from now on."""
+        part = next(iter(self._parts))
+        turns = self._parts.pop(part)
+        turn = turns.popleft()
+        if turns:
+            self._parts[part] = turns
+        return turn
+
+    def remove(self, part: str, turn: _Turn) -> None:
+        """Remove a turn if it is still there."""
+        turns = self._parts.get(part, deque())
         if turn in turns:
             turns.remove(turn)
-        self._serve()
+            if not turns:
+                del self._parts[part]
 
 
 class KeyedLock:

@@ -1,0 +1,134 @@
+"""A tenant that misbehaves, beside one with a small experiment: the second one is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.operator import managed, manager
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import Installation, experiment, on_a_cluster
+
+Raw = dict[str, Any]
+OTHER = "team-a"
+JOBS = f"/apis/batch/v1/namespaces/{OTHER}/jobs"
+STATUS = f"/apis/tuner.dev/v1/namespaces/{OTHER}/experiments/a0/status"
+MANY = {"trials": 1000, "failedTrials": "none"}
+
+
+def misbehaving(installed: Installation, count: int, **spec: object) -> None:
+    """Apply experiments of the other tenant."""
+    installed.api.put("namespaces", {"metadata": {"name": OTHER}})
+    for n in range(count):
+        resource = experiment(f"a{n}", **spec)
+        resource["metadata"]["namespace"] = OTHER
+        installed.apply(resource)
+
+
+def uid_of(job: Raw) -> str:
+    return str(job["metadata"]["labels"]["tuner.dev/uid"])
+
+
+def asked(installed: Installation, method: str, path: str) -> int:
+    return sum(each[:2] == (method, path) for each in installed.api.requests)
+
+
+@on_a_cluster(Script(lines=("score=0.5",), seconds=0.01))
+async def test_creates_that_nobody_answers_keep_neither_others_nor_the_lease_waiting(
+    installed: Installation,
+) -> None:
+    misbehaving(installed, 5, parallelism=16, budget=MANY, canary="0s")
+    await installed.until(lambda: len({uid_of(job) for job in installed.api.all("jobs")}) == 5)
+    installed.api.hold("POST", JOBS)
+    await installed.until(lambda: installed.api.held >= 64)
+    sent = asked(installed, "POST", JOBS)
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    assert asked(installed, "POST", JOBS) == sent
+    lease = "/apis/coordination.k8s.io/v1/namespaces/user1/leases/tuner-controller"
+    renewals = asked(installed, "PATCH", lease)
+    await installed.until(lambda: asked(installed, "PATCH", lease) > renewals)
+    installed.api.release()
+
+
+@on_a_cluster(Script(lines=("score=0.5",), seconds=0.01))
+async def test_a_status_that_nobody_answers_keeps_no_other_waiting(
+    installed: Installation,
+) -> None:
+    installed.api.hold("PATCH", STATUS)
+    misbehaving(installed, 1, budget=MANY)
+    await installed.until(lambda: installed.api.held == 1)
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    assert installed.api.held == 1
+    assert asked(installed, "PATCH", STATUS) == 1
+    installed.api.release()
+
+
+@pytest.mark.parametrize("code", [409, 500])
+def test_a_status_that_is_refused_is_written_again_ever_more_seldom(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "STATUS_S", 0.01)
+
+    @on_a_cluster(Script(lines=("score=0.5",), seconds=0.01))
+    async def claim(installed: Installation) -> None:
+        installed.api.answer(code, times=1000, path=STATUS)
+        misbehaving(installed, 1, budget=MANY)
+        await installed.until(lambda: asked(installed, "PATCH", STATUS))
+        installed.apply(experiment(budget={"trials": 30}))
+        await installed.until_state("succeeded")
+        assert asked(installed, "PATCH", STATUS) < 10
+
+    claim(tmp_path)
+
+
+@on_a_cluster(Script(lines=("score=0.5",), seconds=0.01))
+async def test_a_template_that_is_refused_is_created_ever_more_seldom(
+    installed: Installation,
+) -> None:
+    def refuse(plural: str, obj: Raw) -> str:
+        is_other = plural == "jobs" and obj["metadata"]["namespace"] == OTHER
+        return "no such image here" if is_other else ""
+
+    misbehaving(installed, 1, budget=MANY, breaker="off", canary="0s", parallelism=1)
+    await installed.until(lambda: installed.api.all("jobs"))
+    installed.api.refuse = refuse
+    before = asked(installed, "POST", JOBS)
+    await installed.until(lambda: asked(installed, "POST", JOBS) > before)
+    installed.apply(experiment(budget={"trials": 30}))
+    await installed.until_state("succeeded")
+    assert asked(installed, "POST", JOBS) < before + 15
+
+
+def test_an_edit_waits_until_the_one_before_it_was_in_force_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed, "_REVISION_S", 1000.0)
+
+    @on_a_cluster(Script(lines=("score=0.5",), seconds=0.01))
+    async def claim(installed: Installation) -> None:
+        installed.apply(experiment("edited", budget=MANY))
+        await installed.until(lambda: installed.status("edited").get("revision") == 1)
+        installed.edit("edited", parallelism=2)
+        await installed.until(lambda: installed.status("edited")["revision"] == 2)
+        installed.edit("edited", parallelism=3)
+        installed.apply(experiment())
+        await installed.until_state("succeeded")
+        status = installed.status("edited")
+        assert (status["revision"], status["observedGeneration"]) == (2, 2)
+
+    claim(tmp_path)
+
+
+@on_a_cluster(Script(forever=True))
+async def test_the_last_of_many_edits_comes_into_force(installed: Installation) -> None:
+    installed.apply(experiment(budget=MANY, canary="0s"))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    for parallelism in (2, 1, 4, 3):
+        installed.edit("tiny", parallelism=parallelism)
+        await installed.until(lambda: True)
+    await installed.until(lambda: installed.status()["running"] == 3)
+    assert installed.status()["observedGeneration"] == 5

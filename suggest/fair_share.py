@@ -29,7 +29,7 @@ class FairShare:
         self.total = total
         self._free = total
         self._held: Counter[str] = Counter()  # only callers that hold anything
-        self._waiting: dict[str, _Line] = {}
+        self._waiting: dict[str, _WaitingCalls] = {}
 
     @property
     def waiting(self) -> int:
@@ -51,8 +51,8 @@ class FairShare:
         if caller not in self._waiting and self.has_room(caller, size):
             self.add(caller, size)
             return
-        turn = _Turn(asyncio.get_running_loop().create_future(), size)
-        self._waiting.setdefault(caller, _Line()).append(part, turn)
+        turn = _WaitingCall(asyncio.get_running_loop().create_future(), size)
+        self._waiting.setdefault(caller, _WaitingCalls()).append(part, turn)
         try:
             await turn.granted
         except BaseException:
@@ -90,7 +90,7 @@ class FairShare:
                 # At the end, so that callers that hold the same take turns.
                 self._waiting[caller] = line
 
-    def _leave(self, caller: str, part: str, turn: _Turn) -> None:
+    def _leave(self, caller: str, part: str, turn: _WaitingCall) -> None:
         """Remove a call that waits no longer, unless serving others has done it.
 
         Others may have waited behind it.
@@ -101,19 +101,19 @@ class FairShare:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
+class _WaitingCall:
     """What a call waits for."""
 
     granted: asyncio.Future[None]
     size: int
 
 
-class _Line:
+class _WaitingCalls:
     """The calls of one caller that wait: those of a part in order, and the parts in turn."""
 
     def __init__(self) -> None:
         # The next part is the first; none is empty.
-        self._parts: dict[str, deque[_Turn]] = {}
+        self._parts: dict[str, deque[_WaitingCall]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._parts.values()))
@@ -121,17 +121,17 @@ class _Line:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def __iter__(self) -> Iterator[_Turn]:
+    def __iter__(self) -> Iterator[_WaitingCall]:
         return chain.from_iterable(self._parts.values())
 
     @property
-    def first(self) -> _Turn:
+    def first(self) -> _WaitingCall:
         return next(iter(self._parts.values()))[0]
 
-    def append(self, part: str, turn: _Turn) -> None:
+    def append(self, part: str, turn: _WaitingCall) -> None:
         self._parts.setdefault(part, deque()).append(turn)
 
-    def pop(self) -> _Turn:
+    def pop(self) -> _WaitingCall:
         """Return the first turn; its part is the last one from now on."""
         part = next(iter(self._parts))
         turns = self._parts.pop(part)
@@ -140,7 +140,7 @@ class _Line:
             self._parts[part] = turns
         return turn
 
-    def remove(self, part: str, turn: _Turn) -> None:
+    def remove(self, part: str, turn: _WaitingCall) -> None:
         """Remove a turn if it is still there."""
         turns = self._parts.get(part, deque())
         if turn in turns:

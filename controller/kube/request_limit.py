@@ -20,7 +20,8 @@ from suggest.fair_share import FairShare
 
 # The API server answers 600 at a time by default, and half of the rate occupies one controller's
 # processor. A namespace alone has half of both: 64 at a time, and 250 a second.
-PLACES, PER_S = 128, 500.0
+PLACES = 128
+PER_S = 500.0
 MOST_PER_S = 10_000.0
 
 

@@ -133,6 +133,9 @@ class Connection:
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
         self.limit = limit
+        # Raises if the process may not write on behalf of an experiment: asked when a request is
+        # sent, which may be long after it was made.
+        self.fence: Callable[[], None] = lambda: None
         self._loading = asyncio.create_task(
             asyncio.to_thread(importlib.import_module, "controller.kube.transport")
         )
@@ -166,7 +169,12 @@ class Connection:
                 async with (
                     self.limit.place(sender),
                     self.response(
-                        method, path, query or {}, body=body, content_type=content_type
+                        method,
+                        path,
+                        query or {},
+                        body=body,
+                        content_type=content_type,
+                        is_fenced=sender != OWN and method != "GET",
                     ) as response,
                 ):
                     return self.json_of(await _body_of(response))
@@ -193,6 +201,7 @@ class Connection:
         content_type: str = "",
         silence_s: float | None = None,
         headers_of: HeadersOf = lambda _access: (),
+        is_fenced: bool = False,
     ) -> AsyncIterator[Response]:
         """Yield the successful response, its body unread.
 
@@ -211,6 +220,8 @@ class Connection:
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             authorization = access.credentials.authorization()
+            if is_fenced:
+                self.fence()
             sending = self._send(access, authorization, request)
             response = await self._counted("WATCH" if "watch" in query else method, sending)
             try:
@@ -383,6 +394,10 @@ class KubernetesClient:
     def requests_waiting(self) -> int:
         """Return how many requests wait for a place."""
         return self._connection.limit.waiting
+
+    def fence_with(self, fence: Callable[[], None]) -> None:
+        """Let writes on behalf of experiments raise what the fence raises when they are sent."""
+        self._connection.fence = fence
 
     def on_behalf_of(self, sender: Sender) -> Self:
         """Return a client whose requests take turns with those of others. Do not close it."""

@@ -116,6 +116,10 @@ class Leadership:
         await self.check()
 
     async def check(self, owner: Raw | None = None) -> None:
+        self.require()
+
+    def require(self) -> None:
+        """Raise if this process may not write now."""
         if self.lost is not None:
             raise self.lost
         if not self.holds:

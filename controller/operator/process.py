@@ -99,6 +99,7 @@ async def run_controller(options: ControllerOptions) -> None:
         namespace = os.environ.get("POD_NAMESPACE") or client.default_namespace
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         leadership = Leadership(client, namespace, identity, on_lost=stop.set)
+        client.fence_with(leadership.require)
         health = Health(leadership)
         async with (
             Endpoint(options.health_port, health.answer),

@@ -379,6 +379,33 @@ def test_requests_have_a_common_limit_and_streams_do_not_count(
     asyncio.run(check())
 
 
+def test_a_write_that_has_waited_is_not_sent_once_the_lease_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "RequestLimit", lambda per_s: RequestLimit(2, 1e6))
+
+    def has_passed() -> None:
+        raise RuntimeLost("another controller has the lease")
+
+    async def check() -> None:
+        async with FakeApi() as api, api.client() as client:
+            api.hold("POST", "/jobs")
+            one = client.on_behalf_of(Sender("user1", "uid"))
+            creates = [
+                asyncio.create_task(one.create(JOBS, "user1", job(name))) for name in ("a", "b")
+            ]
+            await eventually(lambda: api.held == 1 and client.requests_waiting == 1)
+            client.fence_with(has_passed)
+            api.release()
+            assert (await creates[0])["metadata"]["name"] == "a"
+            with pytest.raises(RuntimeLost, match="another controller"):
+                await creates[1]
+            assert len(api.requests) == 1
+            await client.create(JOBS, "user1", job("own"))
+
+    asyncio.run(check())
+
+
 @with_a_cluster
 async def test_more_than_a_hundred_streams_are_open_at_once(
     api: FakeApi, client: KubernetesClient

@@ -833,8 +833,8 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     programs = [
         block
         for block in re.findall(r"```python\n(.*?)```", shown, re.DOTALL)
-        # see tests/kube/test_trial_files.py
-        if "suggest.client" not in block and 'runtime="kubernetes"' not in block
+        # Those on a cluster: tests/kube/test_trial_files.py, test_python_in_the_cluster.py
+        if "suggest.client" not in block and not re.search("runtime=.(kubernetes|cluster)", block)
     ]
     assert programs
     scripts.output("\n".join(programs))

@@ -15,12 +15,14 @@ from urllib.parse import quote
 
 from controller import experiment_tables as tables
 from controller.app.controller_api import OFFSET, ControllerApi, ServiceChannel
-from controller.app.experiments import Holder
+from controller.app.experiments import Holder, NeverRan, Overview
 from controller.core.model import Attempt, Event, Experiment, TrialOrFinal, Uid, trial_label
 from controller.kube.errors import BackendError
+from controller.report.record import Totals
 from controller.spec import from_document
 from suggest.client import AsyncClient
 from suggest.errors import NotFound
+from suggest.trial import Trial, TrialState
 
 # The client needs an address, for messages about connections. It never connects to it.
 _ADDRESS = "unix:/tuner-controller"
@@ -77,8 +79,11 @@ class ClusterExperiments:
     # Of the experiments that were read, with what the controller says of each besides.
     _paths: dict[Uid, str] = field(default_factory=dict)
     _troubles: dict[Uid, str] = field(default_factory=dict)
+    _overviews: dict[Uid, Overview] = field(default_factory=dict)
+    _never_ran: list[NeverRan] = field(default_factory=list)
 
     def experiments(self) -> list[Experiment]:
+        self._never_ran.clear()
         return self._listed("/api/v1/experiments")
 
     def named(self, name: str) -> list[Experiment]:
@@ -101,8 +106,7 @@ class ClusterExperiments:
     def holder(self, uid: Uid) -> Holder | None:
         document = self._get(self._paths[uid], uid=uid)
         self._noted(document)
-        found = document.get("holder")
-        return None if found is None else Holder(found["pid"], found["host"], found["since"])
+        return _holder(document)
 
     def trouble(self, uid: Uid) -> _Trouble:
         return _Trouble(self._troubles.get(uid, ""))
@@ -120,6 +124,12 @@ class ClusterExperiments:
             if page["next"] is None:
                 return attempts
             query = {"first": str(page["next"])}
+
+    def never_ran(self) -> list[NeverRan]:
+        return self._never_ran
+
+    def overview(self, uid: Uid) -> Overview | None:
+        return self._overviews.get(uid)
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         query = {} if trial is None else {"trial": str(tables.trial_column(trial))}
@@ -139,6 +149,7 @@ class ClusterExperiments:
         while True:
             page = self._get(path, **query)
             found += map(self._noted, page["experiments"])
+            self._never_ran += [NeverRan(**each) for each in page["neverRan"]]
             if page["next"] is None:
                 return found
             query = query | {"after": page["next"]}
@@ -152,7 +163,11 @@ class ClusterExperiments:
             tables.experiment_of(row, spec), context=self.api.context, directory=""
         )
         self._paths[experiment.uid] = _path(experiment.namespace, experiment.name)
-        self._troubles[experiment.uid] = document.get("trouble", "")
+        self._troubles[experiment.uid] = trouble = document.get("trouble", "")
+        told = document.get("overview") or {}
+        if "trials" in told:
+            totals = _totals(told, experiment.uid)
+            self._overviews[experiment.uid] = Overview(totals, _holder(document), trouble)
         return experiment
 
     def _get(self, path: str, **query: str) -> Any:  # JSON
@@ -186,6 +201,22 @@ class ClusterLog:
             lambda client: self._api.exchange(client, "GET", self._path, query)
         )
         return int(headers[OFFSET]), data
+
+
+def _holder(document: Mapping[str, Any]) -> Holder | None:
+    found = document.get("holder")
+    return None if found is None else Holder(found["pid"], found["host"], found["since"])
+
+
+def _totals(told: Mapping[str, Any], uid: Uid) -> Totals:
+    numbers = {key: told.get(key, 0) for key in ("running", "queued")} | dict(told["trials"])
+    counts = {state: n for state in TrialState if (n := numbers.get(state.value, 0))}
+    best = told.get("best")
+    if best is None:
+        return Totals(counts, ())
+    succeeded = TrialState.SUCCEEDED
+    trial = Trial(best["number"], succeeded, best["parameters"], best["value"], client_id=uid)
+    return Totals(counts, [trial])
 
 
 def _path(namespace: str, name: str) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from controller.experiment_store import Changes
     from controller.folders import ExperimentFolders
+    from controller.report.record import Totals
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -140,6 +141,28 @@ class ReadableLog(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a list shows of an experiment, without its trials."""
+
+    totals: Totals
+    holder: Holder | None
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeverRan:
+    """An experiment that somebody has created, and that was not accepted, or not yet."""
+
+    namespace: str
+    name: str
+    state: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} is {self.state}: {self.reason}"
+
+
 class ReadableExperiments(KnownExperiments, Protocol):
     """What verbs that change nothing read: a state directory, or a cluster's controller.
 
@@ -151,6 +174,12 @@ class ReadableExperiments(KnownExperiments, Protocol):
 
     def experiments(self) -> Sequence[Experiment]:
         """Return all experiments that may be read, by namespace and name or by age."""
+
+    def never_ran(self) -> Sequence[NeverRan]:
+        """Return those that the last list could not have."""
+
+    def overview(self, uid: Uid) -> Overview | None:
+        """Return what was read with an experiment of the list; None: its trials must be read."""
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Event]: ...
 

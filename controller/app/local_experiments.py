@@ -161,6 +161,12 @@ class LocalExperiments(SqlExperimentStore):
     def trouble(self, uid: Uid) -> TroubleFile:
         return TroubleFile(self.folders(uid).root)
 
+    def never_ran(self) -> tuple[()]:
+        return ()
+
+    def overview(self, uid: Uid) -> None:
+        return None
+
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:
         return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log, attempt)
 

@@ -223,6 +223,9 @@ async def all_experiments(
                 for experiment in experiments.experiments()
                 if namespace in (None, experiment.namespace)
             ]
+            for each in experiments.never_ran():
+                if namespace in (None, each.namespace):
+                    on_error(FailedPrecondition(str(each)))
             records: dict[str, ExperimentRecord] = {}
             for service in dict.fromkeys(experiment.server for experiment in stored):
                 reachable = [experiment for experiment in stored if experiment.server == service]
@@ -251,6 +254,14 @@ async def _without_lost_trials(
     *,
     latest: bool,
 ) -> ExperimentRecord:
+    told = experiments.overview(experiment.uid)
+    if told is not None and (not latest or _rests(experiment, told.holder)):
+        return ExperimentRecord(
+            experiment,
+            controlled_by="" if told.holder is None else str(told.holder),
+            trouble=told.trouble,
+            totals=told.totals,
+        )
     try:
         return await gather(experiments, experiment, studies, latest=latest)
     except StoreBroken as error:
@@ -260,8 +271,12 @@ async def _without_lost_trials(
 
 def over(record: ExperimentRecord) -> bool:
     """Return whether nothing changes any more unless the experiment is resumed."""
-    state = record.experiment.state
-    return state.finished or (state is ExperimentState.STOPPED and not record.controlled_by)
+    return _rests(record.experiment, record.controlled_by or None)
+
+
+def _rests(experiment: Experiment, holder: object) -> bool:
+    state = experiment.state
+    return state.finished or (state is ExperimentState.STOPPED and holder is None)
 
 
 def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:

@@ -48,13 +48,19 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 def experiments(arguments: argparse.Namespace) -> ExitCode:
     workspace = readable_of(arguments)
     printer = Printer(arguments)
+    told: set[str] = set()
+
+    def tell(error: TunerError) -> None:
+        if str(error) not in told:
+            _print_error(error)
+        told.add(str(error))
 
     async def read() -> list[ExperimentRecord]:
-        return await query.all_experiments(workspace, arguments.namespace, on_error=_print_error)
+        return await query.all_experiments(workspace, arguments.namespace, on_error=tell)
 
     async def list_them() -> None:
         records = await read()
-        if not records and not arguments.quiet:
+        if not (records or told or arguments.quiet):
             print(
                 f"no experiments{_of_namespace(arguments)} in {workspace.place}",
                 file=sys.stderr,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,8 @@ from controller.core.model import FINAL, Attempt, Experiment, trial_label
 from controller.kube.reflector import Key
 from controller.operator.access import Access, Caller
 from controller.operator.experiments import HostedExperiments
+from controller.operator.manager import ExperimentResources
+from controller.operator.resource import uid_of
 from controller.operator.rpc_access import ClusterAuthenticator
 from controller.ui.application import status_of
 from suggest.errors import InvalidArgument, NotFound, TunerError, Unauthenticated
@@ -53,7 +55,7 @@ _LOG = _EXPERIMENT + "/trials/{trial}/attempts/{attempt:int}/log"
 class HttpApi:
     """The routes below /api/v1, and the reading methods of the suggestion service.
 
-    keys: returns the namespaces and names of all experiments that the controller knows.
+    resources: all experiments that the controller knows.
     """
 
     def __init__(
@@ -62,13 +64,13 @@ class HttpApi:
         experiments: HostedExperiments,
         server: Server,
         authenticator: ClusterAuthenticator,
-        keys: Callable[[], Collection[Key]],
+        resources: ExperimentResources,
     ) -> None:
         self._access = access
         self._experiments = experiments
         self._server = server
         self._authenticator = authenticator
-        self._keys = keys
+        self._resources = resources
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -96,14 +98,17 @@ class HttpApi:
         if name is not None:
             keys = [key for key in keys if key[1] == name]
         page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]
-        documents = []
-        for namespace, named in page:
-            found = self._experiments.experiment(namespace, named)
-            documents += [] if found is None else [self._document(found)]
-            # Reading a spec takes a millisecond: other requests and the loops come in between.
+        documents, never_ran = [], []
+        for key in page:
+            found = self._experiments.experiment(*key)
+            if found is not None:
+                documents.append(self._document(found) | self._overview(found))
+            else:
+                never_ran += self._never_ran(*key)
+            # Reading a row takes a while: other requests and the loops come in between.
             await asyncio.sleep(0)
         following = "/".join(page[-1]) if rest else None
-        return _json({"experiments": documents, "next": following})
+        return _json({"experiments": documents, "neverRan": never_ran, "next": following})
 
     async def _names(self, request: Request) -> Response:
         namespace = request.query_params.get("namespace")
@@ -113,7 +118,7 @@ class HttpApi:
     async def _readable(self, request: Request) -> list[Key]:
         """Return the sorted keys of the experiments that the caller may list."""
         caller = await caller_of(self._access, request.headers)
-        keys = sorted(self._keys())
+        keys = sorted(self._resources.keys)
         namespaces = await self._access.readable(caller, {key[0] for key in keys})
         return [key for key in keys if namespaces is None or key[0] in namespaces]
 
@@ -201,6 +206,25 @@ class HttpApi:
             if attempt.number == number:
                 return attempt
         raise NotFound(f"{experiment.name}/{label} has no attempt {number}")
+
+    def _overview(self, experiment: Experiment) -> dict[str, Any]:
+        """Return what the status says of all trials together, if that is all that a list shows."""
+        resource = self._resources.find(experiment.namespace, experiment.name)
+        is_told = experiment.spec.criteria.is_plain and experiment.final is None
+        if resource is None or uid_of(resource) != experiment.uid or not is_told:
+            return {}
+        status = resource.get("status") or {}
+        keys = ("trials", "running", "queued", "best")
+        return {"overview": {key: status[key] for key in keys if key in status}}
+
+    def _never_ran(self, namespace: str, name: str) -> list[dict[str, str]]:
+        """Return `controller.app.experiments.NeverRan` of a resource, if that is known."""
+        resource = self._resources.find(namespace, name)
+        status = {} if resource is None else resource.get("status") or {}
+        if not status.get("reason"):
+            return []
+        about = {"namespace": namespace, "name": name}
+        return [about | {key: str(status[key]) for key in ("state", "reason")}]
 
     def _document(self, experiment: Experiment) -> dict[str, Any]:
         holder = self._experiments.holder(experiment.uid)

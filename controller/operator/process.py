@@ -217,7 +217,7 @@ async def _manager(
                 store_errors=server.store_errors,
             )
             board = ClusterBoard(workspace, experiments, resources)
-            api = HttpApi(access, experiments, server, authenticator, lambda: resources.keys)
+            api = HttpApi(access, experiments, server, authenticator, resources)
             webhook = Webhook(
                 client=client,
                 name=options.webhook,

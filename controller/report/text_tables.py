@@ -380,7 +380,7 @@ _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
     "uid": lambda record: record.experiment.uid,
     "state": lambda record: record.experiment.state.value,
     "reason": lambda record: record.experiment.reason,
-    "trials": lambda record: len(record.trials),
+    "trials": lambda record: len(record.trials) or sum(record.counts.values()),
     "bestTrial": lambda record: record.best and record.best.number,
     "bestValue": lambda record: record.best and record.best.value,
     "startTime": lambda record: formatting.timestamp(record.experiment.start_time),

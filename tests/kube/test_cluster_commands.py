@@ -96,6 +96,31 @@ async def test_experiments_are_listed(terminal: Terminal) -> None:
 
 
 @at_a_terminal()
+async def test_a_list_of_experiments_takes_one_request(terminal: Terminal) -> None:
+    await finished(terminal)
+    terminal.installed.apply(experiment("other"))
+    await terminal.installed.until_state("succeeded", "other")
+    terminal.installed.api.requests.clear()
+    listed = await terminal.tuner("get", "experiments", "-o", "json")
+    assert [each["best"]["value"] for each in json.loads(listed.out)] == [0.5, 0.5]
+    proxied = [path for _, path, _ in terminal.installed.api.requests if "/services/" in path]
+    assert len(proxied) == 1
+
+
+@at_a_terminal()
+async def test_an_experiment_that_was_not_accepted_is_named_with_its_reason(
+    terminal: Terminal,
+) -> None:
+    terminal.installed.apply(experiment(budget={"trials": 0}))
+    await terminal.installed.until_state("invalid")
+    listed = await terminal.tuner("get", "experiments")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err.startswith(
+        "tuner: user1/tiny is invalid: experiment tiny: spec.budget.trials"
+    )
+
+
+@at_a_terminal()
 async def test_trials_are_those_of_the_state_directory(terminal: Terminal) -> None:
     await finished(terminal)
     remote = await terminal.tuner("get", "trials", "tiny", "-o", "json")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
 from controller.core.attempt import ObjectRecord
 from controller.core.model import (
@@ -249,6 +250,15 @@ class SqlExperimentStore:
         """Return the namespace and name of each experiment, also of those that cannot be read."""
         return [(row["namespace"], row["name"]) for row in self._rows(_NAMES)]
 
+    def rows_of(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return the rows of experiments, with their documents, by namespace and name.
+
+        Those that do not exist are left out.
+        """
+        with self._database.reading() as connection:
+            rows = connection.execute(_OF_KEYS, {"keys": list(keys)}).mappings()
+            return {(row["namespace"], row["name"]): dict(row) for row in rows}
+
     def experiments(self) -> list[Experiment]:
         return self._experiments(_EXPERIMENTS)
 
@@ -256,7 +266,7 @@ class SqlExperimentStore:
         rows = self._rows(query, **values)
         with self._reading_rows():
             return [
-                tables.experiment_of(row, self._load_spec(json.loads(row["document"])))
+                table_rows.experiment_of(row, self._load_spec(json.loads(row["document"])))
                 for row in rows
             ]
 
@@ -299,7 +309,7 @@ class SqlExperimentStore:
         rows = self._rows(_REVISIONS, of_uid=uid)
         with self._reading_rows():
             return [
-                tables.revision_of(row, self._load_spec(json.loads(row["document"])))
+                table_rows.revision_of(row, self._load_spec(json.loads(row["document"])))
                 for row in rows
             ]
 
@@ -333,7 +343,7 @@ class SqlExperimentStore:
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         if trial is None:
             return self._attempts(_ATTEMPTS, of_uid=uid)
-        number = tables.trial_column(trial)
+        number = table_rows.trial_column(trial)
         return self.attempts_between(uid, number, number)
 
     def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
@@ -350,17 +360,17 @@ class SqlExperimentStore:
 
         The latter have not ended or are to run again.
         """
-        values = {"of_uid": uid, "trials": [*trials, tables.FINAL_ROW]}
+        values = {"of_uid": uid, "trials": [*trials, table_rows.FINAL_ROW]}
         with self._database.reading(single=True) as connection:
             found = connection.execute(_ATTEMPTS_THAT_CHANGE, values)
             rows = [row._asdict() for row in found]
         with self._reading_rows():
-            return [tables.attempt_of(row) for row in rows]
+            return [table_rows.attempt_of(row) for row in rows]
 
     def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
         rows = self._rows(query, **values)
         with self._reading_rows():
-            return [tables.attempt_of(row) for row in rows]
+            return [table_rows.attempt_of(row) for row in rows]
 
     def object_records(self, uid: Uid) -> StoredObjectRecords:
         return StoredObjectRecords(self, uid)
@@ -369,15 +379,15 @@ class SqlExperimentStore:
         """Return the last events, oldest first."""
         rows = self._rows(_LATEST_EVENTS, of_uid=uid, count=count)
         with self._reading_rows():
-            return [tables.event_of(row) for row in reversed(rows)]
+            return [table_rows.event_of(row) for row in reversed(rows)]
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         if trial is None:
             rows = self._rows(_EVENTS, of_uid=uid)
         else:
-            rows = self._rows(_EVENTS_OF_TRIAL, of_uid=uid, trial=tables.trial_column(trial))
+            rows = self._rows(_EVENTS_OF_TRIAL, of_uid=uid, trial=table_rows.trial_column(trial))
         with self._reading_rows():
-            return [tables.event_of(row) for row in rows]
+            return [table_rows.event_of(row) for row in rows]
 
     # Any: the columns of a table
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:
@@ -435,7 +445,7 @@ class StoredObjectRecords:
     def load(self) -> Mapping[AttemptKey, ObjectRecord]:
         rows = self._store._rows(_OBJECTS_OF_UNENDED, of_uid=self._uid)
         return {
-            tables.attempt_key_of(row): ObjectRecord(
+            table_rows.attempt_key_of(row): ObjectRecord(
                 row["object_uid"],
                 stopped=row["stop_cause"] is not None,
                 timed_out=bool(row["timed_out"]),
@@ -447,7 +457,7 @@ class StoredObjectRecords:
         trial, number = key
         row = {
             "uid": self._uid,
-            "trial": tables.trial_column(trial),
+            "trial": table_rows.trial_column(trial),
             "number": number,
             "object_uid": record.uid,
             "timed_out": record.timed_out,
@@ -461,7 +471,7 @@ class StoredObjectRecords:
     def delete(self, key: AttemptKey) -> None:
         trial, number = key
         objects = tables.attempt_objects.c
-        this = (objects.uid == self._uid) & (objects.trial == tables.trial_column(trial))
+        this = (objects.uid == self._uid) & (objects.trial == table_rows.trial_column(trial))
         with self._store._writing(_OBJECT) as connection:
             connection.execute(
                 sa.delete(tables.attempt_objects).where(this & (objects.number == number))
@@ -529,6 +539,11 @@ _EXPERIMENTS = (
 _NAMES = sa.select(tables.experiments.c.name, tables.experiments.c.namespace)
 _NAMED = _EXPERIMENTS.where(tables.experiments.c.name == sa.bindparam("name"))
 _EXPERIMENT = _NAMED.where(tables.experiments.c.namespace == sa.bindparam("namespace"))
+_OF_KEYS = _EXPERIMENTS.where(
+    sa.tuple_(tables.experiments.c.namespace, tables.experiments.c.name).in_(
+        sa.bindparam("keys", expanding=True)
+    )
+)
 
 
 def _of_uid(table: sa.Table) -> sa.Select[Any]:

@@ -1,5 +1,5 @@
 """The tables of experiments, in controller.db or beside the studies in PostgreSQL, and the
-conversion of the controller's values to rows and back.
+conversion of the controller's values to rows; `experiment_rows` reads them.
 
 Opens no connection.
 """
@@ -14,23 +14,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from controller import experiment_rows as rows
 from controller.core.model import (
-    FINAL,
     FORMAT,
     Attempt,
-    AttemptKey,
     AttemptState,
     Event,
     Experiment,
     ExperimentSpec,
     ExperimentState,
     FailureClass,
-    FinalRun,
-    ReasonCode,
     Revision,
     Stage,
     StopCause,
-    TrialOrFinal,
     Uid,
 )
 from suggest.storage.schema import Schema, version_table
@@ -131,29 +127,12 @@ SCHEMA = Schema(
     option="--state-dir",
 )
 
-FINAL_ROW = -1  # the final stage, in a column `trial`
-_CODES = {code.value: code for code in ReasonCode}
-
-
-def trial_column(trial: TrialOrFinal) -> int:
-    return FINAL_ROW if isinstance(trial, Stage) else trial
-
-
-def attempt_key_of(row: Mapping[str, Any]) -> AttemptKey:
-    """Return the attempt of a row that belongs to one."""
-    return trial_of(row["trial"]), row["number"]
-
-
-def trial_of(column: int) -> TrialOrFinal:
-    return FINAL if column == FINAL_ROW else column
-
-
 _COLUMNS = {
     table: [column.name for column in table.c]
     for table in (experiments, revisions, attempts, events)
 }
 _WRITE: Mapping[type, Callable[[Any], object]] = {  # Any: values of that type
-    Stage: lambda stage: FINAL_ROW,
+    Stage: lambda stage: rows.FINAL_ROW,
     datetime: datetime.isoformat,
     # PostgreSQL stores no zero byte
     str: lambda text: text.replace("\0", "\ufffd"),
@@ -161,19 +140,6 @@ _WRITE: Mapping[type, Callable[[Any], object]] = {  # Any: values of that type
         states: attrgetter("value")
         for states in (ExperimentState, AttemptState, StopCause, FailureClass)
     },
-}
-# Any: the schema says what the column of that name has
-_READ: Mapping[str, Callable[[Any], object]] = {
-    "trial": trial_of,
-    "stop_cause": StopCause,
-    "failure_class": FailureClass,
-    "time": datetime.fromisoformat,
-    "start_time": datetime.fromisoformat,
-    "end_time": datetime.fromisoformat,
-    # SQLite has 0 and 1 for these
-    "stop_requested": bool,
-    "rerun": bool,
-    "reviewed": bool,
 }
 
 
@@ -186,17 +152,6 @@ def _row(table: sa.Table, value: object, **others: object) -> dict[str, object]:
             write = _WRITE.get(type(field))
             row[name] = field if write is None else write(field)
     return row
-
-
-def _fields(row: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """Return the fields of the value of a row, except for the columns `others`."""
-    fields = dict(row)
-    for name in others:
-        del fields[name]
-    for name, read in _READ.items():
-        if fields.get(name) is not None:
-            fields[name] = read(fields[name])
-    return fields
 
 
 def experiment_row(experiment: Experiment) -> dict[str, object]:
@@ -214,30 +169,6 @@ def final_columns(experiment: Experiment) -> dict[str, object]:
     return {"final_trial": final and final.trial, "final_first": final and final.first}
 
 
-def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:
-    reason, code = _reason_of(row["reason"])
-    return Experiment(
-        spec=spec,
-        state=ExperimentState(row["state"]),
-        reason=reason,
-        reason_code=code,
-        final=None
-        if row["final_trial"] is None
-        else FinalRun(row["final_trial"], row["final_first"]),
-        **_fields(
-            row, "name", "namespace", "state", "reason", "final_trial", "final_first", "document"
-        ),
-    )
-
-
-def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
-    """Return the sentence and the code, if there is one before the sentence."""
-    word, colon, sentence = column.partition(": ")
-    if colon and word in _CODES:
-        return sentence, _CODES[word]
-    return column, None
-
-
 def stored_document(spec: ExperimentSpec) -> dict[str, object]:
     """Return the document of the experiment, with the format of the person's file beside it."""
     return {**spec.document, **({FORMAT: "katib"} if spec.is_katib else {})}
@@ -247,21 +178,9 @@ def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
     return _row(revisions, revision, uid=uid, document=json.dumps(stored_document(revision.spec)))
 
 
-def revision_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Revision:
-    return Revision(spec=spec, **_fields(row, "uid", "document"))
-
-
 def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
     return _row(attempts, attempt, uid=uid)
 
 
-def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    return Attempt(state=AttemptState(row["state"]), **_fields(row, "uid", "state"))
-
-
 def event_row(uid: Uid, event: Event) -> dict[str, object]:
     return _row(events, event, uid=uid, id=None)  # the database numbers events
-
-
-def event_of(row: Mapping[str, Any]) -> Event:
-    return Event(**_fields(row, "uid", "id"))

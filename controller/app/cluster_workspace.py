@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from controller import experiment_tables as tables
+from controller import experiment_rows as table_rows
 from controller.app.controller_api import OFFSET, ControllerApi, ServiceChannel
 from controller.app.experiments import Holder, NeverRan, Overview
 from controller.core.model import Attempt, Event, Experiment, TrialOrFinal, Uid, trial_label
@@ -114,13 +114,13 @@ class ClusterExperiments:
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         path = f"{self._paths[uid]}/attempts"
         if trial is not None:
-            rows = self._get(path, uid=uid, trial=str(tables.trial_column(trial)))["attempts"]
-            return [tables.attempt_of(row) for row in rows]
+            rows = self._get(path, uid=uid, trial=str(table_rows.trial_column(trial)))["attempts"]
+            return [table_rows.attempt_of(row) for row in rows]
         attempts: list[Attempt] = []
         query: dict[str, str] = {}
         while True:
             page = self._get(path, uid=uid, **query)
-            attempts += map(tables.attempt_of, page["attempts"])
+            attempts += map(table_rows.attempt_of, page["attempts"])
             if page["next"] is None:
                 return attempts
             query = {"first": str(page["next"])}
@@ -132,9 +132,9 @@ class ClusterExperiments:
         return self._overviews.get(uid)
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
-        query = {} if trial is None else {"trial": str(tables.trial_column(trial))}
+        query = {} if trial is None else {"trial": str(table_rows.trial_column(trial))}
         rows = self._get(f"{self._paths[uid]}/events", uid=uid, **query)["events"]
-        return [tables.event_of(row) for row in rows]
+        return [table_rows.event_of(row) for row in rows]
 
     def log(self, uid: Uid, attempt: Attempt) -> ClusterLog:
         trial = trial_label(attempt.trial)
@@ -160,7 +160,7 @@ class ClusterExperiments:
         # The context of the person's kubeconfig, by which the namespace's quotas are read. The
         # directory is the controller's.
         experiment = replace(
-            tables.experiment_of(row, spec), context=self.api.context, directory=""
+            table_rows.experiment_of(row, spec), context=self.api.context, directory=""
         )
         self._paths[experiment.uid] = _path(experiment.namespace, experiment.name)
         self._troubles[experiment.uid] = trouble = document.get("trouble", "")

@@ -7,7 +7,6 @@ of another site can send a request for its visitor.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
 from controller.app.controller_api import AUTHORIZATION, OFFSET, PAGE, PAGE_OF_EXPERIMENTS
 from controller.core.model import FINAL, Attempt, Experiment, trial_label
@@ -98,15 +98,13 @@ class HttpApi:
         if name is not None:
             keys = [key for key in keys if key[1] == name]
         page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]
+        rows = self._experiments.rows_of(page)
         documents, never_ran = [], []
         for key in page:
-            found = self._experiments.experiment(*key)
-            if found is not None:
-                documents.append(self._document(found) | self._overview(found))
+            if key in rows:
+                documents.append(self._document_of(rows[key]) | self._overview(rows[key]))
             else:
                 never_ran += self._never_ran(*key)
-            # Reading a row takes a while: other requests and the loops come in between.
-            await asyncio.sleep(0)
         following = "/".join(page[-1]) if rest else None
         return _json({"experiments": documents, "neverRan": never_ran, "next": following})
 
@@ -129,9 +127,9 @@ class HttpApi:
         experiment = await self._found(request)
         uid = experiment.uid
         if "trial" in request.query_params:
-            trial = tables.trial_of(_number(request, "trial"))
+            trial = table_rows.trial_of(_number(request, "trial"))
             return _attempts(uid, self._experiments.attempts(uid, trial), None)
-        first = _number(request, "first", tables.FINAL_ROW)
+        first = _number(request, "first", table_rows.FINAL_ROW)
         last = first + PAGE - 1
         attempts = self._experiments.attempts_between(uid, first, last)
         is_last = self._experiments.last_trial(uid) <= last
@@ -141,7 +139,7 @@ class HttpApi:
         experiment = await self._found(request)
         trial = None
         if "trial" in request.query_params:
-            trial = tables.trial_of(_number(request, "trial"))
+            trial = table_rows.trial_of(_number(request, "trial"))
         events = self._experiments.events(experiment.uid, trial)
         return _json({"events": [tables.event_row(experiment.uid, event) for event in events]})
 
@@ -207,11 +205,15 @@ class HttpApi:
                 return attempt
         raise NotFound(f"{experiment.name}/{label} has no attempt {number}")
 
-    def _overview(self, experiment: Experiment) -> dict[str, Any]:
-        """Return what the status says of all trials together, if that is all that a list shows."""
-        resource = self._resources.find(experiment.namespace, experiment.name)
-        is_told = experiment.spec.criteria.is_plain and experiment.final is None
-        if resource is None or uid_of(resource) != experiment.uid or not is_told:
+    def _overview(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the status says of all trials together, if that is all that a list shows.
+
+        It does not have the Pareto front, and the final stage.
+        """
+        resource = self._resources.find(row["namespace"], row["name"])
+        if resource is None or uid_of(resource) != row["uid"] or row["final_trial"] is not None:
+            return {}
+        if "objectives" in resource["spec"] or resource["spec"].get("constraints"):
             return {}
         status = resource.get("status") or {}
         keys = ("trials", "running", "queued", "best")
@@ -227,10 +229,14 @@ class HttpApi:
         return [about | {key: str(status[key]) for key in ("state", "reason")}]
 
     def _document(self, experiment: Experiment) -> dict[str, Any]:
-        holder = self._experiments.holder(experiment.uid)
-        trouble = self._experiments.trouble(experiment.uid).read(controlled=holder is not None)
         row = tables.experiment_row(experiment)
         row["document"] = json.dumps(tables.stored_document(experiment.spec))
+        return self._document_of(row)
+
+    def _document_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row, with who controls the experiment, and what keeps it from running."""
+        holder = self._experiments.holder(row["uid"])
+        trouble = self._experiments.trouble(row["uid"]).read(controlled=holder is not None)
         who = None
         if holder is not None:
             who = {"pid": holder.pid, "host": holder.host, "since": holder.since}

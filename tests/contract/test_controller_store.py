@@ -2,6 +2,7 @@
 and its messages when its file has a problem.
 """
 
+import json
 import os
 import sqlite3
 import threading
@@ -241,6 +242,14 @@ def test_saved_changes_survive_their_process(store: SqlExperimentStore, connect:
     store.save(uid, Changes(attempts=[attempt(1, RUNNING)]))
     with closing(over(connect())) as other:
         assert other.attempts(uid) == [attempt(1, RUNNING)]
+
+
+def test_rows_of_several_experiments_are_read_at_once(store: SqlExperimentStore) -> None:
+    one, two = created(store), created(store, name="cifar", uid=OTHER)
+    keys = [("default", "digits"), ("default", "cifar"), ("other", "cifar"), ("default", "no")]
+    rows = store.rows_of(keys)
+    assert {key: row["uid"] for key, row in rows.items()} == {keys[0]: one.uid, keys[1]: two.uid}
+    assert [json.loads(row["document"])["name"] for row in rows.values()] == ["digits", "cifar"]
 
 
 def test_two_experiments_are_independent(store: SqlExperimentStore) -> None:

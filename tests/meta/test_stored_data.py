@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "suggest/storage",
     "suggest/server/access",
+    "controller/experiment_rows.py",
     "controller/experiment_store.py",
     "controller/experiment_tables.py",
     "controller/journal.py",

@@ -255,7 +255,7 @@ class SqlExperimentStore:
 
         Those that do not exist are left out.
         """
-        with self._database.reading() as connection:
+        with self._database.reading(single=True) as connection:
             rows = connection.execute(_OF_KEYS, {"keys": list(keys)}).mappings()
             return {(row["namespace"], row["name"]): dict(row) for row in rows}
 

@@ -27,6 +27,7 @@ from controller.phrases import command
 from controller.report import description, documents, formatting, ranking, text_tables
 from controller.report.ending import doubt, estimated, final_stage, front, result
 from controller.report.record import ExperimentRecord, StudyTrials
+from controller.report.top import overview
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
 from suggest.errors import InvalidArgument, NotFound, TunerError, did_you_mean
@@ -203,7 +204,10 @@ def top(arguments: argparse.Namespace) -> ExitCode:
             records = await query.all_experiments(
                 workspace, arguments.namespace, on_error=_print_error, latest=True
             )
-            pages = [await _top_page(record) for record in records if not query.over(record)]
+            active = [record for record in records if not query.over(record)]
+            pages = [await _top_page(record) for record in active]
+            if len(active) > 1:
+                pages.insert(0, overview(active))
             screen.show(
                 "\n".join(pages)
                 or f"no experiment{_of_namespace(arguments)} is running or paused\n"

@@ -53,6 +53,29 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
     return "".join(parts)
 
 
+OVERVIEW = ("NAMESPACE", "NAME", "STATE", "RUNNING", "WAITING", "THE FIRST WAITS FOR")
+
+
+def overview(records: Sequence[ExperimentRecord]) -> str:
+    """Return a line for each of several experiments: which trials wait, and for what."""
+    rows = []
+    for record in sorted(records, key=lambda each: (each.experiment.namespace, each.name)):
+        states = [entry.state for entry in record.trials]
+        queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
+        reason = record.reason_of(queued[0]) if queued else ""
+        rows.append(
+            [
+                record.experiment.namespace,
+                record.name,
+                shown_state(record),
+                str(states.count(TrialState.RUNNING)),
+                str(len(queued)),
+                one_line(record.trouble or reason),
+            ]
+        )
+    return aligned(OVERVIEW, rows)
+
+
 def _headline(record: ExperimentRecord) -> str:
     experiment = record.experiment
     counts = [f"{n} {state.value}" for state, n in record.counts.items()]

@@ -178,6 +178,22 @@ async def test_running_trials_are_shown(terminal: Terminal) -> None:
     assert (top.code, "tiny" in top.out) == (0, True), top.err
 
 
+@at_a_terminal(Script(lines=("score=0.1",), seconds=600, waits_s=600))
+async def test_top_begins_with_a_line_for_each_of_several_experiments(terminal: Terminal) -> None:
+    for name in ("one", "two"):
+        terminal.installed.apply(experiment(name))
+        await terminal.installed.until(lambda: len(terminal.installed.jobs) > 0)
+    await terminal.installed.until(lambda: len(terminal.installed.jobs) == 2)
+    top = await terminal.tuner("top", "-A")
+    header, one, two, empty, *_ = top.out.splitlines()
+    assert header.split(maxsplit=5)[-1] == "THE FIRST WAITS FOR", top.err
+    assert [line.split()[:3] for line in (one, two)] == [
+        [NAMESPACE, "one", "running"],
+        [NAMESPACE, "two", "running"],
+    ]
+    assert empty == ""
+
+
 # What keeps a person from reading
 
 

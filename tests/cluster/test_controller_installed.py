@@ -211,7 +211,7 @@ def test_a_namespace_that_is_deleted_in_the_middle_disturbs_no_other(
 
 def test_two_namespaces_keep_to_their_quotas(installed: Installed, namespace: str) -> None:
     api = installed.cluster.api()
-    room = {namespace: 6, f"{namespace}-narrow": 2}
+    room = {namespace: 18, f"{namespace}-narrow": 6}
     api.post(f"{CORE}/namespaces", {"metadata": {"name": f"{namespace}-narrow"}})
     installed.start()
     for each, cpus in room.items():
@@ -220,12 +220,13 @@ def test_two_namespaces_keep_to_their_quotas(installed: Installed, namespace: st
             f"{CORE}/namespaces/{each}/resourcequotas",
             quota("room", **{"requests.cpu": str(cpus)}),
         )
-        resource = experiment(each, parallelism=8, budget={"trials": 12}, env={"KWOK_RUN": "2s"})
+        resource = experiment(each, parallelism=24, budget={"trials": 24}, env={"KWOK_RUN": "2s"})
         resource["spec"]["trial"]["resources"] = {"cpu": 1}
         installed.kubectl.apply([resource])
     most: Counter[str] = Counter()
     reasons: set[str] = set()
     open_ = set(room)
+    began_s = time.monotonic()
     give_up_at = time.monotonic() + 180
     while open_ and time.monotonic() < give_up_at:
         for each in room:
@@ -234,10 +235,13 @@ def test_two_namespaces_keep_to_their_quotas(installed: Installed, namespace: st
             status = installed.status(each)
             reasons.add(status.get("reason", ""))
             if status.get("state") == "succeeded":
+                if each in open_:
+                    print(f"{room[each]} CPUs: all after {time.monotonic() - began_s:.1f} s")
                 open_.discard(each)
         time.sleep(0.1)
     assert not open_
     assert most == room
+    assert all(installed.status(each)["trials"] == {"succeeded": 24} for each in room)
     assert any("room" in reason for reason in reasons), reasons
 
 

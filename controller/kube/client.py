@@ -43,6 +43,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.log_streams import LogStreams
+from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import ListMeta, Raw
 from controller.kube.request_limit import OWN, PER_S, RequestLimit, Sender
 from suggest.distribution import install_command
@@ -365,6 +366,7 @@ class KubernetesClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sender = OWN
+        self.turns = LoopTurns()
         self._discovered: dict[tuple[str, str], Kind] = {}
         # as of the start; renewed credentials are in the connection
         self.access = connection.access
@@ -414,9 +416,12 @@ class KubernetesClient:
         *,
         content_type: str = "",
     ) -> Raw:
-        return await self._connection.call(
+        answer = await self._connection.call(
             method, path, query, body, sender=self._sender, content_type=content_type
         )
+        if self._sender != OWN:
+            await self.turns.next(self._sender)  # for what the caller does with the answer
+        return answer
 
     async def create(
         self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False

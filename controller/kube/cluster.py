@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.kube.client import Kind, KubernetesClient
-from controller.kube.loop_turns import LoopTurns
 from controller.kube.reflector import ObjectT, Reflector
 
 # At most a twentieth of the time is spent reading. A burst of notifications
@@ -65,7 +64,6 @@ class Cluster:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
-        self.turns = LoopTurns()
         # By namespace and experiment: attempts that were created, and wait for a node.
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None

@@ -13,8 +13,8 @@ from controller.kube.request_limit import Sender
 from suggest.fair_share import FairShare
 
 # A single namespace has half of them. A piece takes some milliseconds: a step of an experiment, a
-# turn of its loop, or a chunk of a log.
-_IN_ONE_PASS = 4
+# turn of its loop, what it does with an answer of the API server, or a chunk of a log.
+_IN_ONE_PASS = 2
 
 
 class LoopTurns:

@@ -215,7 +215,7 @@ class ManagedExperiment:
     async def run(self) -> None:
         """Look after every notification, until the resource and its experiment are gone."""
         while True:
-            await self.workspace.cluster.turns.next(Sender(self.namespace, self.name))
+            await self.workspace.cluster.client.turns.next(Sender(self.namespace, self.name))
             self._wake.clear()
             self._rests = self._is_parked = self._is_early = False
             try:

@@ -22,8 +22,8 @@ than that of a status by one manager. `api.define(…)` adds a kind; with `field
 
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
 mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
-delay_s = callable(method, path) -> seconds · log_bytes = callable(namespace, pod) -> size (of a log
-that nobody has printed) ·
+delay_s = callable(method, path) -> seconds · fails = callable(method, path) -> status or 0 ·
+log_bytes = callable(namespace, pod) -> size (of a log that nobody has printed) ·
 forbid("create", "jobs") · silent = True (accepts, never answers; open streams go quiet) · quiet =
 True (only streams) · late = True (lists are made, but held back) · await stop() / await start()
 (same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() · say({…})
@@ -155,6 +155,7 @@ class FakeApi:
         self.bookmark_s = 60.0
         self.log_pieces = 1 << 16
         self.delay_s: Callable[[str, str], float] = lambda method, path: 0.0
+        self.fails: Callable[[str, str], int] = lambda method, path: 0
         self.log_bytes: Callable[[str, str], int] = lambda namespace, pod: 0
         self.kubelet = FakeKubelet(self)
         self._kinds = dict(KINDS)
@@ -302,6 +303,15 @@ class FakeApi:
             copy.deepcopy(self._objects[key])
             for key in sorted(self._objects)
             if key[0] == plural and namespace in (None, key[1])
+        ]
+
+    def labelled(self, plural: str, namespace: str, label: str, value: str) -> list[Raw]:
+        """Return the objects with a value of a label, without copying all of the namespace."""
+        return [
+            copy.deepcopy(obj)
+            for key, obj in self._objects.items()
+            if key[:2] == (plural, namespace)
+            and obj["metadata"].get("labels", {}).get(label) == value
         ]
 
     def put(self, plural: str, obj: Raw) -> Raw:
@@ -461,6 +471,8 @@ class FakeApi:
                 await self._move(0.05)
             await self._wait_if_held(request)
             await asyncio.sleep(self.delay_s(request.method, request.path))
+            if status := self.fails(request.method, request.path):
+                return _refusal(status, None)
             for index, (status, retry_after_s, method, path) in enumerate(self._answers):
                 if method in ("", request.method) and path in request.path:
                     del self._answers[index]

@@ -292,11 +292,7 @@ class FakeKubelet:
         """
         if self._api.find("jobs", namespace, job) is None:
             return
-        pods = [
-            pod
-            for pod in self._api.all("pods", namespace)
-            if pod["metadata"]["labels"].get("job-name") == job
-        ]
+        pods = self._api.labelled("pods", namespace, "job-name", job)
         failed = max(lost, sum(pod["status"]["phase"] == "Failed" for pod in pods))
         kind, first = ("Failed", "FailureTarget") if failed else ("Complete", "SuccessCriteriaMet")
         why = (

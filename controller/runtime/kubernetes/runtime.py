@@ -194,7 +194,7 @@ class KubernetesRuntime:
             now=self._server_clock.now,
             is_awaited=lambda: self._lines_are_awaited,
             limit_bytes=target.log_limit_bytes,
-            turns=target.cluster.turns,
+            turns=self._client.turns,
         )
         self._log_times = log_file.LogTimes()
         self._deletions = BackgroundRequests(failed=self._wakeup.notify)
@@ -367,7 +367,7 @@ class KubernetesRuntime:
                 attempt.log.follow_now()
                 attempt.collected.follow_now()
         await self._wakeup.wait(within_s, growth=log_growth)
-        await self._target.cluster.turns.next(self._sender)
+        await self._client.turns.next(self._sender)
 
     def wake(self) -> None:
         self._wakeup.notify()

@@ -31,6 +31,7 @@ from tests.kube.operated import KIND, experiment
 Raw = dict[str, Any]
 A, B = "team-a", "team-b"
 DEFAULT = {"name": "default"}
+UNIT = {"type": "float", "min": 0, "max": 1}
 TRIAL_S, PARALLEL = 1.0, 4
 POLL_S = 0.01
 PROGRAM = "import sys; from controller.cli.main import main; sys.exit(main())"
@@ -274,13 +275,13 @@ async def slow_webhook(cluster: Cluster) -> None:
 
 async def wide(cluster: Cluster) -> None:
     """A space of 300 parameters, the default algorithm, 50 trials at once."""
-    parameters = {f"x{n}": {"type": "float", "min": 0, "max": 1} for n in range(300)}
+    parameters = dict.fromkeys(["x", *(f"x{n}" for n in range(299))], UNIT)
     cluster.apply(A, "a", parallelism=50, parameters=parameters, algorithm=DEFAULT, canary="0s")
 
 
 async def models(cluster: Cluster) -> None:
-    """The same for 20 experiments of Gaussian processes."""
-    parameters = {f"x{n}": {"type": "float", "min": 0, "max": 1} for n in range(100)}
+    """20 experiments with Gaussian processes over 100 parameters."""
+    parameters = dict.fromkeys(["x", *(f"x{n}" for n in range(99))], UNIT)
     for n in range(20):
         algorithm = {"name": "gp"}
         cluster.apply(

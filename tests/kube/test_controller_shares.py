@@ -78,7 +78,7 @@ def test_a_status_that_is_refused_is_written_again_ever_more_seldom(
         installed.api.answer(code, times=1000, path=STATUS)
         misbehaving(installed, 1, budget=MANY)
         await installed.until(lambda: asked(installed, "PATCH", STATUS))
-        installed.apply(experiment(budget={"trials": 30}))
+        installed.apply(experiment(budget={"trials": 10}))
         await installed.until_state("succeeded")
         assert asked(installed, "PATCH", STATUS) < 10
 
@@ -98,7 +98,7 @@ async def test_a_template_that_is_refused_is_created_ever_more_seldom(
     installed.api.refuse = refuse
     before = asked(installed, "POST", JOBS)
     await installed.until(lambda: asked(installed, "POST", JOBS) > before)
-    installed.apply(experiment(budget={"trials": 30}))
+    installed.apply(experiment(budget={"trials": 10}))
     await installed.until_state("succeeded")
     assert asked(installed, "POST", JOBS) < before + 15
 

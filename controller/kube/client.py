@@ -446,6 +446,8 @@ class KubernetesClient:
             try:
                 page = await self._call("GET", kind.path(namespace), query)
             except ApiError as error:
+                if error.status == 404:
+                    raise self._without_kind(kind.api_version, kind.kind) from error
                 if error.status != 410 or "limit" not in query:
                     raise
                 # The snapshot behind the pages has been compacted: list without paging.
@@ -704,11 +706,11 @@ class KubernetesClient:
                 discovered = Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
                 self._discovered[api_version, kind] = discovered
                 return discovered
-        raise ApiError(
-            404,
-            "NotFound",
-            f"{self.server} has no kind {kind} in {api_version}; install its definition",
-        )
+        raise self._without_kind(api_version, kind)
+
+    def _without_kind(self, api_version: str, kind: str) -> ApiError:
+        message = f"{self.server} has no kind {kind} in {api_version}; install its definition"
+        return ApiError(404, "NotFound", message)
 
     async def spec_fields(self, api_version: str, kind: str) -> frozenset[str] | None:
         """Return the fields under `spec` of a kind, or None if the server does not publish them.

@@ -88,7 +88,9 @@ class _HostedConnection(RuntimeConnection):
         spec = experiment.spec
         target = target_of(cluster, experiment, folders, records)
         limit_bytes = min(target.log_limit_bytes, log_limit_bytes)
-        target = replace(target, owner=owner, guard=guard, log_limit_bytes=limit_bytes)
+        target = replace(
+            target, owner=owner, guard=guard, log_limit_bytes=limit_bytes, waits_for_quota=True
+        )
         super().__init__(runtime_of(spec, target))
         self._client = cluster.client.on_behalf_of(Sender(spec.namespace, experiment.uid))
         self._spec = spec

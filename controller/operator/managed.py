@@ -127,11 +127,15 @@ class _Controls:
 
 @dataclass(slots=True)
 class _Running:
-    """A session that runs in the background. spec: of the resource when it began."""
+    """A session that runs in the background.
+
+    spec: of the resource when it began. brings_spec: it runs by this spec, or not at all.
+    """
 
     task: asyncio.Task[RunResult]
     controls: _Controls
     spec: str
+    brings_spec: bool
 
 
 @dataclass(slots=True)
@@ -282,6 +286,7 @@ class ManagedExperiment:
             return await self._gone()
         stored = await self._forget_earlier(resource)
         self._take_result()
+        self._take_acceptance()
         is_over = stored is not None and self._is_over(resource, stored)
         if stored is not None and not is_over:
             await self._recall(stored)
@@ -387,10 +392,19 @@ class ManagedExperiment:
         elif self._experiment is not None:
             self.refusal, self._refused = None, ""
 
+    def _take_acceptance(self) -> None:
+        """Forget a refusal of the spec by which a session runs now: the cluster accepts it."""
+        running = self._running
+        if running is None or not running.brings_spec or running.controls.loop is None:
+            return
+        if running.spec == self._refused:
+            self.refusal, self._refused = None, ""
+
     async def _create(self, resource: ExperimentResource, document: Document) -> None:
         file = ExperimentFile(document, self.workspace.state.root)
         if await self._protect(resource):
-            self._begin(resource, lambda session: session.run(file, uid=uid_of(resource)))
+            uid = uid_of(resource)
+            self._begin(resource, lambda session: session.run(file, uid=uid), brings_spec=True)
 
     async def _recover_lost(self, resource: ExperimentResource, document: Document | None) -> None:
         """Wait for a person: the status says that the experiment ran, and the store lacks it.
@@ -497,7 +511,11 @@ class ManagedExperiment:
         try:
             if all(map(allowed_in_revision, changes)):
                 ExperimentService(self.experiments).allowed_changes(self._stored(), document)
-                self._begin(resource, lambda session: session.resume(file, self.namespace))
+                self._begin(
+                    resource,
+                    lambda session: session.resume(file, self.namespace),
+                    brings_spec=True,
+                )
                 return
             admitted = await extend(
                 self.workspace,
@@ -539,7 +557,11 @@ class ManagedExperiment:
             )
 
     def _begin(
-        self, resource: ExperimentResource, start: Callable[[Session], Awaitable[RunResult]]
+        self,
+        resource: ExperimentResource,
+        start: Callable[[Session], Awaitable[RunResult]],
+        *,
+        brings_spec: bool = False,
     ) -> None:
         controls = _Controls(on_attached=self.notify)
         view = EventView(self.workspace.on_event)
@@ -550,7 +572,7 @@ class ManagedExperiment:
 
         task = asyncio.create_task(run())
         task.add_done_callback(lambda _task: self.notify())
-        self._running = _Running(task, controls, _spec_of(resource))
+        self._running = _Running(task, controls, _spec_of(resource), brings_spec)
 
     # The end
 

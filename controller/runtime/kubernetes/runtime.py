@@ -74,6 +74,8 @@ class ClusterTarget:
     guard: checks each write instead of a lease of the experiment.
     has_collector: the trials' measurements are in the log of a sidecar.
     log_limit_bytes: the cap of each copy of a log on this machine's disk.
+    waits_for_quota: attempts wait also where they exceed all that a quota allows, until somebody
+    raises it. Otherwise they cannot start, and the person who has started the experiment is told.
     """
 
     cluster: Cluster
@@ -88,6 +90,7 @@ class ClusterTarget:
     log_limit_bytes: int = LOG_LIMIT_BYTES
     owner: Raw | None = None
     guard: WriteGuard | None = None
+    waits_for_quota: bool = False
 
 
 class Wakeup:
@@ -239,7 +242,7 @@ class KubernetesRuntime:
         objects = build_objects(launch, pod_field=self._pod_field)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
-            quotas = informer.quotas
+            quotas = [] if self._target.waits_for_quota else informer.quotas
             if never := never_fits(demand_of(objects), quotas, informer.limit_ranges):
                 raise CannotStart(never)
         try:

@@ -1,0 +1,118 @@
+"""Clusters that change under running experiments: quotas, operators, clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.operator import managed
+from controller.operator.policy import Policy
+from tests.kube.fake_kubelet import Script
+from tests.kube.fake_operator import (
+    API_VERSION,
+    KIND,
+    PLURAL,
+    READING,
+    TRAINING_JOB,
+    FakeOperator,
+)
+from tests.kube.operated import NAMESPACE, Installation, Raw, experiment, on_a_cluster
+
+FOREVER = Script(lines=("score=0.5",), forever=True)
+
+
+def set_quota(installed: Installation, *, hard: int, used: int) -> None:
+    """Set how many Jobs the namespace may have."""
+    limits = {"count/jobs.batch": str(hard)}
+    installed.api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "team", "namespace": NAMESPACE},
+            "spec": {"hard": limits},
+            "status": {"hard": limits, "used": {"count/jobs.batch": str(used)}},
+        },
+    )
+
+
+def reason(installed: Installation) -> str:
+    return str(installed.status().get("reason", ""))
+
+
+@on_a_cluster(FOREVER)
+async def test_a_quota_that_is_lowered_stops_nothing_and_keeps_the_next_trials_waiting(
+    installed: Installation,
+) -> None:
+    set_quota(installed, hard=2, used=0)
+    installed.apply(experiment(parallelism=2, budget={"trials": 4}))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    before = {job["metadata"]["uid"] for job in installed.jobs}
+    set_quota(installed, hard=0, used=2)
+    installed.edit("tiny", parallelism=3)
+    await installed.until(lambda: "quota team" in reason(installed))
+    assert {job["metadata"]["uid"] for job in installed.jobs} == before
+    set_quota(installed, hard=3, used=2)
+    await installed.until(lambda: installed.status().get("running") == 3)
+    set_quota(installed, hard=1, used=3)
+    installed.edit("tiny", parallelism=4)
+    await installed.until(lambda: "quota team" in reason(installed))
+    installed.api.remove("resourcequotas", NAMESPACE, "team")
+    await installed.until(lambda: installed.status().get("running") == 4)
+    assert before < {job["metadata"]["uid"] for job in installed.jobs}
+
+
+def with_template() -> Raw:
+    resource = experiment(parallelism=1, budget={"trials": 1})
+    resource["spec"]["trial"] = {"template": TRAINING_JOB, **READING}
+    return resource
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try what was refused again after a second instead of a minute."""
+    monkeypatch.setattr(managed, "_AGAIN_S", 0.5)
+    monkeypatch.setattr(managed, "_RESYNC_S", 0.5)
+
+
+def remove_kind(installed: Installation) -> None:
+    """Remove the kind of the operator with its objects and their pods."""
+    for pod in installed.api.all("pods", NAMESPACE):
+        installed.api.remove("pods", NAMESPACE, pod["metadata"]["name"])
+    for job in installed.api.all(PLURAL, NAMESPACE):
+        installed.api.remove(PLURAL, NAMESPACE, job["metadata"]["name"])
+    installed.api.undefine(API_VERSION, PLURAL)
+    installed.api.drop_connections()
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_operator_that_is_missing_is_named_and_waited_for(tmp_path: Path) -> None:
+    @on_a_cluster()
+    async def check(installed: Installation) -> None:
+        await installed.stop()
+        group = API_VERSION.partition("/")[0]
+        installed.policy = Policy(kinds=frozenset({f"{group}/{KIND}"}))
+        installed.start()
+        missing = f"has no kind {KIND} in {API_VERSION}; install its definition"
+
+        installed.apply(with_template())
+        await installed.until_state("invalid")
+        assert missing in installed.condition("Accepted")["message"]
+
+        operator = FakeOperator(installed.api)
+        await installed.until(lambda: installed.api.all(PLURAL, NAMESPACE))
+        (job,) = installed.api.all(PLURAL, NAMESPACE)
+        operator.make_pods(job["metadata"]["name"])
+        await installed.until(lambda: installed.status().get("running") == 1)
+        await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
+
+        remove_kind(installed)
+        await installed.until(lambda: missing in installed.condition("Running")["message"])
+        operator = FakeOperator(installed.api)
+        await installed.until(lambda: installed.api.all(PLURAL, NAMESPACE), within_s=40)
+        (again,) = installed.api.all(PLURAL, NAMESPACE)
+        assert again["metadata"]["name"] == f"{job['metadata']['name']}-r2"
+        operator.make_pods(again["metadata"]["name"])
+        await installed.until(lambda: installed.status().get("running") == 1)
+        await installed.until(lambda: installed.condition("Running")["status"] == "True")
+
+    check(tmp_path)

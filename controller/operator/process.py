@@ -48,7 +48,7 @@ from controller.operator.rpc_access import ClusterAuthenticator
 from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
-from suggest.errors import Unavailable
+from suggest.errors import StoreBroken, Unavailable
 from suggest.server import Protection, Server, ServerOptions
 
 _BACKOFF = Backoff(first_s=0.5, longest_s=5.0)
@@ -280,7 +280,9 @@ class _Waiting:
 async def _store(
     options: ControllerOptions, server: Server, leadership: Leadership, waiting: _Waiting
 ) -> HostedExperiments:
-    """Open the store of experiments and the service, which starts; wait for what is away.
+    """Open the store of experiments and the service, which starts; wait for what is away or broken.
+
+    A store that a newer version has upgraded is broken to this one, whose pod may be replaced soon.
 
     Raises StoreAway after AWAY_S, if another leader may reach the database.
     """
@@ -295,12 +297,12 @@ async def _store(
             _log.warning("event=epochRaised above=%d", stale.epoch)
             await leadership.exceed(stale.epoch)
             continue
-        except Unavailable as error:
+        except (Unavailable, StoreBroken) as error:
             trouble = str(error)
         else:
             try:
                 await server.start()
-            except Unavailable as error:
+            except (Unavailable, StoreBroken) as error:
                 experiments.close()
                 trouble = str(error)
             except BaseException:

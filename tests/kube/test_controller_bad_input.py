@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from controller.operator import managed
 from controller.operator.policy import Policy
+from tests.kube import fake_api, fake_kubelet
 from tests.kube.fake_kubelet import Script
 from tests.kube.fake_operator import (
     API_VERSION,
@@ -114,5 +116,29 @@ def test_an_operator_that_is_missing_is_named_and_waited_for(tmp_path: Path) -> 
         operator.make_pods(again["metadata"]["name"])
         await installed.until(lambda: installed.status().get("running") == 1)
         await installed.until(lambda: installed.condition("Running")["status"] == "True")
+
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 3600], ids=["an hour behind", "an hour ahead"])
+def test_a_cluster_with_another_clock_times_nothing_out(
+    ahead_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cluster_time() -> str:
+        return (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    monkeypatch.setattr(fake_api, "now", cluster_time)
+    monkeypatch.setattr(fake_kubelet, "stamp", cluster_time)
+
+    @on_a_cluster(Script(lines=("score=0.5",), seconds=1.0))
+    async def check(installed: Installation) -> None:
+        await installed.stop()
+        installed.api.ahead_s = ahead_s
+        installed.start()
+        resource = experiment(budget={"trials": 3, "wallClock": "30m"})
+        resource["spec"]["trial"]["timeout"] = "30m"
+        installed.apply(resource)
+        await installed.until_state("succeeded")
+        assert installed.status()["trials"] == {"succeeded": 3}
 
     check(tmp_path)

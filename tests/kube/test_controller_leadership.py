@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from controller.experiment_store import Fence
 from controller.kube.client import KubernetesClient
 from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
-from controller.runtime.kubernetes.lease import Superseded
+from controller.runtime.kubernetes.lease import Superseded, format_time
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -81,6 +82,28 @@ def test_a_standby_takes_over_from_a_silent_holder_after_the_duration() -> None:
         await standby
         assert holder(api) == "second"
         await second.release()
+
+    check()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_standby_does_not_compare_its_clock_with_the_holders(hours: int) -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock, theirs = Clock(), datetime.now(UTC) + timedelta(hours=hours)
+        silent, second = member(client, "silent", Clock()), member(client, "second", clock)
+        await silent._try()
+
+        def renew(seconds: float) -> None:
+            clock.now_s += seconds
+            time = format_time(theirs + timedelta(seconds=clock.now_s))
+            api.change("leases", NAMESPACE, NAME, lambda each: each["spec"].update(renewTime=time))
+
+        for _ in range(4):
+            renew(DURATION_S - 1)
+            assert not await second._try()
+        clock.now_s += DURATION_S
+        assert await second._try()
 
     check()
 

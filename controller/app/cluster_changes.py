@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from controller.app.experiments import Changed, find, uid_of_resource
 from controller.app.extend import Extension, edited, more_trials
 from controller.app.retry import RetrySelection, choose
 from controller.core.model import by_trial
-from controller.kube.client import CONFIG_MAPS, KubernetesClient
+from controller.kube.client import CONFIG_MAPS, MANAGER, KubernetesClient
 from controller.kube.custom_resource import ALL_FAILED, EXPERIMENTS, KEEP_STUDY, RESUME, RETRY
 from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
@@ -41,6 +42,7 @@ from suggest.errors import (
 _POLL_S = 0.25
 _ANSWER_S = 30.0  # a controller that starts again takes as long
 _TRIES = 10
+_IN_CONFLICT = re.compile(r'conflict with "([^"]*)"')
 _SEEN_S = 3.0
 _ENDED = ("succeeded", "failed")
 RESTING = ("suspended", "paused", "stopped")
@@ -93,10 +95,7 @@ async def apply(
         # Of a new experiment, the files can only follow, because it owns them. A kubelet waits for
         # them; what keeps them from being created is found out first.
         await _send(client, files, before or body, dry_run=dry_run or before is None)
-    try:
-        after = await client.apply(EXPERIMENTS, spec.namespace, spec.name, body, dry_run=dry_run)
-    except ApiError as error:
-        raise _refused(error, spec.namespace, spec.name) from error
+    after = await _applied(client, spec.namespace, spec.name, body, dry_run=dry_run)
     is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
     if files is not None and is_new and not dry_run:
         await _send(client, files, after, dry_run=False)
@@ -104,6 +103,35 @@ async def apply(
         return Applied("created", after)
     is_same = before["spec"] == after["spec"] and _labels(before) == _labels(after)
     return Applied("unchanged" if is_same else "configured", after)
+
+
+async def _applied(
+    client: KubernetesClient, namespace: str, name: str, body: Raw, *, dry_run: bool
+) -> Raw:
+    """Return the resource as the body says.
+
+    What this program has changed since, by `tuner set`, is as in the file again. Raises
+    FailedPrecondition for what other programs have changed.
+    """
+    try:
+        return await client.apply(EXPERIMENTS, namespace, name, body, dry_run=dry_run)
+    except ApiError as error:
+        if set(_conflicts(error)) != {MANAGER}:
+            raise _refused(error, namespace, name) from error
+    try:
+        return await client.apply(EXPERIMENTS, namespace, name, body, dry_run=dry_run, force=True)
+    except ApiError as error:
+        raise _refused(error, namespace, name) from error
+
+
+def _conflicts(error: ApiError) -> Mapping[str, list[str]]:
+    """Return the fields that programs have set otherwise, by the program."""
+    fields: dict[str, list[str]] = {}
+    for cause in error.details.get("causes") or ():
+        if cause.get("reason") == "FieldManagerConflict":
+            for manager in _IN_CONFLICT.findall(cause.get("message", "")):
+                fields.setdefault(manager, []).append(str(cause.get("field", "")).lstrip("."))
+    return fields
 
 
 async def _send(
@@ -178,16 +206,27 @@ async def revise(
     """Change keys of the spec, and return the resource when that is in force, with the changes.
 
     Raises SpecErrors for values that the file could not have, and Changed if the controller
-    refuses the change.
+    refuses the change, which is undone then.
     """
     changes: list[Change] = []
+    before: Raw = {}
 
     def change(resource: Resource) -> Raw | None:
         patch, changes[:] = _revision(resource, extension)
+        before.update(resource["spec"])
         return {"spec": patch} if patch else None
 
+    def undo(resource: Resource) -> Raw | None:
+        is_ours = resource["metadata"]["generation"] == changed["metadata"]["generation"]
+        return {"spec": merge_patch(resource["spec"], before)} if is_ours else None
+
     changed = await _edit(client, namespace, name, change)
-    return await accepted(client, changed), changes
+    try:
+        return await accepted(client, changed), changes
+    except (Changed, InvalidArgument):
+        if changes:
+            await _edit(client, namespace, name, undo)
+        raise
 
 
 async def accepted(client: KubernetesClient, resource: Resource) -> Resource:
@@ -367,10 +406,15 @@ def _refused(error: ApiError, namespace: str, name: str) -> Exception:
     if error.status == 404:
         return NotFound("the cluster has no experiments.tuner.dev; install it: docs/cluster.md")
     if error.status == 403 and error.refusal is not None:
-        role = "tuner-experiments-edit"
-        if error.refusal.verb in ("get", "list"):
-            role = "tuner-experiments-view"
-        return PermissionDenied(f"{error}; ask for the role {role} in the namespace {namespace}")
+        return PermissionDenied(
+            f"{error}; ask for the role tuner-experiments-edit in the namespace {namespace}"
+        )
+    if conflicts := _conflicts(error):
+        others = "; ".join(f"{who}: {', '.join(what)}" for who, what in conflicts.items())
+        return FailedPrecondition(
+            f"another program has changed {name} since the file was applied ({others}); write its "
+            "values into the file, or undo the changes with that program, and apply again"
+        )
     if error.status in (400, 403, 422):
         return InvalidArgument.at("", str(error))
     return error

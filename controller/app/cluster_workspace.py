@@ -42,7 +42,8 @@ class ClusterWorkspace:
 
     @property
     def place_of_studies(self) -> str:
-        return self.place
+        # Messages have an article before it.
+        return self.place.removeprefix("the ")
 
     @contextmanager
     def opened(self) -> Iterator[ClusterExperiments]:
@@ -82,9 +83,10 @@ class ClusterExperiments:
     _overviews: dict[Uid, Overview] = field(default_factory=dict)
     _never_ran: list[NeverRan] = field(default_factory=list)
 
-    def experiments(self) -> list[Experiment]:
+    def in_namespace(self, namespace: str | None) -> list[Experiment]:
         self._never_ran.clear()
-        return self._listed("/api/v1/experiments")
+        query = {} if namespace is None else {"namespace": namespace}
+        return self._listed("/api/v1/experiments", **query)
 
     def named(self, name: str) -> list[Experiment]:
         return self._listed("/api/v1/experiments", name=name)

@@ -172,8 +172,8 @@ class ReadableExperiments(KnownExperiments, Protocol):
     @property
     def poll_s(self) -> float: ...
 
-    def experiments(self) -> Sequence[Experiment]:
-        """Return all experiments that may be read, by namespace and name or by age."""
+    def in_namespace(self, namespace: str | None) -> Sequence[Experiment]:
+        """Return the experiments of a namespace, by name or by age; None: of all, if readable."""
 
     def never_ran(self) -> Sequence[NeverRan]:
         """Return those that the last list could not have."""

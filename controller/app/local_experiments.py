@@ -161,6 +161,9 @@ class LocalExperiments(SqlExperimentStore):
     def trouble(self, uid: Uid) -> TroubleFile:
         return TroubleFile(self.folders(uid).root)
 
+    def in_namespace(self, namespace: str | None) -> list[Experiment]:
+        return [each for each in self.experiments() if namespace in (None, each.namespace)]
+
     def never_ran(self) -> tuple[()]:
         return ()
 
@@ -205,7 +208,8 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
         )
     elif not directory.controller_db.exists():
         raise NotFound(
-            f"the state directory {directory.root} has no experiments yet; see --state-dir"
+            f"the state directory {directory.root} has no experiments yet; name another one with "
+            "--state-dir, or a cluster's controller with --context"
         )
     with closing(LocalExperiments(directory)) as experiments:
         yield experiments

@@ -218,14 +218,9 @@ async def all_experiments(
     """
     try:
         with workspace.opened() as experiments:
-            stored = [
-                experiment
-                for experiment in experiments.experiments()
-                if namespace in (None, experiment.namespace)
-            ]
+            stored = experiments.in_namespace(namespace)
             for each in experiments.never_ran():
-                if namespace in (None, each.namespace):
-                    on_error(FailedPrecondition(str(each)))
+                on_error(FailedPrecondition(str(each)))
             records: dict[str, ExperimentRecord] = {}
             for service in dict.fromkeys(experiment.server for experiment in stored):
                 reachable = [experiment for experiment in stored if experiment.server == service]

@@ -60,7 +60,8 @@ _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask f
 _RESPONSE_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
-_MANAGER = "tuner"  # of the fields that `apply` writes
+# Of the fields that `apply` writes, and those of patches, by the header User-Agent.
+MANAGER = "tuner"
 _log = logging.getLogger(__name__)
 
 
@@ -259,7 +260,7 @@ class Connection:
         headers = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip" if access.compressed else "identity"),
-            ("User-Agent", "tuner"),
+            ("User-Agent", MANAGER),
             ("Content-Type", request.content_type),
             *access.impersonation,  # each group has a header of its own
             *request.headers_of(access),
@@ -491,15 +492,23 @@ class KubernetesClient:
         return await self._call("PATCH", kind.path(namespace, name), body=body)
 
     async def apply(
-        self, kind: Kind, namespace: str, name: str, body: Raw, *, dry_run: bool = False
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Raw,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
     ) -> Raw:
         """Create an object or change it to what the body says, by server-side apply.
 
         A field that the server does not know is an error. Raises ApiError: 409 if another program
-        has set a field to another value.
+        has set a field to another value, unless `force` overwrites it.
         """
-        query = {"fieldManager": _MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
+        query |= {"force": "true"} if force else {}
         return await self._call(
             "PATCH", kind.path(namespace, name), query, body, content_type=_APPLY_PATCH
         )
@@ -569,7 +578,7 @@ class KubernetesClient:
         return await self._call(
             "PATCH",
             kind.path(namespace, name, "status"),
-            {"fieldManager": _MANAGER, "force": "true"},
+            {"fieldManager": MANAGER, "force": "true"},
             body,
             content_type=_APPLY_PATCH,
         )

@@ -94,7 +94,14 @@ class HttpApi:
         """Answer with a page of the experiments that the caller may list."""
         after = tuple(request.query_params.get("after", "/").split("/", 1))
         name = request.query_params.get("name")
-        keys = [key for key in await self._readable(request) if key > after]
+        namespace = request.query_params.get("namespace")
+        if namespace is None:
+            readable = await self._readable(request)
+        else:
+            caller = await caller_of(self._access, request.headers)
+            await self._access.check(caller, "list", namespace)
+            readable = sorted(key for key in self._resources.keys if key[0] == namespace)
+        keys = [key for key in readable if key > after]
         if name is not None:
             keys = [key for key in keys if key[1] == name]
         page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 
 from controller.core.model import FINAL
 from controller.core.quota_use import QuotaReport
+from controller.phrases import quantity
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from suggest.trial import TrialState
 
-MOST_QUEUED = 20
+MOST_REASONS = 20
 
 
 def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) -> str:
@@ -44,11 +46,15 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
     else:
         parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
     if queued:
+        by_reason: dict[str, list[int]] = {}
+        for entry in queued:
+            by_reason.setdefault(one_line(record.reason_of(entry)), []).append(entry.trial.number)
         rows = [
-            [str(entry.trial.number), one_line(record.reason_of(entry))]
-            for entry in queued[:MOST_QUEUED]
+            [formatting.ranges(numbers), reason]
+            for reason, numbers in islice(by_reason.items(), MOST_REASONS)
         ]
-        truncation = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
+        more = len(by_reason) - MOST_REASONS
+        truncation = f"and {quantity(more, 'further reason')}\n" if more > 0 else ""
         parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + truncation)
     return "".join(parts)
 

@@ -151,6 +151,16 @@ def test_people_do_what_their_roles_say(people: People) -> None:
     extended = people.tuner(editor, "extend", "tiny", "--trials", "+1")
     assert extended.returncode == 0, extended.stderr
     people.installed.until(namespace, lambda status: status.get("done") == "5/5")
+    # A file takes back what `tuner` has changed since, and not what other programs have changed.
+    document = json.loads(file.read_text())
+    document["spec"] |= {"budget": {"trials": 6}, "parallelism": 2}
+    file.write_text(json.dumps(document))
+    reapplied = people.tuner(editor, "apply", "-f", str(file))
+    assert reapplied.stdout == f"experiment {namespace}/tiny configured\n", reapplied.stderr
+    patch = ("--type=merge", "-p", '{"spec":{"parallelism":3}}')
+    people.installed.kubectl("patch", "experiment", "tiny", "-n", namespace, *patch)
+    refused = people.tuner(editor, "apply", "-f", str(file))
+    assert (refused.returncode, "kubectl-patch: spec.parallelism" in refused.stderr) == (6, True)
     stopped = people.tuner(editor, "delete", "tiny", "--yes")
     assert stopped.returncode == 0, stopped.stderr
     path = f"/apis/tuner.dev/v1/namespaces/{namespace}/experiments"

@@ -198,6 +198,13 @@ async def test_top_begins_with_a_line_for_each_of_several_experiments(terminal: 
 
 
 @at_a_terminal()
+async def test_a_list_of_a_namespace_that_one_may_not_read_is_refused(terminal: Terminal) -> None:
+    await finished(terminal)
+    refused = await terminal.tuner("get", "experiments", "-n", "default")
+    assert (refused.code, "ann may not list" in refused.err) == (4, True), refused.err
+
+
+@at_a_terminal()
 async def test_without_a_controller_it_says_how_to_install_one(terminal: Terminal) -> None:
     terminal.installed.api.backends.clear()
     refused = await terminal.tuner("get", "trials", "tiny")
@@ -326,6 +333,19 @@ async def test_a_value_is_set_while_trials_run(terminal: Terminal) -> None:
     assert "has these values already" in same.err
     wrong = await terminal.tuner("set", "tiny", "spec.paralellism=3")
     assert (wrong.code, "did you mean" in wrong.err) == (2, True), wrong.err
+
+
+@at_a_terminal(RUNS_ON)
+async def test_a_refused_value_is_not_left_in_the_resource(terminal: Terminal) -> None:
+    terminal.installed.apply(experiment())
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 1)
+    refused = await terminal.tuner("set", "tiny", "spec.parameters.x.max=0.5")
+    assert (refused.code, "a range only grows" in refused.err) == (6, True), refused.err
+    spec = terminal.installed.api.get("experiments", NAMESPACE, "tiny")["spec"]
+    assert spec["parameters"]["x"]["max"] == 1
+    await terminal.installed.until(
+        lambda: terminal.installed.condition("Accepted").get("status") == "True"
+    )
 
 
 @at_a_terminal()

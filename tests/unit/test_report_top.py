@@ -26,10 +26,8 @@ def running(number: int, *, node: str = "") -> TrialRecord:
     return TrialRecord(Trial(number, TrialState.RUNNING, {}, value=0.5, step=3), (attempt,))
 
 
-def waiting(number: int) -> TrialRecord:
-    return TrialRecord(
-        Trial(number, TrialState.RUNNING, {}), (Attempt(number, 1, reason="QuotaExceeded: 8/8"),)
-    )
+def waiting(number: int, reason: str = "QuotaExceeded: 8/8") -> TrialRecord:
+    return TrialRecord(Trial(number, TrialState.RUNNING, {}), (Attempt(number, 1, reason=reason),))
 
 
 def shown(
@@ -89,9 +87,14 @@ def test_without_a_controller_the_last_known_resources_are_shown() -> None:
     assert top(left, report=QuotaReport([]), now=NOW).splitlines()[1] == line
 
 
-def test_a_long_queue_is_cut() -> None:
-    lines = shown(of("local"), *(waiting(number) for number in range(25)))
-    assert (lines[-2].split()[0], lines[-1]) == ("19", "and 5 more")
+def test_trials_that_wait_for_the_same_share_a_line() -> None:
+    lines = shown(of("local"), waiting(0), waiting(1), waiting(2, "Unschedulable"), waiting(3))
+    assert lines[-2:] == ["0-1, 3  QuotaExceeded: 8/8", "2       Unschedulable"]
+
+
+def test_many_reasons_are_cut() -> None:
+    lines = shown(of("local"), *(waiting(number, f"of {number}") for number in range(25)))
+    assert (lines[-2].split()[0], lines[-1]) == ("19", "and 5 further reasons")
 
 
 def test_the_gpus_of_a_template_are_read_from_its_pods() -> None:

@@ -16,6 +16,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
@@ -24,6 +25,7 @@ from controller.core.attempt import RuntimeLost
 from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
 from controller.kube.cluster import Cluster
+from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.operator.default_queue import DefaultQueues
@@ -98,6 +100,19 @@ class _HostedConnection(RuntimeConnection):
     async def check(self) -> None:
         """Raise what keeps the cluster from accepting the objects of a trial."""
         await acceptance.check_objects(self._client, self._spec)
+
+
+class _HostedClient(SessionClient):
+    """A client whose callers take turns of the event loop for what they do with an answer."""
+
+    turns: LoopTurns
+    sender: Sender
+
+    # the overridden method is generic
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:
+        answer = await super()._send(method, *rest, **options)
+        await self.turns.next(self.sender)
+        return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +194,8 @@ class HostedWorkspace(Workspace):
     async def _client(self) -> AsyncIterator[SessionClient]:
         """Yield a client of the service in this process. Each has a seed of its own."""
         channel = self.server.inside(trusted=True, caller=f"namespace {self.tenant}")
-        client = SessionClient(self.server.address, inside=channel)
+        client = _HostedClient(self.server.address, inside=channel)
+        client.turns, client.sender = self.cluster.client.turns, Sender(self.tenant, "")
         try:
             yield client
         finally:

@@ -238,8 +238,10 @@ class Manager:
 
     async def _write_status(self, key: Key) -> None:
         """Write the status of a resource if it has changed; a refused one later again."""
-        managed, resource = self._managed.get(key), self._resources.find(*key)
+        client = self._workspace.cluster.client
         try:
+            await client.turns.next(Sender(*key))
+            managed, resource = self._managed.get(key), self._resources.find(*key)
             if managed is not None and resource is not None:
                 await self._write_changed(managed, resource)
             self._refusals.pop(key, None)

@@ -223,6 +223,7 @@ class KubernetesRuntime:
         return False
 
     async def start(self, launch: Launch) -> None:
+        await self._client.turns.next(self._sender)  # a turn of the loop may start hundreds
         part = part_of(launch)
         informer, creations = await self._open()
         attempt = self._attempt(informer, launch.name, (part.trial, part.attempt))
@@ -280,6 +281,7 @@ class KubernetesRuntime:
         await self._ask(self._end(attempt, attempt.pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
+        await self._client.turns.next(self._sender)
         self._log_times.forget(name)
         informer, creations = await self._open()
         self._queue.drop(name)

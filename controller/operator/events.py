@@ -11,7 +11,7 @@ from typing import Any
 from controller.kube.client import EVENTS, KubernetesClient
 from controller.kube.errors import ApiError
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
-from controller.operator.status import condition_of, time_text
+from controller.operator.status import PENDING, condition_of, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
 _CONFLICT, _FORBIDDEN = 409, 403
@@ -33,7 +33,7 @@ async def tell(
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    if before.get("state") != now["state"]:
+    if now["state"] not in (before.get("state"), PENDING):  # what has not begun is no news
         kind = "Warning" if now["state"] in _WARNINGS else "Normal"
         yield kind, now["state"].capitalize(), now.get("reason") or f"it is {now['state']}"
     accepted = condition_of(now, "Accepted")

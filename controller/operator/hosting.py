@@ -14,7 +14,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,11 @@ from controller.runtime.kubernetes.provider import runtime_of, target_of
 from controller.runtime.protocol import Conclusion
 from controller.runtime.provider import LaunchBuilder, ObjectRecords, RuntimeConnection
 from controller.search import StudyReads
+from suggest.fair_share import FairShare
 from suggest.server import Server
+
+# Sessions; those of a single namespace may be half of them.
+_BEGIN_AT_ONCE = 32
 
 # Returns the resource of a namespace and a name; None: it does not exist.
 FindResource = Callable[[str, str], ExperimentResource | None]
@@ -123,6 +127,7 @@ class HostedWorkspace(Workspace):
     find: finds the custom resource of an experiment, which owns its objects.
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
+    beginnings: the places of sessions that begin, which namespaces share.
     on_event: called with each event of an experiment's history, once it is recorded.
     tenant: the namespace in whose share of the suggestion service its calls are; "": the page's.
     """
@@ -135,6 +140,7 @@ class HostedWorkspace(Workspace):
     queues: DefaultQueues
     find: FindResource
     put: Callable[[Raw], None]
+    beginnings: FairShare = field(default_factory=lambda: FairShare(_BEGIN_AT_ONCE))
     on_event: Callable[[Event], None] = lambda _event: None
     tenant: str = ""
 

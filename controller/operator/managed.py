@@ -80,6 +80,7 @@ _DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
 _CONFLICT, _NOT_FOUND = 409, 404
+_OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
 _LOST = (
     "the controller's state has nothing of this experiment, which it has run: its volume or "
     "database was lost or replaced. Jobs that run are left alone. Restore a backup; or set the "
@@ -167,6 +168,9 @@ class ManagedExperiment:
     _is_early: bool = False  # whether the last step has left a change for then
     _rests: bool = False  # the next step comes with a notification
     _is_parked: bool = False
+    # Waits for a place among the sessions that begin, or has one.
+    _place: asyncio.Task[None] | None = None
+    _needs_place: bool = False  # the last step had none
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -197,12 +201,13 @@ class ManagedExperiment:
                 self._failures, self.trouble = 0, ""
         progress = self._progress
         before = resource.get("status") or {}
+        waits = _OTHERS_BEGIN if self._needs_place and self._experiment is None else ""
         return Observation(
             generation=self._looked_at or int(before.get("observedGeneration", 0)),
             experiment=self._experiment,
             progress=progress,
             refusal=self.refusal,
-            trouble=self.trouble or ("" if progress is None else progress.trouble),
+            trouble=self.trouble or waits or ("" if progress is None else progress.trouble),
             suspended=is_suspended(resource),
             before=before,
         )
@@ -221,21 +226,25 @@ class ManagedExperiment:
         while True:
             await self.workspace.cluster.client.turns.next(Sender(self.namespace, self.name))
             self._wake.clear()
-            self._rests = self._is_parked = self._is_early = False
+            self._rests = self._is_parked = self._is_early = self._needs_place = False
             try:
                 if await self._step():
+                    self._leave_place()
                     return
                 if self._is_settled:
                     self._failures, self.trouble = 0, ""
-                is_idle = self._running is None and not self._refused
+                is_idle = self._running is None and not self._refused and not self._needs_place
                 pause_s = None if is_idle else _RESYNC_S
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
                 pause_s = self._failed(str(error))
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
+            if not self._needs_place:
+                self._leave_place()
             # While a session begins, what it was begun with is not in force yet.
-            if self._resource is not None and not (self._begins or self._is_early):
+            begins = self._begins or self._is_early or self._needs_place
+            if self._resource is not None and not begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
             self._rests = pause_s is None
             self.changed()
@@ -274,6 +283,7 @@ class ManagedExperiment:
 
     def abandon(self) -> None:
         """End the session as a kill would, if it has not ended."""
+        self._leave_place()
         if self._running is not None:
             self._running.task.cancel()
 
@@ -402,7 +412,7 @@ class ManagedExperiment:
 
     async def _create(self, resource: ExperimentResource, document: Document) -> None:
         file = ExperimentFile(document, self.workspace.state.root)
-        if await self._protect(resource):
+        if self._has_place() and await self._protect(resource):
             uid = uid_of(resource)
             self._begin(resource, lambda session: session.run(file, uid=uid), brings_spec=True)
 
@@ -468,7 +478,7 @@ class ManagedExperiment:
         if self._running is None and (asked or _goes_on(stored)):
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
-            if await self._protect(resource):
+            if self._has_place() and await self._protect(resource):
                 self._begin(resource, lambda session: session.resume(self.name, self.namespace))
         elif self._running is None:
             await self._unprotect(resource)
@@ -556,6 +566,23 @@ class ManagedExperiment:
                 trend=(),
             )
 
+    def _has_place(self) -> bool:
+        """Return whether a session may begin now. Another step comes when there is a place.
+
+        Sessions that begin at the same time all end late: of 2,000 experiments that were applied at
+        once, none would have a trial for minutes.
+        """
+        if self._place is None:
+            self._place = asyncio.create_task(self.workspace.beginnings.take(self.namespace))
+            self._place.add_done_callback(lambda _place: self.notify())
+        self._needs_place = not self._place.done()
+        return self._place.done()
+
+    def _leave_place(self) -> None:
+        place, self._place = self._place, None
+        if place is not None and not place.cancel():
+            self.workspace.beginnings.give(self.namespace)
+
     def _begin(
         self,
         resource: ExperimentResource,
@@ -563,7 +590,16 @@ class ManagedExperiment:
         *,
         brings_spec: bool = False,
     ) -> None:
-        controls = _Controls(on_attached=self.notify)
+        place, self._place = self._place, None
+
+        def has_begun() -> None:
+            nonlocal place
+            if place is not None:
+                place = None
+                self.workspace.beginnings.give(self.namespace)
+            self.notify()
+
+        controls = _Controls(on_attached=has_begun)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 
@@ -571,7 +607,7 @@ class ManagedExperiment:
             return await start(session)
 
         task = asyncio.create_task(run())
-        task.add_done_callback(lambda _task: self.notify())
+        task.add_done_callback(lambda _task: has_begun())
         self._running = _Running(task, controls, _spec_of(resource), brings_spec)
 
     # The end

@@ -142,3 +142,27 @@ def test_a_cluster_with_another_clock_times_nothing_out(
         assert installed.status()["trials"] == {"succeeded": 3}
 
     check(tmp_path)
+
+
+@on_a_cluster(FOREVER)
+async def test_of_many_experiments_that_are_applied_at_once_a_few_begin_at_a_time(
+    installed: Installation,
+) -> None:
+    count = 40
+    installed.api.hold("POST", "/jobs")
+    for number in range(count):
+        installed.apply(experiment(f"many-{number}", parallelism=1))
+    await installed.until(lambda: installed.api.held == 16)
+    await installed.until(
+        lambda: all(installed.status(f"many-{number}") for number in range(count))
+    )
+    assert installed.api.held == 16
+    assert "applied before it" in installed.status("many-39")["reason"]
+    installed.delete("many-39")
+    await installed.until(lambda: not installed.api.find("experiments", NAMESPACE, "many-39"))
+    other = experiment(parallelism=1)
+    other["metadata"]["namespace"] = "default"
+    installed.apply(other)
+    await installed.until(lambda: installed.api.held == 17)
+    installed.api.release()
+    await installed.until(lambda: len(installed.jobs) == count - 1, within_s=60)

@@ -1,5 +1,5 @@
-"""What all experiments of a process share of one cluster: a client,
-the reflectors, and the time for reading.
+"""What all experiments of a process share of one cluster: a client, the reflectors, the clock,
+and the time for reading.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.reflector import ObjectT, Reflector
+from controller.kube.server_clock import ServerClock
 
 # At most a twentieth of the time is spent reading. A burst of notifications
 # may exceed the share briefly: the turns of a few trials, not those of twenty,
@@ -64,6 +65,7 @@ class Cluster:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
+        self.clock = ServerClock(client)
         # By namespace and experiment: attempts that were created, and wait for a node.
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None

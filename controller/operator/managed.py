@@ -46,6 +46,7 @@ from controller.operator.resource import (
     RETRY,
     ExperimentResource,
     annotation,
+    asks_the_same,
     is_deleted,
     is_suspended,
     keeps_study,
@@ -174,8 +175,15 @@ class ManagedExperiment:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
-        """Look again: the resource has changed, or a session has ended."""
+        """Look again: a session has begun or ended, or the store is back."""
         self._wake.set()
+
+    def resource_changed(self) -> None:
+        """Look again, unless it runs and only its status has changed, as it does each second."""
+        before, now = self._resource, self.workspace.find(self.namespace, self.name)
+        is_asked = before is None or now is None or not asks_the_same(before, now)
+        if is_asked or not self.is_running:
+            self.notify()
 
     @property
     def is_running(self) -> bool:

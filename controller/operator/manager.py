@@ -168,7 +168,7 @@ class Manager:
                 changed=lambda: self._dirty.add(key),
             )
             self._tasks[key] = asyncio.create_task(self._manage(key, managed))
-        managed.notify()
+        managed.resource_changed()
         self._dirty.add(key)
 
     async def run(self) -> None:

@@ -25,6 +25,7 @@ FINALIZER = "tuner.dev/stop"
 # Asks to go on with what the cluster has, after the controller's state was lost.
 RECOVER = "tuner.dev/recover"
 RUNTIME = "kubernetes"
+_OF_VERSIONS = ("resourceVersion", "managedFields")  # change with the status
 
 
 class ExperimentResource(KubernetesObject, total=False):
@@ -43,6 +44,16 @@ def is_suspended(resource: ExperimentResource) -> bool:
 
 def is_deleted(resource: ExperimentResource) -> bool:
     return "deletionTimestamp" in resource["metadata"]
+
+
+def asks_the_same(before: ExperimentResource, after: ExperimentResource) -> bool:
+    """Return whether two versions of a resource differ at most in their status."""
+    return _asked(before) == _asked(after)
+
+
+def _asked(resource: ExperimentResource) -> object:
+    about = {key: value for key, value in resource["metadata"].items() if key not in _OF_VERSIONS}
+    return about, resource.get("spec")
 
 
 def annotation(resource: ExperimentResource, key: str) -> str | None:

@@ -24,7 +24,6 @@ from controller.kube.cluster import Cluster, ReadingBudget
 from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.request_limit import Sender
-from controller.kube.server_clock import ServerClock
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import (
     AdmissionQueue,
@@ -186,7 +185,7 @@ class KubernetesRuntime:
         self._attempts: dict[str, AttemptOnCluster] = {}
         # of objects that have an attempt's name but other parameters
         self._foreign_uids: set[str] = set()
-        self._server_clock = ServerClock(self._client)
+        self._server_clock = target.cluster.clock
         self._lines_are_awaited = True
         self._copying = LogCopying(
             self._client,

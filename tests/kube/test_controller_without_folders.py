@@ -107,7 +107,8 @@ async def test_an_attempt_that_was_asked_to_stop_is_stopped(installed: Installat
     await lose_the_folders(installed)
     installed.start()
     await installed.until_state("suspended")
-    await installed.until(lambda: not installed.jobs)
+    # Its pod ends after its grace period of 30 s.
+    await installed.until(lambda: not installed.jobs, within_s=90)
     assert created(installed) == 1
 
 

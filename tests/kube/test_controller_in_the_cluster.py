@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
+from pathlib import Path
 
-from controller.core.model import ExperimentSpec
+import pytest
+
+from controller.core.model import Experiment, ExperimentSpec
+from controller.experiment_store import SqlExperimentStore
+from controller.operator import managed
 from controller.operator.resource import FINALIZER
 from tests.kube.fake_kubelet import Script
 from tests.kube.fake_kueue import FakeKueue
@@ -316,3 +322,33 @@ async def test_an_experiment_that_helm_installs_runs(installed: Installation) ->
     resource["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm", "team": "vision"}
     installed.apply(resource)
     await installed.until_state("succeeded")
+
+
+def test_a_status_of_a_running_experiment_costs_no_read_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = Counter[str]()
+    read = SqlExperimentStore.experiment
+
+    def counted(store: SqlExperimentStore, namespace: str, name: str) -> Experiment | None:
+        reads[name] += 1
+        return read(store, namespace, name)
+
+    monkeypatch.setattr(SqlExperimentStore, "experiment", counted)
+    monkeypatch.setattr(managed, "_RESYNC_S", 3600.0)
+
+    @on_a_cluster(FOREVER)
+    async def claim(installed: Installation) -> None:
+        installed.apply(experiment())
+        await installed.until(lambda: installed.status().get("running") == 1)
+        before = reads["tiny"]
+        for _ in range(3):
+            installed.api.change(
+                "experiments", NAMESPACE, "tiny", lambda each: each["status"].update(running=7)
+            )
+            await installed.until(lambda: installed.status()["running"] == 1)
+        assert reads["tiny"] == before
+        installed.edit("tiny", suspend=True)
+        await installed.until(lambda: reads["tiny"] > before)
+
+    claim(tmp_path)

@@ -31,7 +31,7 @@ NAME = "tuner-controller"
 DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 4.0
 # How late a standby may see a renewal, and how soon the holder repeats one that has failed.
 LOOK_S = 1.0
-_CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
+_CALL_S = 4.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
 _NOT_FOUND, _CONFLICT, _SERVER_ERROR = 404, 409, 500
 _log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class Leadership:
         # A record, and when it will have been the same for as long as a lease lasts.
         self._seen: object = None
         self._silent_at_s = float("-inf")
+        self._version = ""  # of the Lease, as this process has written it last
         self._renewing: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # the lease
 
@@ -77,7 +78,7 @@ class Leadership:
 
         Raises AccessDenied, and ApiError if the right to the lease is missing.
         """
-        self.epoch = 0  # that of an earlier time was given up
+        self.epoch, self._version = 0, ""  # those of an earlier time were given up
         while True:
             try:
                 if await self._try():
@@ -109,7 +110,7 @@ class Leadership:
             if not self._is_ours(lease.get("spec") or {}):
                 self._lose("another controller holds it now")
                 await self.check()
-            await self._write(lease, {"leaseTransitions": epoch + 1})
+            await self._write(_version_of(lease), {"leaseTransitions": epoch + 1})
             self.epoch = epoch + 1
 
     async def verify(self) -> None:
@@ -146,7 +147,7 @@ class Leadership:
             async with asyncio.timeout(_CLOSE_S):
                 lease = await self._client.get(LEASES, self._namespace, NAME)
                 if self._is_ours(lease.get("spec") or {}):
-                    await self._write(lease, {"holderIdentity": None})
+                    await self._write(_version_of(lease), {"holderIdentity": None})
 
     async def _renew(self) -> None:
         while self.lost is None:
@@ -181,6 +182,8 @@ class Leadership:
 
     async def _take(self) -> bool:
         now = format_time(datetime.now(UTC))
+        if self.epoch and await self._renewed(now):
+            return True
         try:
             lease = await self._client.get(LEASES, self._namespace, NAME)
         except ApiError as error:
@@ -197,7 +200,7 @@ class Leadership:
             return True
         spec: LeaseSpec = lease.get("spec") or {}
         if self._is_ours(spec):
-            await self._write(lease, {"renewTime": now})
+            await self._write(_version_of(lease), {"renewTime": now})
             return True
         if self.epoch:
             return False
@@ -206,8 +209,21 @@ class Leadership:
         if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(lease, self._as_holder(now, epoch))
+        await self._write(_version_of(lease), self._as_holder(now, epoch))
         self.epoch = epoch
+        return True
+
+    async def _renewed(self, now: str) -> bool:
+        """Renew the lease without reading it; False: somebody else has changed it meanwhile."""
+        if not self._version:
+            return False
+        try:
+            await self._write(self._version, {"renewTime": now})
+        except ApiError as error:
+            if error.status not in (_CONFLICT, _NOT_FOUND):
+                raise
+            self._version = ""
+            return False
         return True
 
     def _is_silent(self, spec: LeaseSpec) -> bool:
@@ -239,7 +255,14 @@ class Leadership:
             "renewTime": now,
         }
 
-    async def _write(self, lease: Raw, spec: LeaseSpec) -> None:
-        """Patch the lease; the server refuses (409) if another client has changed it."""
-        version = {"resourceVersion": lease["metadata"]["resourceVersion"]}
-        await self._client.patch(LEASES, self._namespace, NAME, {"metadata": version, "spec": spec})
+    async def _write(self, version: str, spec: LeaseSpec) -> None:
+        """Patch this version of the lease; the server refuses (409) if there is a later one."""
+        about = {"resourceVersion": version}
+        patched = await self._client.patch(
+            LEASES, self._namespace, NAME, {"metadata": about, "spec": spec}
+        )
+        self._version = _version_of(patched)
+
+
+def _version_of(lease: Raw) -> str:
+    return str(lease["metadata"]["resourceVersion"])

@@ -140,7 +140,9 @@ def _check_result(trial: Trial, attempts: Sequence[Attempt]) -> None:
     *earlier, last = attempts
     again = (AttemptState.FAILED, AttemptState.CANCELLED)
     assert all(each.state in again for each in earlier), about
-    assert trial.state.value == last.state.value, about
+    # A trial that was stopped needs no result of its attempt.
+    was_stopped = trial.state is TrialState.CANCELLED and last.stop_cause is not None
+    assert was_stopped or trial.state.value == last.state.value, about
     if trial.state is TrialState.SUCCEEDED:
         assert trial.value == last.value, about
 
@@ -153,7 +155,7 @@ def _check_attempt(attempt: Attempt, pods: Sequence[Pod], score: float) -> None:
         case AttemptState.SUCCEEDED:
             assert (ends, attempt.value) == ([0], score), about
         case AttemptState.FAILED:
-            assert ends == [1], about
+            assert ends == [1] or attempt.stop_cause is not None, about
         case AttemptState.PRUNED | AttemptState.CANCELLED:
             assert len(pods) <= 1, about
         case _:

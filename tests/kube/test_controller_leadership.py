@@ -236,6 +236,19 @@ def test_a_standby_waits_for_an_api_server_that_fails() -> None:
     check()
 
 
+def test_a_renewal_is_one_request() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first._try()
+        await first._try()
+        before = len(api.requests)
+        assert await first._try()
+        assert [method for method, _, _ in api.requests[before:]] == ["PATCH"]
+
+    check()
+
+
 def test_a_holder_repeats_a_renewal_that_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "_CALL_S", 0.1)
 
@@ -244,7 +257,7 @@ def test_a_holder_repeats_a_renewal_that_gets_no_answer(monkeypatch: pytest.Monk
         clock = Clock()
         first = member(client, "first", clock)
         await first.acquire()
-        api.hold("GET", "/leases/")
+        api.hold("PATCH", "/leases/")
         await eventually(lambda: "has not answered" in first.trouble)
         clock.now_s += DURATION_S
         api.release()

@@ -37,7 +37,7 @@ from tests.postgres import PORT
 Raw = dict[str, Any]
 SOCKET = f".s.PGSQL.{PORT}"
 _BACKLOG = 8
-DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 4.0, 0.5, 1.5, 1.0, 2.0
+DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 5.0, 0.5, 2.0, 2.0, 3.0
 # Programs: with the times of an installation, and with those above.
 REAL = "import sys; from controller.cli.main import main; sys.exit(main())"
 BRISK = f"""

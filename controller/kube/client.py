@@ -58,6 +58,8 @@ _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
 _RESPONSE_S = 15.0
+_ANSWER_S = 5.0  # to the shortest question
+_TOO_MANY, _SERVER_ERROR = 429, 500
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
 # Of the fields that `apply` writes, and those of patches, by the header User-Agent.
@@ -689,6 +691,19 @@ class KubernetesClient:
             version = self._connection.json_of(await _body_of(response))
             date = response.header("Date")
         return version, None if date is None else parsedate_to_datetime(date)
+
+    async def answers(self) -> bool:
+        """Return whether the server answers now, and not with an error of its own."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.version_and_clock()
+        except (Unreachable, TimeoutError):
+            return False
+        except ApiError as error:
+            return error.status != _TOO_MANY and error.status < _SERVER_ERROR
+        except AccessDenied:
+            pass
+        return True
 
     async def whoami(self) -> str:
         """Return the user name that the server authenticated."""

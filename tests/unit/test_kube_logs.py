@@ -678,6 +678,35 @@ def test_an_unreadable_end_of_a_log_is_abandoned(
     assert copied(node, tmp_path).trouble == reason
 
 
+def test_no_end_of_a_log_is_abandoned_while_the_api_server_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
+    node = Node(answers=[Unreachable("connection refused")] * 1_000_000)
+    node.print(b"accuracy=0.9")
+    node.end()
+    asked = 0
+
+    async def server_answers() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            node.answers.clear()
+        return asked > 3
+
+    async def scenario() -> None:
+        sender = Sender("team-a", "uid")
+        copying = LogCopying(node, LogStreams(), sender, server_answers=server_answers)
+        followed = LogFollower(copying, PodContainer(POD, CONTAINER), tmp_path, grown=lambda: None)
+        followed.begin()
+        followed.ended()
+        await eventually(lambda: followed.done)
+        assert (followed.trouble, text_of(tmp_path)) == ("", b"accuracy=0.9\n")
+        await followed.close()
+
+    run_scenario(scenario)
+
+
 class SlowNode(Node):
     """Sends a piece every 20 ms. stalls_in_order: nothing arrives of more than the last lines."""
 

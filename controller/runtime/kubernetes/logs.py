@@ -38,7 +38,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -219,6 +219,10 @@ class LogSource(Protocol):
     ) -> AsyncIterator[bytes]: ...
 
 
+async def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class LogCopying:
     """What the copies of one experiment's logs have in common.
@@ -227,6 +231,7 @@ class LogCopying:
         log: what a copy is called.
         grown: called when a log has grown.
         ended: called when a log is complete.
+        server_answers: whether the API server answers at all.
         now: the nodes' clock.
         is_awaited: whether somebody waits for lines now.
         limit_bytes: the cap of each copy on disk.
@@ -239,6 +244,7 @@ class LogCopying:
     log: CopiedLog = TRIAL_LOG
     grown: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
+    server_answers: Callable[[], Awaitable[bool]] = _always
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     is_awaited: Callable[[], bool] = lambda: True
     limit_bytes: int = LOG_LIMIT_BYTES
@@ -276,6 +282,7 @@ class LogFollower:
         self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]
     ) -> None:
         self._source = copying.client
+        self._server_answers = copying.server_answers
         self._streams = copying.streams
         self._is_awaited = copying.is_awaited
         self._log = log = copying.log
@@ -439,12 +446,20 @@ class LogFollower:
             failures += 1
 
     async def _read_rest(self) -> None:
-        """Read the rest after the container's end. If it does not arrive, read at least the end."""
-        if await self._read_until_silent():
-            return
-        cause = self._problem
-        if await self._read_until_silent(last_lines=_END_LINES):
-            return
+        """Read the rest after the container's end. If it does not arrive, read at least the end.
+
+        While the API server does not answer, the node still has the log.
+        """
+        while True:
+            if await self._read_until_silent():
+                return
+            if not await self._server_answers():
+                continue
+            cause = self._problem
+            if await self._read_until_silent(last_lines=_END_LINES):
+                return
+            if await self._server_answers():
+                break
         problem = f": {cause}" if cause else ""
         self._losses = (
             f"the end of its log could not be read: nothing arrived for "

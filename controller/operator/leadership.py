@@ -31,7 +31,7 @@ NAME = "tuner-controller"
 DURATION_S, RENEW_S, MARGIN_S = 10, 2.5, 4.0
 # How late a standby may see a renewal, and how soon the holder repeats one that has failed.
 LOOK_S = 1.0
-_CALL_S = 4.0  # so that a renewal that gets no answer can be repeated in time
+_CALL_S = 5.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
 _NOT_FOUND, _CONFLICT, _SERVER_ERROR = 404, 409, 500
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 from controller.kube.client import EVENTS, KubernetesClient
 from controller.kube.errors import ApiError
 from controller.operator.resource import EXPERIMENTS, ExperimentResource
-from controller.operator.status import PENDING, condition_of, time_text
+from controller.operator.status import PENDING, condition_of, shortened, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
 _CONFLICT, _FORBIDDEN = 409, 403
@@ -30,6 +30,15 @@ async def tell(
     """
     for kind, reason, message in _changes(before or {}, now):
         await _create(client, resource, kind, reason, message)
+
+
+async def tell_unwritten(
+    client: KubernetesClient, resource: ExperimentResource, error: ApiError, now: Mapping[str, Any]
+) -> None:
+    """Create the Event of a status that the API server refuses, as that of a very large object."""
+    would_be = f"{now['state']}: {now.get('reason', '')}".removesuffix(": ")
+    message = shortened(f"{error}; the status would be {would_be}")
+    await _create(client, resource, "Warning", "StatusNotWritten", message)
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

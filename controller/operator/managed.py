@@ -241,7 +241,7 @@ class ManagedExperiment:
                     return
                 if self._is_settled:
                     self._failures, self.trouble = 0, ""
-                is_idle = self._running is None and not self._refused and not self._needs_place
+                is_idle = self._running is None and not self._refused
                 pause_s = None if is_idle else _RESYNC_S
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
                 pause_s = self._failed(str(error))
@@ -254,7 +254,7 @@ class ManagedExperiment:
             begins = self._begins or self._is_early or self._needs_place
             if self._resource is not None and not begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
-            self._rests = pause_s is None
+            self._rests = pause_s is None and not self._needs_place
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

@@ -279,9 +279,15 @@ class Manager:
         sender = Sender(about["namespace"], about["uid"])
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()
-        written = await client.apply_status(
-            EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
-        )
+        try:
+            written = await client.apply_status(
+                EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
+            )
+        except ApiError as error:
+            if error.status not in (_CONFLICT, _NOT_FOUND):
+                with contextlib.suppress(ApiError):
+                    await events.tell_unwritten(client, resource, error, status)
+            raise
         self.status_writes[WRITTEN] += 1
         self._resources.put(written)
         await events.tell(client, resource, before=before, now=status)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import BATCH, CORE
+from tests.cluster.api import BATCH, CORE, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import Installed, experiment
+from tests.cluster.installed import EXPERIMENTS, Installed, experiment
 from tests.cluster.waiting import eventually
 from tests.kube.operated import free_port
 
@@ -118,3 +118,44 @@ def test_a_definition_that_is_removed_without_a_controller_leaves_no_job(
     eventually(lambda: not before & jobs(installed, namespace))
     installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
     end(process)
+
+
+def large(namespace: str, size: int) -> Object:
+    document = experiment(namespace, "large")
+    document["spec"]["trial"]["command"] = ["x" * size]
+    return document
+
+
+def is_stored(installed: Installed, document: Object) -> bool:
+    """Create an experiment; False: it is too large."""
+    path = EXPERIMENTS.format(namespace=document["metadata"]["namespace"])
+    try:
+        installed.cluster.api().post(path, document)
+    except RequestRefused as refused:
+        if "too large" not in str(refused):
+            raise
+        return False
+    return True
+
+
+def test_an_object_as_large_as_the_store_takes_disturbs_no_other(
+    installed: Installed, namespace: str
+) -> None:
+    api, path = installed.cluster.api(), EXPERIMENTS.format(namespace=namespace)
+    process = installed.start("--log-format=json")
+    size = 1_572_864  # what etcd accepts in one request
+    while not is_stored(installed, large(namespace, size)):
+        size -= 256
+    installed.kubectl.apply([experiment(namespace)])
+    installed.until(namespace, lambda status: status.get("state") == "succeeded")
+
+    def is_told() -> bool:
+        found = api.items(f"{CORE}/namespaces/{namespace}/events")
+        told = [event["message"] for event in found if event["reason"] == "StatusNotWritten"]
+        return any("too large; the status would be invalid: " in message for message in told)
+
+    eventually(is_told, within_s=30)
+    api.delete(f"{path}/large")
+    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=30s")
+    log = end(process)
+    assert log.count("large cannot be written") < 10

@@ -166,3 +166,15 @@ async def test_of_many_experiments_that_are_applied_at_once_a_few_begin_at_a_tim
     await installed.until(lambda: installed.api.held == 17)
     installed.api.release()
     await installed.until(lambda: len(installed.jobs) == count - 1, within_s=60)
+
+
+@on_a_cluster()
+async def test_a_status_that_the_server_refuses_is_told_by_an_event(
+    installed: Installation,
+) -> None:
+    installed.api.answer(413, times=3, method="PATCH", path="/status")
+    installed.apply(experiment(budget={"trials": 0}))
+    await installed.until(
+        lambda: "the status would be" in str(installed.api.all("events", NAMESPACE))
+    )
+    await installed.until_state("invalid")

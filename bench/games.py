@@ -23,7 +23,7 @@ from problems import Problem
 from record import commit
 
 from suggest.engine import Engine
-from suggest.space import Assignment, Choice, Float, Parameter, Scale
+from suggest.space import Assignment, Choice, Float, Parameter, Scale, Value
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -83,18 +83,16 @@ _this_commit = functools.cache(commit)  # of the code that is loaded, when the f
 def contestant(game: Game) -> Contestant:
     if game.who in OPTUNAS:
         return _optunas(game)
-    return _smac(game) if game.who == SMAC else _ours(game)
-
-
-def _ours(game: Game) -> Contestant:
-    settings = (
+    if game.who == SMAC:
+        return _smac(game)
+    settings: dict[str, Value] = (
         {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
     )
-    spec = StudySpec(
-        game.problem.space,
-        (Objective("loss", Direction.MINIMIZE),),
-        Algorithm(game.who, None, settings),
-    )
+    return ours(game, Algorithm(game.who, None, settings))
+
+
+def ours(game: Game, algorithm: Algorithm) -> Contestant:
+    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), algorithm)
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:
@@ -211,11 +209,13 @@ def _described(parameter: Parameter) -> dict[str, object]:
     }
 
 
-def play(game: Game, looks: Sequence[int]) -> Result:
+def play(
+    game: Game, looks: Sequence[int], make: Callable[[Game], Contestant] = contestant
+) -> Result:
     """Return the true loss of the point that looked best after each of `looks`
     trials, up to the game's trials.
     """
-    who = contestant(game)
+    who = make(game)
     running: deque[Point] = deque()
     asked, told, best, loss, found = 0, 0, math.inf, math.inf, []
     cpu_s = 0.0

@@ -16,8 +16,8 @@ from statistics import fmean, mean, median_high, median_low
 
 from suggest import events
 from suggest.errors import InvalidArgument, raise_if
-from suggest.katib.experiment import finite
 from suggest.katib.observations import name_problems
+from suggest.katib.parameters import finite
 from suggest.katib.suggestions import MAX_TRIALS, parsed, parsed_experiment
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame

@@ -249,6 +249,10 @@ class KatibSuggestions:
         events.log_event(
             "katib_study", study=name, experiment=label, studies=len(search.studies) + 1
         )
+        if experiment.unused:
+            events.log_event(
+                "katib_settings_unused", study=name, settings=" ".join(experiment.unused)
+            )
         kept = _KeptStudy(name)
         search.studies.append(kept)
         return kept

@@ -253,7 +253,7 @@ class StudyIndex:
     ) -> StudyIndex:
         """Build the index from all trials of the study, in the order of their numbers."""
         study_index = cls(experiment, name_of)
-        order, space = experiment.names, experiment.spec.space
+        space = experiment.spec.space
         of_request: Counter[str] = Counter()
         for trial in trials:
             study_index.next_number = trial.number + 1
@@ -267,7 +267,7 @@ class StudyIndex:
             name = trial.labels.get(TRIAL)
             if trial.state is TrialState.CANCELLED:
                 continue
-            point = tuple(map(space.canonical(trial.parameters).get, order))
+            point = experiment.point(space.canonical(trial.parameters))
             if position is not None:
                 answer = study_index._answer(trial.number, position, point, trial.parent)
                 if name is None and trial.state is TrialState.RUNNING:
@@ -293,9 +293,8 @@ class StudyIndex:
 
     def offered(self, trials: Sequence[Trial], positions: Sequence[int]) -> None:
         """Add trials that the study has just handed out."""
-        order = self.experiment.names
         for trial, position in zip(trials, positions, strict=False):
-            point = tuple(trial.parameters[name] for name in order)
+            point = self.experiment.point(trial.parameters)
             self._offer(self._answer(trial.number, position, point, trial.parent))
             self.next_number = max(self.next_number, trial.number + 1)
 
@@ -392,7 +391,7 @@ class StudyIndex:
         return Trial(
             number,
             TrialState.RUNNING,
-            dict(zip(self.experiment.names, point, strict=True)),
+            self.experiment.parameters(point),
             request_id=request_id,
             labels=labels,
             create_time=now,
@@ -531,7 +530,10 @@ class StudyIndex:
             return
         rows = new.by_time()
         if ended := [row for row in rows if new.states[row].finished]:
-            self._add_ended(writer, new.take(ended))
+            # Networks have different parameters, and the trials of a batch have the same.
+            size = len(ended) if self.experiment.network is None else 1
+            for first in range(0, len(ended), size):
+                self._add_ended(writer, new.take(ended[first : first + size]))
         if begun := [row for row in rows if not new.states[row].finished]:
             self._add_running(writer, new.take(begun))
         self.next_number = writer.engine.next_number
@@ -546,7 +548,7 @@ class StudyIndex:
         batch = TrialBatch(
             writer.engine.next_number,
             ended.states,
-            parameters=dict(zip(self.experiment.names, ended.parameters, strict=True)),
+            parameters=self.experiment.columns(ended.parameters),
             values=ended.values,
             reasons=ended.reasons,
             failure_classes=[

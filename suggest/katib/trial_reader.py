@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.experiment import MAX_NAME, KatibExperiment, finite
+from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.parameters import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import TrialFrame
 from suggest.space import Value
@@ -166,6 +167,7 @@ class TrialReader:
         self._metric = experiment.metric
         self._texts = experiment.texts
         self._names = experiment.names
+        self._has_text = experiment.has_text
 
     def read(self, raws: Mapping[int, bytes]) -> HistoryColumns:
         """Parse the trials at these indexes of a request. Raises InvalidArgument."""
@@ -266,7 +268,8 @@ class TrialReader:
             state, value, reason = TrialState.RUNNING, None, ""
             if condition in _ENDED_WELL:
                 state, reason = _ENDED_WELL[condition]
-                value = finite(text)
+                # A text is no worse than another.
+                value = 0.0 if self._has_text and text else finite(text)
                 if value is None:
                     state = TrialState.FAILED
                     reason = f"has no finite value of {self._metric or 'its objective'}"

@@ -37,6 +37,24 @@ def choice(name: str, *values: str, kind: pb.ParameterType = pb.CATEGORICAL) -> 
     )
 
 
+def of_layers(
+    algorithm: str, *, layers: int = 3, settings: dict[str, str] | None = None
+) -> pb.Experiment:
+    """Return a search for a network's layers, with seven numbered operations."""
+    made = an_experiment(algorithm, (), settings=settings)
+    config = made.spec.nas_config
+    config.graph_config.CopyFrom(
+        pb.GraphConfig(num_layers=layers, input_sizes=[8, 8, 1], output_sizes=[10])
+    )
+    for kind, parameters in (
+        ("convolution", [choice("filter_size", "3", "5"), whole("num_filter", "32", "96", "32")]),
+        ("skip_connection", [choice("unused", "1")]),
+    ):
+        operation = config.operations.operation.add(operation_type=kind)
+        operation.parameter_specs.parameters.extend(parameters)
+    return made
+
+
 MIXED = (
     double("lr", "0.01", "0.05", "0.01"),
     whole("layers", "1", "4"),

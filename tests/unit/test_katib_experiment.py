@@ -9,7 +9,8 @@ import json
 import pytest
 
 from suggest.errors import InvalidArgument
-from suggest.katib.experiment import TextValues, read_experiment, validate
+from suggest.katib.experiment import read_experiment, validate
+from suggest.katib.parameters import TextValues
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import Choice, Domain, Float, Int, Normal, Scale
 from suggest.study import Algorithm, Direction, Fidelity, Objective
@@ -212,14 +213,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             "all parameters must "
             "include step",
         ),
-        "darts": (
-            an_experiment("darts"),
-            "unknown algorithm name darts; search the layers of a network with conditions in a "
-            "native file: "
-            "docs/katib.md shows how. random, grid, tpe, multivariate-tpe, bayesianoptimization, "
-            "cmaes, sobol, "
-            "hyperband, pbt are served",
-        ),
         "pbt without settings": (
             setting("pbt", "n_population", "5"),
             "Required params missing: suggestion_trial_dir, truncation_threshold",
@@ -270,12 +263,6 @@ def test_what_katib_refuses_is_refused_with_its_message(name: str) -> None:
 def test_a_repeated_name_is_refused() -> None:
     message = refusal(an_experiment("random", [X, X]))
     assert message.endswith("Detect duplicated parameter name: x")
-
-
-def test_a_search_for_layers_is_refused() -> None:
-    experiment = an_experiment()
-    experiment.spec.nas_config.graph_config.num_layers = 3
-    assert "a search for a network's layers is not served" in refusal(experiment)
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import statistics
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import architectures_table as digits
 import numpy as np
-from games import Contestant, Game, Point, ours, play
+from games import Contestant, Game, ours, play
 from problems import Problem
 from record import keep, table
 from tabulated import NETWORKS, OPERATIONS
@@ -111,33 +112,36 @@ HALVES = {
 
 
 def contestant(game: Game) -> Contestant:
-    if game.who == REINFORCE:
-        return _controller(game)
     return ours(game, ALGORITHMS[game.who])
 
 
-def _controller(game: Game) -> Contestant:
-    # It takes seconds, and only this contestant needs it.
-    from reinforce import Controller
+def _play_controllers(problem: Networks, seeds: list[int]) -> list[list[float]]:
+    """Return the losses of Katib's controllers at each look, as `play` does, for each seed."""
+    # It takes seconds, and only these contestants need it.
+    from reinforce import Controllers
 
-    assert isinstance(game.problem, Networks)
-    network = game.problem.network
+    network = problem.network
     operations = sum(operation.count for operation in network.operations)
-    controller = Controller(network.layers, operations, game.seed)
-    losses: list[float] = []
-    asked = 0
-
-    def ask() -> Point:
-        nonlocal asked
-        if losses:
+    controllers = Controllers(network.layers, operations, seeds)
+    asked: list[list[Assignment]] = [[] for _ in seeds]
+    told: list[list[float]] = [[] for _ in seeds]
+    found: list[list[float]] = [[] for _ in seeds]
+    for _ in range(TRIALS + PARALLEL):
+        if all(told):
             # Katib's metric is an accuracy, to be maximized.
-            controller.train(1 - statistics.fmean(losses))
-        point = network.point(json.dumps(controller.sample()))
-        assert point is not None
-        asked += 1
-        return asked - 1, point
-
-    return Contestant("REINFORCE", ask, lambda _, loss: losses.append(loss))
+            controllers.train([1 - statistics.fmean(losses) for losses in told])
+        for k, architecture in enumerate(controllers.sample()):
+            point = network.point(json.dumps(architecture))
+            assert point is not None
+            asked[k].append(point)
+            number = len(told[k])
+            if len(asked[k]) <= PARALLEL:
+                continue
+            told[k].append(problem.told(asked[k][number], seed=seeds[k], number=number))
+            if len(told[k]) in LOOKS:
+                best = told[k].index(min(told[k]))
+                found[k].append(problem.loss(asked[k][best]))
+    return found
 
 
 def main() -> None:
@@ -154,10 +158,9 @@ def main() -> None:
     problems = [problem for problem in HALVES[asked.half] if asked.only in problem.name]
     whos = asked.who.split(",")
     if not asked.keep:
-        for seed in range(asked.seeds):
-            for problem in problems:
-                for who in whos:
-                    _play(Game(problem, PARALLEL, who, seed, TRIALS), known, asked.games)
+        for problem, who in itertools.product(problems, whos):
+            games = [Game(problem, PARALLEL, who, seed, TRIALS) for seed in range(asked.seeds)]
+            _play([game for game in games if game.name not in known], known, asked.games)
     rows = _rows(problems, whos, asked.seeds, known)
     if asked.keep:
         keep("architectures", _page(rows))
@@ -170,14 +173,17 @@ def _known(path: Path) -> dict[str, list[float]]:
     return {game["game"]: game["losses"] for game in map(json.loads, lines)}
 
 
-def _play(game: Game, known: dict[str, list[float]], path: Path) -> None:
-    if game.name in known:
-        return
-    result = play(game, LOOKS, contestant)
-    known[game.name] = result.losses
-    line = {"game": game.name, "losses": result.losses, "cpu_s": round(result.cpu_s, 3)}
+def _play(games: list[Game], known: dict[str, list[float]], path: Path) -> None:
+    if games and games[0].who == REINFORCE:
+        problem = games[0].problem
+        assert isinstance(problem, Networks)
+        played = _play_controllers(problem, [game.seed for game in games])
+    else:
+        played = [play(game, LOOKS, contestant).losses for game in games]
     with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+        for game, losses in zip(games, played, strict=True):
+            known[game.name] = losses
+            file.write(json.dumps({"game": game.name, "losses": losses}) + "\n")
 
 
 def _rows(

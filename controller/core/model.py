@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from controller.core.katib_keys import katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME
+from suggest.network import Network
 from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
 from suggest.trial import Trial
@@ -378,12 +379,23 @@ class ExperimentSpec:
     constraints: tuple[Constraint, ...] = ()
     # Trials run in steps, and only the best continue.
     fidelity: Fidelity | None = None
+    # Whose layers are parameters of the space.
+    network: Network | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 
     def words(self, message: str) -> str:
         """Return a message with the keys of the person's own file."""
         return katib_words(message) if self.is_katib else message
+
+    def of_program(self, parameters: Assignment) -> Assignment:
+        """Return the parameters of a complete point as its program gets them.
+
+        Those are, with a network, also the texts that say what it is.
+        """
+        if self.network is None or self.space.missing(parameters):
+            return parameters
+        return {**parameters, **self.network.texts(parameters)}
 
     @property
     def objectives(self) -> tuple[ExperimentObjective, ...]:

@@ -104,7 +104,7 @@ def host_launch(
 
 def with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt) -> Trial:
     parameters = {
-        **own_parameters(experiment, trial, stage=attempt.trial),
+        **experiment.spec.of_program(own_parameters(experiment, trial, stage=attempt.trial)),
         **fidelity(experiment, attempt),
     }
     return replace(trial, parameters=parameters)

@@ -34,9 +34,11 @@ from controller.core.model import (
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.fields import ABSENT, fields_of
 from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, FILE, METRICS, PROMETHEUS, SPEC
+from controller.spec.network_section import NETWORK
 from controller.spec.quantities import parse_bytes
 from controller.spec.sections import Section
 from controller.spec.trial_section import CLUSTER_KEYS, TRIAL
+from suggest.network import Network, Operation
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
 
@@ -85,12 +87,30 @@ def fill_defaults(document: Json) -> None:
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
 
 
-def space_of(parameters: Json) -> Space:
-    return Space(
-        tuple(
-            Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()
-        )
+def space_of(parameters: Json, network: Network | None = None) -> Space:
+    """Return the space of the file's parameters and, after them, those of its network."""
+    own = tuple(
+        Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()
     )
+    return Space(own if network is None else (*own, *network.parameters))
+
+
+def network_of(fields: Json) -> Network | None:
+    """Return the networks of `spec.network`, None if a key of it is missing."""
+    if fields.keys() != {key.name for key in NETWORK.keys}:
+        return None
+    return Network(
+        fields["layers"],
+        tuple(fields["inputs"]),
+        tuple(fields["outputs"]),
+        tuple(map(_operation, fields["operations"])),
+    )
+
+
+def _operation(fields: Json) -> Operation:
+    parameters = fields.get("parameters", {})
+    made = (Parameter(name, _domain(each)) for name, each in parameters.items())
+    return Operation(fields.get("type", ""), tuple(made))
 
 
 def _domain(fields: Json) -> Domain:
@@ -126,12 +146,14 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     metadata, spec = whole["metadata"], whole["spec"]
     metrics, budget = spec["metrics"], spec["budget"]
     first, *further = map(_objective, spec.get("objectives") or [spec["objective"]])
-    space = space_of(spec["parameters"])
+    network = network_of(spec["network"]) if "network" in spec else None
+    space = space_of(spec["parameters"], network)
     return ExperimentSpec(
         name=metadata["name"],
         namespace=metadata["namespace"],
         labels=metadata["labels"],
         space=space,
+        network=network,
         objective=first,
         further=tuple(further),
         constraints=tuple(

@@ -31,6 +31,7 @@ from controller.spec.fields import (
     Word,
     refuse,
 )
+from controller.spec.network_section import NETWORK
 from controller.spec.parameters import ParameterKind
 from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import parse_duration
@@ -45,6 +46,7 @@ SUSPEND = "suspend"
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(SCALAR, "a mapping of names to values")
+PARAMETERS = MapOf(ParameterKind(), "a mapping of names to parameters")
 POINT = MapOf(JsonValue(), "a mapping of parameters to values")
 
 
@@ -439,9 +441,17 @@ SPEC = Section(
         Key("metrics", METRICS, "Where a trial's metrics are read, and how.", {}),
         Key(
             "parameters",
-            MapOf(ParameterKind(), "a mapping of names to parameters"),
-            "The search space.",
-            REQUIRED,
+            PARAMETERS,
+            "The search space; required without `network`.",
+            {},
+        ),
+        Key(
+            "network",
+            NETWORK,
+            "A search for a network's layers; the command gets it as `${architecture}` and "
+            "`${nn_config}`.",
+            ABSENT,
+            says="none",
         ),
         Key(
             "initial",

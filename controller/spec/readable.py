@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from controller.spec.document import Json, space_of
+from controller.spec.document import Json, network_of, space_of
 from suggest.errors import Problem
+from suggest.network import Network
 from suggest.space import Choice, Parameter, Space, is_name
 from suggest.study import (
     Algorithm,
@@ -29,11 +30,18 @@ _ANY_ALGORITHM = Algorithm("random")
 _ANY_FIDELITY = Fidelity("_any", 1, 9)
 
 
-def readable_space(parameters: Json, raw: object) -> Space:
+def readable_space(spec: Json, raw: object) -> Space:
     """Return the readable parameters, without conditions on those of `raw` that are unreadable."""
+    parameters = spec.get("parameters", {})
     lost = {name for name in raw if name not in parameters} if isinstance(raw, dict) else set()
-    space = space_of(parameters)
+    space = space_of(parameters, readable_network(spec))
     return _without_parents(space, lost)
+
+
+def readable_network(spec: Json) -> Network | None:
+    """Return the networks of `spec.network` if the section has no problems."""
+    network = network_of(spec.get("network", {}))
+    return None if network is None or any(True for _ in network.problems()) else network
 
 
 def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
@@ -69,7 +77,7 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
     """
     spec, raw = document.get("spec"), raw_document.get("spec")
     spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
-    space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
+    space = readable_space(spec, raw.get("parameters"))
     algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
     return StudySpec(
         space=_non_empty(valid_part(space, space.problems())),

@@ -24,11 +24,18 @@ from controller.core.substitute import (
 from controller.runtime.registry import traits_of
 from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
-from controller.spec.document import Json
+from controller.spec.document import Json, network_of
 from controller.spec.fields import describe_value
+from controller.spec.native import PARAMETERS
 from controller.spec.problems import ProblemCollector
-from controller.spec.readable import readable_space, unconditional, valid_part
+from controller.spec.readable import (
+    readable_network,
+    readable_space,
+    unconditional,
+    valid_part,
+)
 from controller.spec.spelling import meant_by
+from suggest.network import TEXTS, Network
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -97,6 +104,9 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
+    network = readable_network(spec)
+    if network is not None:
+        names = [*(names or ()), *TEXTS, *(p.name for p in network.parameters)]
     _fidelity(spec, names or [], problems)
     match spec.get("fidelity"):
         case {"parameter": str(name)} if names is not None and name not in names:
@@ -112,8 +122,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _own_labels(labels, "metadata.labels", problems)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         _workload(trial, raw_trial, traits, problems)
-        if isinstance(raw_parameters, dict) and names is not None:
-            absence = _Absence.of(spec, raw_parameters)
+        if names is not None:
+            absence = _Absence.of(spec, raw_parameters, network)
             _Placeholders(trial, "spec.trial", names, absence, problems).check()
         _volumes(trial, problems)
         _reserved_variables(trial, "spec.trial", problems)
@@ -124,8 +134,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _final(final, raw_trial, traits, problems)
         _choose(final, spec, problems)
         _reserved_variables(final, "spec.final", problems)
-        if isinstance(raw_parameters, dict) and names is not None:
-            absence = _Absence.of(spec, raw_parameters)
+        if names is not None:
+            absence = _Absence.of(spec, raw_parameters, network)
             _Placeholders(final, "spec.final", names, absence, problems).check()
 
 
@@ -208,11 +218,18 @@ def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
 
 
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+    if "parameters" not in raw and "network" not in raw:
+        problems.add("spec.parameters", f"is missing; write {PARAMETERS.expected}")
+        return
     if "parameters" not in spec:
         return
     raw_parameters = raw.get("parameters")
     names = set(raw_parameters) if isinstance(raw_parameters, dict) else set()
-    space = readable_space(spec["parameters"], raw_parameters)
+    if "network" in raw:
+        _network(spec, names, problems)
+        # Those of an unreadable network.
+        names.add("network")
+    space = readable_space(spec, raw_parameters)
     for name in names:
         if OPTIONAL in name:
             message = f"{OPTIONAL} in a name would read as ${{name:+word}}; choose another name"
@@ -232,6 +249,16 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             at_key=strange,
         )
     _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
+
+
+def _network(spec: Json, names: set[str], problems: ProblemCollector) -> None:
+    network = network_of(spec.get("network", {}))
+    for problem in network.problems() if network is not None else ():
+        problems.add(f"spec.network.{problem.path}", problem.message)
+    for name in TEXTS:
+        if name in names:
+            message = "is what the program gets of spec.network; choose another name"
+            problems.add(f"spec.parameters.{name}", message, at_key=True)
 
 
 def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
@@ -271,10 +298,13 @@ class _Absence:
     always_something: frozenset[str]
 
     @classmethod
-    def of(cls, spec: Json, raw: Json) -> _Absence:
+    def of(cls, spec: Json, raw: object, network: Network | None) -> _Absence:
+        given = raw.items() if isinstance(raw, dict) else ()
         conditional = {
-            name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")
+            name for name, fields in given if isinstance(fields, dict) and fields.get("when")
         }
+        if network is not None:
+            conditional.update(p.name for p in network.parameters if p.when)
         parameters = spec.get("parameters", {})
         nothing = {
             name
@@ -720,6 +750,9 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     for text in texts:
         mentioned.update(placeholders(text))
     silent = [name for name in spec["parameters"] if name not in mentioned]
+    if "network" in spec and (found := [name for name in TEXTS if name not in mentioned]):
+        of_layers = any(name.startswith("layer") for name in mentioned)
+        silent += [] if of_layers else found
     for path, text in workload_strings(spec["trial"]):
         found_in = [
             (name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))

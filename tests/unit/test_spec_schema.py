@@ -108,7 +108,6 @@ def test_the_schema_accepts_what_the_reader_accepts(name: str) -> None:
         "spec.parameters.lr.max=high",
         "spec.parameters.lr={type: float}",
         "spec.parameters.lr=[]",
-        "spec.parameters=null",
         "spec.trial.env.A={secrets: a/b}",
         "spec.trial.timeout=5",
         "spec.trial.timeout=5x",

@@ -22,6 +22,7 @@ KATIB_KEYS = {
     "spec.algorithm.settings": "spec.algorithm.algorithmSettings",
     "spec.fidelity": "spec.algorithm.algorithmSettings",
     "spec.fidelity.max": "spec.algorithm.algorithmSettings",
+    "spec.network": "spec.nasConfig",
     "spec.pruning": "spec.earlyStopping",
     "spec.budget": "spec.maxTrialCount",
     "spec.budget.trials": "spec.maxTrialCount",
@@ -64,7 +65,7 @@ _OWN = (
 )
 _SECTIONS = (
     "algorithm|breaker|budget|canary|constraints|fidelity|final|initial|metrics|objectives?"
-    "|parallelism|pruning|trial"
+    "|network|parallelism|pruning|trial"
 )
 _OTHERWISE = "of a native file, see tuner convert"
 _KEY = re.compile(

@@ -22,6 +22,7 @@ from controller.core.model import STEP_KEYS, MetricsRule
 MAX_STEP = 2**53
 # Characters; a longer name, or one that cannot be printed, is not a metric.
 MAX_NAME = 128
+MAX_TEXT = 4000  # characters of a value that is a text
 MAX_DEPTH = 8  # of nested JSON
 MAX_COLUMNS = 32
 # By precedence; matched case-insensitively.
@@ -209,6 +210,8 @@ class LineParser:
         self.remarks: dict[str, str] = {}
         # Of wanted metrics: the first value that is not a number.
         self.unreadable: dict[str, str] = {}
+        # Of wanted metrics: the last value that is not a number.
+        self.texts: dict[str, str] = {}
         self._columns: tuple[str, ...] = ()
         self._results = False
         # Lines that are not JSON objects, where only these are read.
@@ -273,7 +276,7 @@ class LineParser:
         values = _json_values(document)
         for name in self._wanted:
             is_text = name not in values and isinstance(document.get(name), str)
-            if is_text and name not in self.unreadable:
+            if is_text:
                 self._note_unreadable(name, document[name])
         logged = "" if self._objective in values else _text_of(document)
         if logged:
@@ -282,15 +285,17 @@ class LineParser:
                 return parsed
         return self._with_step(values, text, whole=True)
 
-    def _json_line(self, text: str) -> ParsedLine:
-        document = _json_object(text) if text.startswith("{") else None
+    def _json_line(self, line: str) -> ParsedLine:
+        document = _json_object(line) if line.startswith("{") else None
         if document is None:
             self.skipped += 1
             return NOTHING
         values = _json_values(document)
+        if isinstance(text := document.get(self._objective), str) and self._objective not in values:
+            self._note_unreadable(self._objective, text)
         if self._objective != TIMESTAMP:
             values.pop(TIMESTAMP, None)
-        return self._with_step(values, text, whole=True)
+        return self._with_step(values, line, whole=True)
 
     def _by_patterns(self, text: str) -> ParsedLine:
         values: dict[str, float] = {}
@@ -524,6 +529,7 @@ class LineParser:
     def _note_unreadable(self, name: str, value: str) -> None:
         shown = value[:40]
         self.unreadable.setdefault(name, shown)
+        self.texts[name] = value[:MAX_TEXT]
         if value[:2].lstrip("+-.")[:1].isdigit():
             remark = f'"{name}" is printed as {shown}, which is not read: {number_cure(value)}'
             self.remarks.setdefault("unreadable", remark)

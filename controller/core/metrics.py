@@ -167,11 +167,19 @@ class LogReader:
     def value(self) -> float | None:
         """Return the objective's value by the experiment's rule; it may be non-finite.
 
-        None before the first one. Provisional values do not count yet.
+        None before the first one. Provisional values do not count yet. Of an objective that is a
+        text, 0 once there is one.
         """
+        if self._objective.text:
+            return 0.0 if self.text else None
         if self._objective.value is not ValueRule.LAST and self._extreme is not None:
             return self._extreme
         return self._last
+
+    @property
+    def text(self) -> str:
+        """Return the last text of an objective that is a text; "" before the first one."""
+        return self._parser.texts.get(self._objective.metric, "") if self._objective.text else ""
 
     @property
     def lacking(self) -> str:

@@ -126,9 +126,13 @@ class StopCause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentObjective(Objective):
-    """The study's objective, with the target value that ends the experiment."""
+    """The study's objective, with the target value that ends the experiment.
+
+    text: the metric is a text. A trial succeeds with any, and the last one is the best.
+    """
 
     target: float | None = None
+    text: bool = False
 
     def better(self, first: float | None, second: float | None) -> float | None:
         """Return the better of two values, either of which may be None."""

@@ -116,7 +116,10 @@ def _ended(
         timeout_s=spec.template_of(attempt.trial).timeout_s,
         may_pause=spec.breaker,
     )
-    value = metrics.value
+    value, reason = metrics.value, spec.words(judged.reason)
+    if judged.verdict is AttemptState.SUCCEEDED and attempt.trial is not FINAL and metrics.text:
+        # The larger number is the later trial.
+        value, reason = float(attempt.trial), f"{spec.objective.metric}={metrics.text}"
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
     return Ended(
         judged.verdict,
@@ -124,7 +127,7 @@ def _ended(
         start_time=status.start_time,
         value=value if carries_value and value is not None and math.isfinite(value) else None,
         step=metrics.step,
-        reason=spec.words(judged.reason),
+        reason=reason,
         failure_class=judged.failure_class,
         exit_code=end.code,
         signal=end.signal,

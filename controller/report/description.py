@@ -384,10 +384,9 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             rank = "; the best so far" if is_best else ""
             origin = " where it comes from" if entry.imported_from else ""
             doubt = f"; but {entry.value_doubt}" if entry.value_doubt else ""
-            return (
-                f"it ended with {metric} "
-                f"{formatting.number(entry.trial.value)}{attempts}{origin}{rank}{doubt}"
-            )
+            is_text = record.experiment.spec.objective.text
+            result = reason if is_text else f"{metric} {formatting.number(entry.trial.value)}"
+            return f"it ended with {result}{attempts}{origin}{rank}{doubt}"
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from controller.core.model import ExperimentObjective
 from suggest.domain import Value, compact_json
 from suggest.study import Criteria
 from suggest.trial import Trial
@@ -56,7 +57,13 @@ def parameter_of(assignment: Mapping[str, Value], name: str) -> str:
 
 
 def scores(criteria: Criteria, trial: Trial) -> str:
-    """Return the objectives' values, then the constraints': `accuracy 0.97, latency_ms 18`."""
+    """Return the objectives' values, then the constraints': `accuracy 0.97, latency_ms 18`.
+
+    Of an objective that is a text only its name: the text is the reason of the attempt.
+    """
+    first = criteria.objectives[0]
+    if isinstance(first, ExperimentObjective) and first.text:
+        return first.metric
     metrics = [objective.metric for objective in criteria.objectives]
     results: dict[str, float | None] = {metrics[0]: trial.value}
     results |= dict(zip(metrics, trial.values, strict=False))

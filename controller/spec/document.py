@@ -213,6 +213,7 @@ def _objective(fields: Json) -> ExperimentObjective:
         Direction(fields["direction"]),
         ValueRule(fields["value"]),
         None if target is None else float(target),
+        fields.get("text", False),
     )
 
 

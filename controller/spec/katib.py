@@ -9,7 +9,6 @@ trial's object is created as the file has it.
 
 from __future__ import annotations
 
-import math
 import re
 
 from controller.core.katib_keys import katib_place, katib_words
@@ -17,25 +16,17 @@ from controller.core.runtime_traits import DEFAULT_RUNTIME
 from controller.runtime.registry import traits_if_known
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
-from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.katib_domain import KatibDomainReader
+from controller.spec.katib_layers import OF_LAYERS, KatibLayersReader, Layers
+from controller.spec.katib_section import Json
 from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
-from suggest.domain import Normal, Scale, last_step
 from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-# Katib's distributions: the scale, and whether values are normal on it.
-_DISTRIBUTIONS = {
-    "uniform": ("linear", False),
-    "logUniform": ("log", False),
-    "normal": ("linear", True),
-    "logNormal": ("log", True),
-}
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-_TYPES = "int, double, categorical or discrete"
 _PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
@@ -47,14 +38,9 @@ _SPEC = {
     "maxTrialCount",
     "maxFailedTrialCount",
 }
-_OF_LAYERS = ("enas", "darts")
-_LAYERS = (
-    "a search for a network's layers (nasConfig, enas, darts) is not supported; describe the "
-    "layers by parameters with conditions in a native file, as in examples/layers/experiment.yaml"
-)
 
 
-class KatibReader(KatibSectionReader):
+class KatibReader(KatibDomainReader):
     """The reader of one file.
 
     `native` returns the native data; `problems` get the paths of Katib's file.
@@ -96,8 +82,6 @@ class KatibReader(KatibSectionReader):
                 "kind", "only an Experiment of Katib's objects is supported; write kind: Experiment"
             )
         spec = self._mapping(self._data, "spec", "")
-        if self._searches_layers(spec):
-            return None
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         known_keys = (
             "trialTemplate",
@@ -105,6 +89,7 @@ class KatibReader(KatibSectionReader):
             "earlyStopping",
             "resumePolicy",
             "runtime",
+            "nasConfig",
         )
         self._only(spec, "spec", (*_SPEC, *known_keys))
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
@@ -112,16 +97,18 @@ class KatibReader(KatibSectionReader):
                 "spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}"
             )
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
-        parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
+        layers = self._layers(spec, algorithm)
+        parameters = self._parameters(spec) if layers is None else layers.parameters
         trial_dir = self._trial_dir(spec, algorithm)
         self._check_grid(algorithm, parameters)
-        names = set(parameters)
+        names = set(parameters) if layers is None else set(layers.names)
         collector = KatibCollectorReader(spec, self._problems, self.warnings)
         metrics = collector.native()
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,
+            **({} if layers is None else layers.native),
             **self._fidelity(algorithm, parameters),
             "algorithm": algorithm,
             **self._early_stopping(spec),
@@ -138,6 +125,7 @@ class KatibReader(KatibSectionReader):
                 takes_templates=traits_if_known(runtime).takes_templates,
                 trial_dir=trial_dir,
                 beside=collector.custom,
+                through_shell="dbManager" not in metrics,
             ),
         }
         metadata = self._mapping(self._data, "metadata", "")
@@ -162,18 +150,19 @@ class KatibReader(KatibSectionReader):
             "spec": native,
         }
 
-    def _searches_layers(self, spec: Json) -> bool:
-        """Return whether the file searches a network's layers.
-
-        One problem says so, instead of one for each key.
-        """
-        algorithm = spec.get("algorithm")
-        name = algorithm.get("algorithmName") if isinstance(algorithm, dict) else None
-        if "nasConfig" not in spec and name not in _OF_LAYERS:
-            return False
-        at = "spec.nasConfig" if "nasConfig" in spec else "spec.algorithm.algorithmName"
-        self._problems.add(at, _LAYERS, at_key="nasConfig" in spec)
-        return True
+    def _layers(self, spec: Json, algorithm: Json) -> Layers | None:
+        """Return what `enas` and `darts` search, None for an algorithm that has parameters."""
+        section = spec.get("algorithm")
+        name = section.get("algorithmName") if isinstance(section, dict) else None
+        if name in OF_LAYERS:
+            reader = KatibLayersReader(spec, self._problems)
+            layers = reader.read(name, algorithm.pop("settings", {}))
+            self._places |= reader.places
+            return layers
+        if "nasConfig" in spec:
+            message = f"{name} searches parameters; remove it, or write {' or '.join(OF_LAYERS)}"
+            self._problems.add("spec.nasConfig", message, at_key=True)
+        return None
 
     def _objective(self, spec: Json) -> Json:
         at = "spec.objective"
@@ -210,7 +199,14 @@ class KatibReader(KatibSectionReader):
                 native["value"] = "last"
             elif strategy.get("name") == metric and strategy["value"] != best:
                 native["value"] = "worst"
+        if self._is_of_text(spec):
+            # Katib ranks no trial by a text: the last one is the optimal trial.
+            native |= {"text": True, "direction": "maximize", "value": "last"}
         return native | ({"target": objective["goal"]} if objective.get("goal") is not None else {})
+
+    def _is_of_text(self, spec: Json) -> bool:
+        section = spec.get("algorithm")
+        return isinstance(section, dict) and section.get("algorithmName") == "darts"
 
     def _algorithm(self, spec: Json) -> Json:
         at = "spec.algorithm"
@@ -236,6 +232,7 @@ class KatibReader(KatibSectionReader):
         """Return the settings under their native names. Katib writes all of them as text."""
         native: Json = {}
         names: set[str] = set()
+        unused: dict[str, str] = {}
         for i, assignment in enumerate(self._optional(section, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
             key, value = (
@@ -266,11 +263,16 @@ class KatibReader(KatibSectionReader):
                     if parsed is not None:
                         native[setting.to] = parsed
                 else:
-                    self.warnings.append(
-                        f"{below}: {key} has no effect here: {algorithm} has its own rule for it"
-                    )
+                    unused[key] = below
             if isinstance(key, str):
                 names.add(key)
+        if unused:
+            place = next(iter(unused.values())) if len(unused) == 1 else f"{at}.algorithmSettings"
+            have = "has" if len(unused) == 1 else "have"
+            self.warnings.append(
+                f"{place}: {', '.join(unused)} {have} no effect here: {algorithm} has its own rule "
+                "for it"
+            )
         return native
 
     def _fidelity(self, algorithm: Json, parameters: Json) -> Json:
@@ -383,12 +385,15 @@ class KatibReader(KatibSectionReader):
         takes_templates: bool,
         trial_dir: str,
         beside: CustomCollector | None,
+        through_shell: bool,
     ) -> Json:
         metadata = self._data.get("metadata")
         namespace = (
             str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
         )
-        reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
+        reader = KatibTemplateReader(
+            self._problems, self._config_maps, namespace=namespace, through_shell=through_shell
+        )
         if beside is not None and not takes_templates:
             cure = (
                 "run with --runtime kubernetes, or use StdOut or File, or Push with a trial "
@@ -432,85 +437,3 @@ class KatibReader(KatibSectionReader):
                             f"{at}.feasibleSpace.{native_key}"
                         )
         return native
-
-    def _domain(self, parameter: Json, at: str) -> Json:
-        kind = parameter.get("parameterType")
-        space = self._mapping(parameter, "feasibleSpace", at)
-        at_space = f"{at}.feasibleSpace"
-        self._only(space, at_space, ("min", "max", "step", "list", "distribution"))
-        if kind in ("categorical", "discrete"):
-            for key in space.keys() & {"min", "max", "step"}:
-                self._problems.add(
-                    f"{at_space}.{key}", f"a {kind} parameter has a list only; remove it"
-                )
-            values = self._list(space, "list", at_space)
-            if any(not isinstance(value, str) for value in values):
-                self._problems.add(
-                    f"{at_space}.list", "expected text only; write each value in quotes"
-                )
-            return {"type": "choice", "values": values}
-        if kind not in ("int", "double"):
-            self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write {_TYPES}")
-            return {}
-        if "list" in space:
-            self._problems.add(
-                f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it"
-            )
-        shape = space.get("distribution", "uniform")
-        if not isinstance(shape, str) or shape not in _DISTRIBUTIONS:
-            words = ", ".join(_DISTRIBUTIONS)
-            self._problems.add(
-                f"{at_space}.distribution", f"{shape!r} is not supported; write {words}"
-            )
-            return {}
-        scale, is_normal = _DISTRIBUTIONS[shape]
-        before = len(self._problems.found)
-        numbers = {key: self._number(space, key, kind, at_space) for key in ("min", "max", "step")}
-        low, high = numbers["min"], numbers["max"]
-        if low is not None and high is not None and low > high:
-            self._problems.add(
-                at_space, f"min {space['min']} is above max {space['max']}; exchange them"
-            )
-        if scale == "log" and low is not None and low <= 0:
-            self._problems.add(f"{at_space}.min", f"must be above 0 with distribution: {shape}")
-        step = numbers["step"]
-        if step is not None and step <= 0:
-            self._problems.add(
-                f"{at_space}.step", f"{space['step']} is not a step; use a number above 0"
-            )
-        if len(self._problems.found) > before or low is None or high is None:
-            return {}
-        last = high if step is None else last_step(low, high, step)
-        native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": last}
-        if last == low < high:
-            # The step leads beyond max, so min is the only value.
-            return native
-        native |= {"scale": scale} if scale == "log" else {}
-        native |= {"step": step} if step is not None else {}
-        native |= {"distribution": "normal"} if is_normal else {}
-        if is_normal and last < high:
-            # In Katib, the distribution is that of the range as it is written.
-            normal = Normal.within(low, high, Scale(scale))
-            native |= {"mean": normal.mean, "deviation": normal.deviation}
-        return native
-
-    def _number(self, space: Json, key: str, kind: str, at: str) -> int | float | None:
-        raw = space.get(key)
-        if raw is None:
-            if key != "step":
-                self._problems.add(f"{at}.{key}", "must be specified; write a number in quotes")
-            return None
-        if kind == "int" and isinstance(raw, str) and _WHOLE.fullmatch(raw):
-            return int(raw)
-        if kind == "double" and isinstance(raw, str):
-            try:
-                value = float(raw)
-            except ValueError:
-                value = math.nan
-            if math.isfinite(value):
-                return value
-        expected = "a whole number" if kind == "int" else "a number"
-        self._problems.add(
-            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}'
-        )
-        return None

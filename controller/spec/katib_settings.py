@@ -8,7 +8,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from suggest import darts
 
 
 def whole(text: str, least: int) -> int:
@@ -40,6 +43,7 @@ def _number(which: str, holds: Callable[[float], bool]) -> Callable[[str], float
 _positive = _number("above 0", lambda value: value > 0)
 _not_negative = _number("from 0", lambda value: value >= 0)
 _share = _number("between 0 and 1", lambda value: 0 < value < 1)
+_share_above_0 = _number("above 0, at most 1", lambda value: 0 < value <= 1)
 _share_or_all = _number("from 0 to 1", lambda value: 0 <= value <= 1)
 
 
@@ -61,6 +65,23 @@ def _one_of(*words: str) -> Callable[[str], str]:
 def _growth(text: str) -> int | None:
     """Return the factor of cmaes's population per restart: none with `none`, else the default."""
     return 1 if _one_of("ipop", "bipop", "none", "None")(text) in ("none", "None") else None
+
+
+def _or_none(take: Callable[[str], object]) -> Callable[[str], object]:
+    def taken(text: str) -> object:
+        return None if text == "None" else take(text)
+
+    return taken
+
+
+def _as_written(take: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a reader that checks a text and returns it."""
+
+    def taken(text: str) -> str:
+        take(text)
+        return text
+
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +109,30 @@ _HYPEROPT_SETTINGS = {
     "gamma": KatibSetting(_share),
     "prior_weight": KatibSetting(_positive),
 }
+_at_least_1 = KatibSetting(lambda text: whole(text, 1))
+# Of Katib's LSTM, which is not used here.
+_CONTROLLER_SETTINGS = {
+    "controller_hidden_size": _at_least_1,
+    "controller_temperature": KatibSetting(_or_none(_positive)),
+    "controller_tanh_const": KatibSetting(_or_none(_positive)),
+    "controller_entropy_weight": KatibSetting(_or_none(_positive)),
+    "controller_baseline_decay": KatibSetting(_share_above_0),
+    "controller_learning_rate": KatibSetting(_share_above_0),
+    "controller_skip_target": KatibSetting(_share_above_0),
+    "controller_skip_weight": KatibSetting(_or_none(_positive)),
+    "controller_train_steps": _at_least_1,
+    "controller_log_every_steps": _at_least_1,
+}
+
+
+def _darts_setting(name: str, default: float) -> KatibSetting:
+    """Return a setting that the program gets as it is written."""
+    take: Callable[[str], object] = _not_negative
+    if isinstance(default, int):
+        take = partial(whole, least=0 if name == "num_workers" else 1)
+    if name in darts.OPTIONAL:
+        take = _or_none(take)
+    return KatibSetting(_as_written(take), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +177,12 @@ ALGORITHMS = {
             "eta": KatibSetting(lambda text: whole(text, 2), "eta"),
             "resource_name": KatibSetting(str, "parameter"),
         },
+    ),
+    # Katib's LSTM learns from the mean of all trials; bench/architectures.py compares both.
+    "enas": KatibAlgorithm("tpe", takes=_CONTROLLER_SETTINGS),
+    "darts": KatibAlgorithm(
+        "random",
+        takes={name: _darts_setting(name, default) for name, default in darts.DEFAULTS.items()},
     ),
     # Without a probability, Katib perturbs every parameter.
     "pbt": KatibAlgorithm(

@@ -23,6 +23,9 @@ from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
+# A word whose quotes the shell removes that Katib puts around the command.
+_OF_COMMAND = re.compile(r"\.(?:command|args)\[\d+\]$")
+_QUOTED = re.compile(r"""^([^\s"']*)"(\$\{trialParameters\.[^{}]*\})"$""")
 # What Kubernetes expands in commands and environment variables, and `${`,
 # which this project's files escape.
 _EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
@@ -161,12 +164,21 @@ class ConfigMaps:
 
 
 class KatibTemplateReader(KatibSectionReader):
-    """Reads `spec.trialTemplate`. namespace: the experiment's own."""
+    """Reads `spec.trialTemplate`.
+
+    namespace: the experiment's own. through_shell: Katib's collector runs the command in a shell.
+    """
 
     def __init__(
-        self, problems: ProblemCollector, config_maps: ConfigMaps, *, namespace: str
+        self,
+        problems: ProblemCollector,
+        config_maps: ConfigMaps,
+        *,
+        namespace: str,
+        through_shell: bool,
     ) -> None:
         super().__init__(problems)
+        self._through_shell = through_shell
         self._config_maps = config_maps
         self._namespace = namespace
         self.places: dict[str, str] = {}  # of native keys in this file
@@ -614,6 +626,8 @@ class KatibTemplateReader(KatibSectionReader):
         if not isinstance(text, str):
             self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
             return ""
+        if self._through_shell and _OF_COMMAND.search(at):
+            text = _QUOTED.sub(r"\1\2", text)
         parts: list[str] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):

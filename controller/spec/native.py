@@ -148,6 +148,13 @@ OBJECTIVE = Section(
             "Which of a trial's measurements is its value.",
             "last",
         ),
+        Key(
+            "text",
+            FLAG,
+            "The metric is a text, such as a genotype, which `metrics.pattern` reads: a trial that "
+            "prints one succeeds, and the last such trial is the best.",
+            says="`false`",
+        ),
     ),
     expected="a mapping such as {metric: accuracy, direction: maximize}",
 )

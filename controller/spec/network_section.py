@@ -10,6 +10,7 @@ from controller.spec.fields import (
     REQUIRED,
     Key,
     ListOf,
+    Schema,
     Text,
     WholeNumber,
 )
@@ -23,15 +24,31 @@ MAX_NAME = 100
 SIZES = ListOf(WholeNumber(1), "a list of sizes such as [8, 8, 1]", least=1)
 
 
-class OperationParameter(ParameterKind):
+_PARAMETER = ParameterKind()
+
+
+class OperationParameter:
     """A parameter of an operation: one of `spec.parameters` without conditions."""
+
+    expected = _PARAMETER.expected
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, dict) and "when" in raw:
             message = "belongs to spec.parameters: here the operation decides; remove it"
             problems.add(f"{at}.when", message, at_key=True)
             return INVALID
-        return super().take(raw, at, problems)
+        return _PARAMETER.take(raw, at, problems)
+
+    def schema(self) -> Schema:
+        kinds = _PARAMETER.schema()["oneOf"]
+        return {"oneOf": [_without_conditions(kind) for kind in kinds]}
+
+
+def _without_conditions(kind: Schema) -> Schema:
+    if "properties" not in kind:
+        return kind
+    properties = {name: of for name, of in kind["properties"].items() if name != "when"}
+    return {**kind, "properties": properties}
 
 
 OPERATION = Section(
@@ -45,7 +62,8 @@ OPERATION = Section(
         Key(
             "parameters",
             MapOf(OperationParameter(), "a mapping of names to parameters"),
-            "Its parameters; a float needs a `step`, because operations are numbered.",
+            "Its parameters, as in `spec.parameters` without `when`; a float needs a `step`, "
+            "because operations are numbered.",
             {},
         ),
     ),

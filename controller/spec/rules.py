@@ -150,9 +150,39 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         spec.get("constraints") or len(raw.get("objectives") or ()) > 1
     ):
         problems.add("spec.budget.regretBelow", REGRET_OF_SEVERAL, at_key=True)
+    _text(spec, problems)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", NO_BOUND)
+
+
+def _text(spec: Json, problems: ProblemCollector) -> None:
+    """Check an objective that is a text, which no number can be compared with."""
+    for place, objective in enumerate(spec.get("objectives", ())):
+        if objective.get("text"):
+            message = "is for a single objective; write it under objective"
+            problems.add(f"spec.objectives[{place}].text", message, at_key=True)
+    objective = spec.get("objective", {})
+    if not objective.get("text"):
+        return
+    metrics = spec.get("metrics", {})
+    if "pattern" not in metrics and metrics.get("format") != "json" and not metrics.get("push"):
+        cure = r"write spec.metrics.pattern, such as '([\w-]+)=(.*)'"
+        problems.add("spec.objective.text", f"needs to know where the text ends; {cure}")
+    if objective.get("direction") == "minimize":
+        message = "a text is no smaller than another, and the last one counts; write maximize"
+        problems.add("spec.objective.direction", message)
+    for place, key in (
+        ("spec.objective.target", objective.get("target")),
+        ("spec.pruning", spec.get("pruning")),
+        ("spec.fidelity", spec.get("fidelity")),
+        ("spec.constraints", spec.get("constraints")),
+        ("spec.budget.regretBelow", spec.get("budget", {}).get("regretBelow")),
+        ("spec.budget.noImprovement", spec.get("budget", {}).get("noImprovement")),
+    ):
+        if key is not None:
+            message = "compares numbers, and the objective is a text; remove it"
+            problems.add(place, message, at_key=True)
 
 
 def _metrics(spec: Json, problems: ProblemCollector) -> None:

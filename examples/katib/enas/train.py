@@ -25,6 +25,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("train.py: torch is not installed: pip install torch")
 
+import numpy as np
 from torch.nn import functional as F  # noqa: N812
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "digits"))
@@ -98,6 +99,15 @@ class Network:
         return F.linear(outputs[-1].flatten(1), self._last)
 
 
+def _images(pixels: np.ndarray, sizes: Sequence[int]) -> torch.Tensor:
+    """Return the digits as images of the network's input sizes: height, width and channels."""
+    height, width, channels = sizes
+    images = torch.from_numpy(pixels).reshape(-1, 1, 8, 8)
+    if (height, width) != (8, 8):
+        images = F.interpolate(images, size=(height, width))
+    return images.expand(-1, channels, -1, -1)
+
+
 def _normal(x: torch.Tensor) -> torch.Tensor:
     """Return the channels, each normalized over the batch, without their negative values."""
     return torch.relu(F.batch_norm(x, None, None, training=True))
@@ -108,7 +118,7 @@ def train(
 ) -> float:
     """Train the network, print each epoch's accuracy, and return the last one."""
     train_x, train_y, valid_x, valid_y = load_digits()
-    x, valid = (torch.from_numpy(each).reshape(-1, 1, 8, 8) for each in (train_x, valid_x))
+    x, valid = (_images(each, config["input_sizes"]) for each in (train_x, valid_x))
     y, answers = torch.from_numpy(train_y), torch.from_numpy(valid_y)
     torch.manual_seed(seed)
     network = Network(architecture, config)

@@ -1,0 +1,153 @@
+"""Katib's `nasConfig`, converted to the native `spec.network` for `enas`,
+and to the parameters that every trial of `darts` gets.
+
+Refuses what Katib's webhook and its services refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from controller.spec.document import network_of
+from controller.spec.katib_domain import KatibDomainReader
+from controller.spec.katib_section import Json
+from controller.spec.problems import ProblemCollector
+from suggest import darts
+from suggest.network import TEXTS, Network
+
+OF_LAYERS = ("enas", "darts")
+AT = "spec.nasConfig"
+_GRAPH = f"{AT}.graphConfig"
+# Native keys, by those of `graphConfig`.
+_SIZES = {"numLayers": "layers", "inputSizes": "inputs", "outputSizes": "outputs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a search for layers is natively.
+
+    names: what the trial's template may refer to. native: keys of the native spec.
+    """
+
+    names: tuple[str, ...]
+    parameters: Json = field(default_factory=dict)
+    native: Json = field(default_factory=dict)
+
+
+class KatibLayersReader(KatibDomainReader):
+    """Reads `spec.nasConfig` of one file."""
+
+    def __init__(self, spec: Json, problems: ProblemCollector) -> None:
+        super().__init__(problems)
+        self._spec = spec
+        self.places: dict[str, str] = {}  # of native keys in this file
+
+    def read(self, algorithm: str, settings: Json) -> Layers:
+        """Return the search. settings: those of `darts`, as text."""
+        before = len(self._problems.found)
+        if self._spec.get("parameters") is not None:
+            message = "only one of spec.parameters and spec.nasConfig can be specified; remove one"
+            self._problems.add("spec.parameters", message, at_key=True)
+        config = self._mapping(self._spec, "nasConfig", "spec")
+        if not config:
+            return Layers(())
+        self._only(config, AT, ("graphConfig", "operations"))
+        graph = self._mapping(config, "graphConfig", AT)
+        self._only(graph, _GRAPH, _SIZES)
+        network = {
+            "layers": self._layers(graph),
+            "inputs": self._sizes(graph, "inputSizes", is_needed=algorithm == "enas"),
+            "outputs": self._sizes(graph, "outputSizes", is_needed=algorithm == "enas"),
+            "operations": list(self._operations(config)),
+        }
+        if not network["operations"] and len(self._problems.found) == before:
+            self._problems.add(f"{AT}.operations", "no operations; write one or more")
+        self.places |= {f"spec.network.{to}": f"{_GRAPH}.{key}" for key, to in _SIZES.items()}
+        self.places["spec.network.operations"] = f"{AT}.operations"
+        if algorithm == "enas":
+            return Layers(TEXTS, native={"network": network})
+        if len(self._problems.found) > before:
+            return Layers(())
+        return self._darts(network, settings)
+
+    def _darts(self, network: Json, settings: Json) -> Layers:
+        read = network_of(network)
+        assert read is not None
+        found = list(self._problems_of_darts(read))
+        for path, message in found:
+            self._problems.add(path, message)
+        if found:
+            return Layers(())
+        texts = darts.texts(settings, read.operations, read.layers)
+        parameters = {name: {"type": "choice", "values": [text]} for name, text in texts.items()}
+        return Layers(tuple(texts), parameters)
+
+    def _problems_of_darts(self, network: Network) -> Iterator[tuple[str, str]]:
+        if sum(operation.count for operation in network.operations) > darts.MAX_OPERATIONS:
+            message = f"more than {darts.MAX_OPERATIONS} operations; write fewer values"
+            yield f"{AT}.operations", message
+        for problem in network.problems():
+            if problem.path.startswith("operations"):
+                yield f"{AT}.{problem.path}", problem.message
+
+    def _layers(self, graph: Json) -> int:
+        count = graph.get("numLayers")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            got = "" if count is None else f", got {count!r}"
+            message = f"expected the number of layers, a whole number from 1{got}"
+            self._problems.add(f"{_GRAPH}.numLayers", message)
+            return 1
+        return count
+
+    def _sizes(self, graph: Json, key: str, *, is_needed: bool) -> list[int]:
+        if graph.get(key) is None and not is_needed:
+            return []
+        sizes = self._list(graph, key, _GRAPH)
+        if graph.get(key) == []:
+            self._problems.add(f"{_GRAPH}.{key}", "has no sizes; write a list such as [8, 8, 1]")
+        for i, size in enumerate(sizes):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                message = f"expected a whole number from 1, got {size!r}"
+                self._problems.add(f"{_GRAPH}.{key}[{i}]", message)
+        return sizes
+
+    def _operations(self, config: Json) -> Iterator[Json]:
+        for i, operation in enumerate(self._list(config, "operations", AT)):
+            at = f"{AT}.operations[{i}]"
+            if not isinstance(operation, dict):
+                self._problems.add(at, "must be a mapping with operationType and parameters")
+                continue
+            self._only(operation, at, ("operationType", "parameters"))
+            kind = operation.get("operationType")
+            if not isinstance(kind, str) or not kind:
+                message = "must be specified; write a name such as convolution"
+                self._problems.add(f"{at}.operationType", message)
+                kind = ""
+            native_at = f"spec.network.operations[{i}]"
+            self.places[f"{native_at}.type"] = f"{at}.operationType"
+            given = self._list(operation, "parameters", at)
+            if operation.get("parameters") == []:
+                self._problems.add(f"{at}.parameters", "has no parameters; write one or more")
+            parameters: Json = {}
+            for k, parameter in enumerate(given):
+                self._parameter(parameter, f"{at}.parameters[{k}]", parameters, native_at)
+            yield {"type": kind, "parameters": parameters}
+
+    def _parameter(self, parameter: object, at: str, taken: Json, native_at: str) -> None:
+        name = parameter.get("name") if isinstance(parameter, dict) else None
+        if not isinstance(parameter, dict) or not isinstance(name, str) or not name:
+            message = "must be a mapping with a name, parameterType and feasibleSpace"
+            self._problems.add(at, message)
+            return
+        if name in taken:
+            self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
+            return
+        self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
+        domain = self._domain(parameter, at)
+        if domain.get("type") == "float" and "step" not in domain and domain["min"] < domain["max"]:
+            message = 'must be specified, because operations are numbered; write one such as "0.1"'
+            self._problems.add(f"{at}.feasibleSpace.step", message)
+        if domain:
+            taken[name] = domain
+        self.places[f"{native_at}.parameters.{name}"] = at

@@ -15,7 +15,11 @@ from controller.core.katib_keys import katib_place, katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME
 from controller.runtime.registry import traits_if_known
 from controller.spec.katib_collectors import AT as COLLECTOR
-from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
+from controller.spec.katib_collectors import (
+    DEFAULT_FILTER,
+    CustomCollector,
+    KatibCollectorReader,
+)
 from controller.spec.katib_domain import KatibDomainReader
 from controller.spec.katib_layers import OF_LAYERS, KatibLayersReader, Layers
 from controller.spec.katib_section import Json
@@ -105,6 +109,10 @@ class KatibReader(KatibDomainReader):
         names = set(parameters) if layers is None else set(layers.names)
         collector = KatibCollectorReader(spec, self._problems, self.warnings)
         metrics = collector.native()
+        if self._is_of_text(spec) and metrics.get("pattern") == DEFAULT_FILTER:
+            cure = r"write metricsFormat: ['([\w-]+)=(Genotype.*)']"
+            message = f"expected a filter that reads the text, because darts reports one; {cure}"
+            self._problems.add(f"{COLLECTOR}.source.filter", message)
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,

@@ -223,6 +223,38 @@ def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) ->
     assert best_of("layers", state=tmp_path)["value"] > 0.9
 
 
+@needs_torch
+@pytest.mark.parametrize("file", ["layers/network.yaml", "katib/enas/enas.yaml"])
+def test_a_search_for_networks_trains_what_the_texts_say(tmp_path: Path, file: str) -> None:
+    native = "spec.budget.trials=2" if file.startswith("layers") else "spec.maxTrialCount=2"
+    done = tuner("run", DIGITS.parent / file, "--set", native, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    name = "network" if file.startswith("layers") else "katib-enas"
+    trials = trials_of(name, state=tmp_path)
+    assert [trial["state"] for trial in trials] == ["succeeded"] * 2
+    assert all({"layer1", "layer3.from.input"} <= trial["parameters"].keys() for trial in trials)
+    assert best_of(name, state=tmp_path)["value"] > 0.3
+
+
+@needs_torch
+def test_a_differentiable_search_ends_with_its_genotype(tmp_path: Path) -> None:
+    file = DIGITS.parent / "katib" / "darts" / "darts-cpu.yaml"
+    done = tuner("run", file, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [trial] = trials_of("darts-cpu", state=tmp_path)
+    assert trial["state"] == "succeeded"
+    described = tuner("describe", "darts-cpu/0", state=tmp_path).stdout
+    assert "it ended with Best-Genotype=Genotype(normal=[" in described
+
+
+@pytest.mark.parametrize(
+    "file", sorted(DIGITS.parent.glob("katib/*/*.yaml")), ids=lambda file: file.stem
+)
+def test_every_search_for_networks_is_valid(tmp_path: Path, file: Path) -> None:
+    done = tuner("validate", file, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 KATIB = {  # how many trials end in each state, where it is certain
     "random": {"succeeded": 4},
     "grid": {"succeeded": 6},

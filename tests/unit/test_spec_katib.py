@@ -333,7 +333,7 @@ BAD = r"""
   spec.objective.additionalMetricNames: should not contain
 - algorithmName: random
 + algorithmName: enas
-  spec.algorithm.algorithmName: a search for a network's layers
+  spec.parameters: only one of spec.parameters and spec.nasConfig can be specified
 - random_state
 + seed
   spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random
@@ -738,27 +738,6 @@ def test_fields_of_the_container_without_effect_on_its_program_are_accepted() ->
         read(text, source="katib.yaml").spec.trial.command
         == read(TEXT, source="katib.yaml").spec.trial.command
     )
-
-
-NAS = TEXT.replace("algorithmName: random", "algorithmName: enas").replace(
-    TEXT[TEXT.index("  parameters:") : TEXT.index("  trialTemplate:")],
-    "  nasConfig: {graphConfig: {numLayers: 3}}\n",
-)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        NAS,
-        NAS.replace("enas", "random"),
-        TEXT.replace("maximize", "most").replace("algorithmName: random", "algorithmName: darts"),
-    ],
-)
-def test_a_search_for_layers_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(SpecErrors) as refused:
-        read(text, source="katib.yaml")
-    [problem] = refused.value.located
-    assert "describe the layers by parameters with conditions in a native file" in problem.message
 
 
 CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"

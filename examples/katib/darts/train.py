@@ -144,7 +144,7 @@ class Steps:
         self._speeds = [torch.zeros_like(weight) for weight in weights]
 
     def take(self, loss: torch.Tensor, rate: float) -> None:
-        slopes = torch.autograd.grad(loss, self._weights)
+        slopes = torch.autograd.grad(loss, self._weights, materialize_grads=True)
         with torch.no_grad():
             for weight, speed, slope in zip(self._weights, self._speeds, slopes, strict=True):
                 change = (slope + self._decay * weight).clamp(-5, 5)

@@ -271,7 +271,7 @@ class KatibReader(KatibDomainReader):
                     if parsed is not None:
                         native[setting.to] = parsed
                 else:
-                    unused[key] = below
+                    unused[str(key)] = below
             if isinstance(key, str):
                 names.add(key)
         if unused:

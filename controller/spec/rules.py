@@ -158,10 +158,10 @@ def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
 
 def _text(spec: Json, problems: ProblemCollector) -> None:
     """Check an objective that is a text, which no number can be compared with."""
-    for place, objective in enumerate(spec.get("objectives", ())):
-        if objective.get("text"):
+    for index, one in enumerate(spec.get("objectives", ())):
+        if one.get("text"):
             message = "is for a single objective; write it under objective"
-            problems.add(f"spec.objectives[{place}].text", message, at_key=True)
+            problems.add(f"spec.objectives[{index}].text", message, at_key=True)
     objective = spec.get("objective", {})
     if not objective.get("text"):
         return
@@ -780,9 +780,8 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     for text in texts:
         mentioned.update(placeholders(text))
     silent = [name for name in spec["parameters"] if name not in mentioned]
-    if "network" in spec and (found := [name for name in TEXTS if name not in mentioned]):
-        of_layers = any(name.startswith("layer") for name in mentioned)
-        silent += [] if of_layers else found
+    if "network" in spec and not any(name.startswith("layer") for name in mentioned):
+        silent += [name for name in TEXTS if name not in mentioned]
     for path, text in workload_strings(spec["trial"]):
         found_in = [
             (name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))

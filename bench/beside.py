@@ -310,7 +310,7 @@ async def conflicts(cluster: Cluster) -> None:
 
 async def refused_statuses(cluster: Cluster) -> None:
     """The API server has an error for each status."""
-    cluster.api.answer(500, times=100_000, method="PATCH", path="/status")
+    _refuse_statuses(cluster, 500)
     for n in range(50):
         cluster.apply(A, f"a{n}", parallelism=2)
 

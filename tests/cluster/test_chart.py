@@ -47,7 +47,7 @@ VALUES = [
         "controller.kinds[1].resources={rayjobs,rayclusters}",
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
-    ("rbac.commandLine=false",),
+    ("rbac.commandLine=false", "controller.kubeApiQps=20"),
     ("storage.storageClassName=fast", "storage.size=1Ti"),
     (f"storage.postgres.url={DATABASE}", "storage.postgres.existingSecret=tuner-database"),
     ("backup.enabled=true", "backup.schedule=@daily", "image.pullSecrets={pull}"),

@@ -14,7 +14,7 @@ from suggest.fair_share import FairShare
 
 # A single namespace has half of them. A piece takes some milliseconds: a step of an experiment, a
 # turn of its loop, what it does with an answer of the API server, or a chunk of a log.
-_IN_ONE_PASS = 2
+_IN_ONE_PASS = 4
 
 
 class LoopTurns:

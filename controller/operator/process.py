@@ -191,7 +191,7 @@ async def _manager(
     try:
         health.leader_trouble = lambda: resources.trouble
         await resources.start()
-        waiting = _Waiting(leadership, resources, health)
+        waiting = _StoreWait(leadership, resources, health)
         server = await _server(options, hosts, authenticator, leadership, waiting)
         experiments = await _store(options, server, leadership, waiting)
         with contextlib.closing(experiments):
@@ -261,7 +261,7 @@ async def _archiving(
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _StoreWait:
     """The leader waits for its volume or its database, and the statuses say why nothing runs."""
 
     leadership: Leadership
@@ -278,7 +278,7 @@ class _Waiting:
 
 
 async def _store(
-    options: ControllerOptions, server: Server, leadership: Leadership, waiting: _Waiting
+    options: ControllerOptions, server: Server, leadership: Leadership, waiting: _StoreWait
 ) -> HostedExperiments:
     """Open the store of experiments and the service, which starts; wait for what is away or broken.
 
@@ -326,7 +326,7 @@ async def _server(
     hosts: Sequence[str],
     authenticator: ClusterAuthenticator,
     leadership: Leadership,
-    waiting: _Waiting,
+    waiting: _StoreWait,
 ) -> Server:
     """Return the suggestion service, which other machines reach if there is a port for it.
 

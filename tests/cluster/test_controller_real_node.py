@@ -26,7 +26,7 @@ PUBLISHED = "docker.io/tuner/digits:1"  # as the file of the example names it
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def installed(level_c: RealNode) -> Iterator[Kubectl]:
     """Install the chart with helm and the image of this checkout, and remove it at the end."""
     images.server()

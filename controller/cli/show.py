@@ -25,7 +25,7 @@ from controller.cli.options import readable_of, split_name
 from controller.core.model import FINAL, TrialOrFinal
 from controller.phrases import command
 from controller.report import description, documents, formatting, ranking, text_tables
-from controller.report.ending import doubt, estimated, final_stage, front, result
+from controller.report.ending import doubt, estimated, final_stage, front, outcome_text, result
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import overview
 from controller.report.top import top as top_text
@@ -336,6 +336,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
                 if record.experiment.spec.further
                 else result(record.experiment, trial)
             )
+            if summary := outcome_text(record):
+                print(summary)
             if summary := doubt(record):
                 print(summary)
             if estimate is not None and (summary := estimated(record.experiment, estimate)):

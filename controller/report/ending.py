@@ -30,6 +30,17 @@ def result(experiment: Experiment, best: Trial) -> str:
     return "\n".join(lines)
 
 
+def outcome_text(record: ExperimentRecord) -> str:
+    """Return the outcome of the best trial where the objective is a text; "" elsewhere."""
+    best = record.best
+    if best is None or not record.experiment.spec.objective.text:
+        return ""
+    reasons = [
+        record.reason_of(entry) for entry in record.trials if entry.trial.number == best.number
+    ]
+    return "".join(reasons)
+
+
 def doubt(record: ExperimentRecord) -> str:
     """Return why the best trial's value may be another one.
 

@@ -245,6 +245,8 @@ def test_a_differentiable_search_ends_with_its_genotype(tmp_path: Path) -> None:
     assert trial["state"] == "succeeded"
     described = tuner("describe", "darts-cpu/0", state=tmp_path).stdout
     assert "it ended with Best-Genotype=Genotype(normal=[" in described
+    best = tuner("best", "darts-cpu", state=tmp_path).stdout
+    assert best.splitlines()[-1].startswith("Best-Genotype=Genotype(normal=[")
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def upgrade(
     eventually(lambda: running(release, namespace) == 2 * len(names), within_s=240)
     assert jobs.items() < release.jobs(namespace).items()
     assert pods < release.pods(namespace)
-    release.kubectl("delete", "experiments", "--all", "-n", namespace, "--timeout=180s")
+    release.kubectl("delete", "experiments", "--all", "-n", namespace, "--timeout=400s")
     assert release.jobs(namespace) == {}
 
 

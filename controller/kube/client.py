@@ -622,6 +622,10 @@ class KubernetesClient:
                         raise _error_of(event["object"])
                     yield event
 
+    async def may_stream(self) -> None:
+        """Wait until a request for a log may be sent, whose answer occupies no place."""
+        await self._connection.limit.begin(self._sender)
+
     async def log(
         self,
         namespace: str,
@@ -633,7 +637,7 @@ class KubernetesClient:
         previous: bool = False,
         follow: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the container's log in chunks, which may end within a line.
+        """Yield the container's log in chunks, which may end within a line. See `may_stream`.
 
         A timestamp comes before each line.
 
@@ -652,7 +656,6 @@ class KubernetesClient:
         }
         query = {"timestamps": "true"} | {key: value for key, value in options.items() if value}
         path = PODS.path(namespace, pod) + "/log"
-        await self._connection.limit.begin(self._sender)
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
             async with self._connection.response(

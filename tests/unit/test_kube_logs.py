@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -676,6 +677,76 @@ def test_an_unreadable_end_of_a_log_is_abandoned(
     node = Node(answers=[Unreachable("no route to the node")] * 1000)
     reason = "the end of its log could not be read: nothing arrived for 0 s: no route to the node"
     assert copied(node, tmp_path).trouble == reason
+
+
+class FarNode(Node):
+    """Answers each request after 20 ms."""
+
+    async def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        previous: bool = False,
+        follow: bool = True,
+    ) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.02)
+        async for piece in super().log(
+            namespace,
+            pod,
+            container=container,
+            since=since,
+            last_lines=last_lines,
+            previous=previous,
+            follow=follow,
+        ):
+            yield piece
+
+
+def test_time_in_a_queue_of_this_process_is_no_silence_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
+    node = Node()
+    node.print(b"accuracy=0.9")
+    node.end()
+
+    async def wait_in_a_queue() -> None:
+        await asyncio.sleep(0.5)
+
+    async def scenario() -> None:
+        sender = Sender("team-a", "uid")
+        copying = LogCopying(node, LogStreams(), sender, may_ask=wait_in_a_queue)
+        followed = LogFollower(copying, PodContainer(POD, CONTAINER), tmp_path, grown=lambda: None)
+        followed.ended()
+        followed.begin()
+        await eventually(lambda: followed.done)
+        assert (text_of(tmp_path), followed.trouble) == (b"accuracy=0.9\n", "")
+
+    run_scenario(scenario)
+
+
+def test_time_in_which_the_event_loop_stands_still_is_no_silence_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
+    node = FarNode()
+    node.print(b"accuracy=0.9")
+    node.end()
+
+    async def scenario() -> None:
+        followed = follower(node, tmp_path)
+        followed.ended()
+        followed.begin()
+        while not followed.done:
+            await asyncio.sleep(0.001)
+            time.sleep(0.15)  # noqa: ASYNC251 - other work blocks the loop
+        assert (text_of(tmp_path), followed.trouble) == (b"accuracy=0.9\n", "")
+
+    run_scenario(scenario)
 
 
 def test_no_end_of_a_log_is_abandoned_while_the_api_server_does_not_answer(

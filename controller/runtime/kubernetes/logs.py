@@ -38,13 +38,20 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 from controller.core.attempt import RuntimeLost
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
@@ -223,6 +230,9 @@ async def _always() -> bool:
     return True
 
 
+async def _at_once() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LogCopying:
     """What the copies of one experiment's logs have in common.
@@ -231,6 +241,7 @@ class LogCopying:
         log: what a copy is called.
         grown: called when a log has grown.
         ended: called when a log is complete.
+        may_ask: returns when a request for a log may be sent.
         server_answers: whether the API server answers at all.
         now: the nodes' clock.
         is_awaited: whether somebody waits for lines now.
@@ -244,11 +255,59 @@ class LogCopying:
     log: CopiedLog = TRIAL_LOG
     grown: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
+    may_ask: Callable[[], Awaitable[None]] = _at_once
     server_answers: Callable[[], Awaitable[bool]] = _always
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     is_awaited: Callable[[], bool] = lambda: True
     limit_bytes: int = LOG_LIMIT_BYTES
     turns: LoopTurns = field(default_factory=LoopTurns)
+
+
+class _Patience:
+    """Ends its block with TimeoutError after so many seconds in which nothing arrived.
+
+    Only time in which something could have arrived counts: neither that in which the event loop
+    stood still, nor that in a queue of this process.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = self._left_s = seconds
+        self._tick_s = seconds / 10
+        self._queues = 0
+        self._timeout = asyncio.timeout(None)
+        self._ticking: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._tick_later()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._timeout.__aexit__(*error)
+
+    def renew(self) -> None:
+        self._left_s = self._seconds
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        self._queues += 1
+        try:
+            yield
+        finally:
+            self._queues -= 1
+
+    def _tick_later(self) -> None:
+        self._ticking = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    def _tick(self) -> None:
+        if not self._queues:
+            self._left_s -= self._tick_s
+        if self._left_s > self._tick_s / 2:
+            self._tick_later()
+        else:
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class _LineKind(Enum):
@@ -282,6 +341,7 @@ class LogFollower:
         self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]
     ) -> None:
         self._source = copying.client
+        self._may_ask = copying.may_ask
         self._server_answers = copying.server_answers
         self._streams = copying.streams
         self._is_awaited = copying.is_awaited
@@ -299,7 +359,7 @@ class LogFollower:
         self._reading_since: datetime | None = None  # without an error since
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
-        self._resting: asyncio.Timeout | None = None
+        self._resting: _Patience | None = None
         # how many bytes a request for the rest has brought at most
         self._furthest: tuple[str, int] = "", 0
         # when the open stream, if nothing is missing before it, sent a chunk
@@ -346,7 +406,7 @@ class LogFollower:
     def ended(self) -> None:
         """Note that the container has ended: read the rest.
 
-        It is given up after ten seconds without a byte.
+        It is given up after ten seconds in which no byte arrived that could have.
         """
         first, self._ended = not self._ended, True
         if first and self._following is not None:
@@ -379,8 +439,8 @@ class LogFollower:
 
         Either it arrives, or the cluster does not respond at present.
         """
-        if self._resting is not None and not self._resting.expired():
-            self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
+        if self._resting is not None:
+            self._resting.renew()
 
     async def close(self) -> None:
         task = self._task
@@ -478,7 +538,7 @@ class LogFollower:
         incomplete_tail = (0, b"")
         self._furthest = "", 0
         try:
-            async with asyncio.timeout(_PATIENCE_S) as self._resting:
+            async with _Patience(_PATIENCE_S) as self._resting:
                 for failures in itertools.count():
                     try:
                         reading = await self._copy(follow=False, last_lines=last_lines)
@@ -580,6 +640,7 @@ class LogFollower:
             previous=previous,
             follow=follow,
         )
+        await self._queued(self._may_ask())
         received, loop, asked_at = 0, asyncio.get_running_loop(), self._now()
         self._reading_since = self._reading_since or asked_at
         self._followed = follow
@@ -588,7 +649,7 @@ class LogFollower:
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
                 async for chunk in stream:
                     # Also for a container that prints faster than we read, where no read waits.
-                    await self._turns.next(self._sender)
+                    await self._queued(self._turns.next(self._sender))
                     reading.feed(chunk)
                     self._problem, self.barred = "", None
                     received += len(chunk)
@@ -608,6 +669,11 @@ class LogFollower:
             self._joined_s = None
         self._problem, self.barred = reading.node_message, None
         return reading
+
+    async def _queued(self, waiting: Awaitable[None]) -> None:
+        """Wait in a queue of this process, which is no silence of the log."""
+        with contextlib.nullcontext() if self._resting is None else self._resting.paused():
+            await waiting
 
     def _note_arrival(self, since: str, received: int) -> None:
         """Extend the time limit unless an earlier request for these lines brought as many bytes."""

@@ -193,6 +193,7 @@ class KubernetesRuntime:
             sender,
             grown=self._wakeup.notify_log_growth,
             ended=self._wakeup.notify,
+            may_ask=self._client.may_stream,
             server_answers=self._client.answers,
             now=self._server_clock.now,
             is_awaited=lambda: self._lines_are_awaited,

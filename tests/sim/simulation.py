@@ -61,7 +61,7 @@ from tests.sim.simulated_runtime import (
 T = TypeVar("T")
 
 # the longest experiment so far took 8,044: its trials were killed at each of their fidelities
-MAX_CALLS = 20_000
+MAX_CALLS = 12_000
 # Calls of the stores after which they say what they said before.
 # Any other may have changed trials or attempts.
 READS = frozenset(

@@ -29,7 +29,7 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
     store, studies = stores(folder)
     played = 0
 
-    @seed(1)
+    @seed(1 if mutant is None else mutant.seed)
     @settings(
         max_examples=MAX_EXAMPLES,
         deadline=None,

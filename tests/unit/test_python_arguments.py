@@ -169,7 +169,7 @@ def test_all_public_names_but_open_are_imported_with_an_asterisk() -> None:
     names: dict[str, object] = {}
     exec("from tuner import *", names)
     assert names.keys() - {"__builtins__"} == set(dir(tuner)) - {"open"}
-    assert tuner.open.__module__ == "tuner.study"
+    assert tuner.open.__module__ == "tuner.opening"
 
 
 def test_an_experiment_built_in_python_names_its_arguments() -> None:

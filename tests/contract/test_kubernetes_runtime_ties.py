@@ -138,7 +138,9 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     for name in names:
         await runtime.remove(name)
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
-    assert "runtime._opened[0].events._watched[FailedCreate]._view.deleted" in dict(held(runtime))
+    events = "runtime._opened[0].events._watched[FailedCreate]._view.deleted"
+    # Nothing waits for the watch of events.
+    await look_until(runtime, lambda _seen: events in dict(held(runtime)))
     assert experiment.jobs() == []
     await look_until(runtime, lambda seen: len(records_of(runtime)) == 20)
 

@@ -31,6 +31,7 @@ class FileOptions:
     checked_by_server: a running service will check the file, so this process does not.
     handed_over: the controller in the cluster will run it, so what this machine has stored under
         its name is another experiment.
+    converts: a native file is wanted, so the file may also be one that is only converted.
     """
 
     overrides: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class FileOptions:
     context: str | None = None
     checked_by_server: bool = False
     handed_over: bool = False
+    converts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         service=None if options.checked_by_server else _check,
         namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
         config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+        converts=options.converts,
     )
 
 

@@ -42,7 +42,9 @@ async def rebuild(
     """
     spec = from_document(recovered.document)
     source = f"the cluster of context {recovered.context}"
-    document = Document(source, json.dumps(dict(recovered.document)), spec, (), Marks({}, {}))
+    document = Document(
+        source, json.dumps(dict(recovered.document)), spec, (), Marks({}, {}), is_native=True
+    )
     if experiments.experiment(spec.namespace, spec.name) is not None:
         raise AlreadyExists(
             f"the database has {spec.name} in {spec.namespace}: nothing is lost; continue with: "

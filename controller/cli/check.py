@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,9 @@ def init(arguments: argparse.Namespace) -> ExitCode:
 
 
 def convert(arguments: argparse.Namespace) -> ExitCode:
-    document = _validated(arguments)
-    if not document.is_katib:
+    options = replace(file_options_of(arguments), converts=True)
+    document = asyncio.run(app.validate.validate(arguments.file, options, workspace_of(arguments)))
+    if document.is_native:
         raise FailedPrecondition(f"{document.source} is a native file already")
     for warning in document.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -22,7 +22,9 @@ def _one(*names: str, **options: Any) -> Callable[[argparse.ArgumentParser], Non
 
 
 file = _one("file", metavar="FILE", help="the experiment; - is standard input")
-katib_file = _one("file", metavar="FILE", help="Katib's experiment; - is standard input")
+foreign_file = _one(
+    "file", metavar="FILE", help="the experiment of Katib or Trainer; - is standard input"
+)
 optional_file = _one(
     "file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too"
 )

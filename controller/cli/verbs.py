@@ -157,13 +157,15 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "convert",
-        "convert a Katib experiment to a native file",
+        "convert an experiment of Katib or Trainer to a native file",
         "check:convert",
-        (flags.katib_file, flags.overrides, flags.where, flags.service),
+        (flags.foreign_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
-        more="Prints a native file that is equivalent to FILE (apiVersion kubeflow.org/v1beta1), "
-        "and warns of fields\n"
-        "that have no effect. tuner run also accepts Katib's file unchanged.",
+        more="Prints a native file that is equivalent to FILE, and warns of fields that have no "
+        "effect. FILE is Katib's\n"
+        "Experiment (kubeflow.org/v1beta1), which tuner run also accepts unchanged, or Trainer's "
+        "OptimizationJob\n"
+        "(trainer.kubeflow.org/v1alpha1).",
     ),
     Verb(
         "schema",

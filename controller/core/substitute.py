@@ -38,6 +38,11 @@ _TEXT = frozenset(
 _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
+def literal(text: str) -> str:
+    """Return what is written for this text, so that nothing in it is substituted."""
+    return text.replace("${", "$${")
+
+
 def bodies(text: str) -> Iterator[str]:
     """Yield what is written in each `${…}`, in order: a name, or `name:+word`."""
     return (match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None)

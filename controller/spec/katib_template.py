@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from controller.core.substitute import TRIAL_NAME
+from controller.core.substitute import TRIAL_NAME, literal
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
 from controller.spec.katib_section import Json, KatibSectionReader
@@ -293,7 +293,7 @@ class KatibTemplateReader(KatibSectionReader):
             case (("Labels" | "Annotations"), str()):
                 of = metadata.get(field.lower()) if isinstance(metadata, dict) else None
                 if isinstance(of, dict) and isinstance(of.get(key), str):
-                    return str(of[key]).replace("${", "$${")
+                    return literal(str(of[key]))
                 self._problems.add(at, f"the template's metadata.{field.lower()} has no {key!r}")
             case "Name", None:
                 return "${" + TRIAL_NAME + "}"
@@ -622,7 +622,7 @@ class KatibTemplateReader(KatibSectionReader):
 
         None where Kubernetes does that.
         """
-        literal = _escaped if env is None else functools.partial(_expanded, env=env)
+        of_text = literal if env is None else functools.partial(_expanded, env=env)
         if not isinstance(text, str):
             self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
             return ""
@@ -636,9 +636,9 @@ class KatibTemplateReader(KatibSectionReader):
                     at, f"{match[0]} is not one of trialParameters; declare it there"
                 )
             used.add(match[1])
-            parts += [literal(text[end : match.start()]), names.get(match[1], "")]
+            parts += [of_text(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
-        return "".join([*parts, literal(text[end:])])
+        return "".join([*parts, of_text(text[end:])])
 
 
 def _at(data: Json, path: str) -> Json:
@@ -664,10 +664,6 @@ def _times(job: Json) -> Json:
     }
 
 
-def _escaped(text: str) -> str:
-    return text.replace("${", "$${")
-
-
 def _expanded(text: str, env: Mapping[str, str]) -> str:
     """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does.
 
@@ -676,10 +672,10 @@ def _expanded(text: str, env: Mapping[str, str]) -> str:
 
     def expanded(found: re.Match[str]) -> str:
         if found["escaped"]:
-            return _escaped(found[0][1:])
+            return literal(found[0][1:])
         if found["name"] in env:
             return env[found["name"]]
-        return _escaped(found[0])
+        return literal(found[0])
 
     return _EXPANDED.sub(expanded, text)
 

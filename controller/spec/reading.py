@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from controller.core.model import ExperimentSpec
 from controller.named_files import open_without_waiting
@@ -41,6 +41,10 @@ from controller.spec.yaml_text import (
 from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
+if TYPE_CHECKING:
+    from controller.spec.katib import KatibReader
+    from controller.spec.optimization_job import OptimizationJobReader
+
 STDIN = "-"
 # Raises InvalidArgument for a study that the service would refuse.
 Service = Callable[[StudySpec], None]
@@ -64,6 +68,7 @@ class Document:
     spec: ExperimentSpec
     warnings: tuple[str, ...]
     marks: Marks
+    is_native: bool
 
     @property
     def is_katib(self) -> bool:
@@ -105,6 +110,7 @@ def read(
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
     config_map_of: ConfigMapOf | None = None,
+    converts: bool = False,
 ) -> Document:
     """Return the experiment that `text` describes.
 
@@ -118,6 +124,7 @@ def read(
         namespace_of: Returns the namespace of an experiment whose file names none, and whose
             runtime has contexts.
         config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
+        converts: A native file is wanted, so the text may also be one that is only converted.
 
     Raises:
         SpecErrors: The file or an override cannot be used.
@@ -134,34 +141,51 @@ def read(
     if namespace_of is not None and (unplaced := _without_namespace(data)):
         namespace = namespace_of(*unplaced)
         apply(data, marks, f"metadata.namespace={namespace}", position=len(overrides))
-    problems = ProblemCollector()
     is_katib = _is_katib(data)
-    if _is_katib(data):
-        # Lazy: most files are native.
-        from controller.spec.katib import KatibReader
-        from controller.spec.katib_template import ConfigMaps
-
-        katib = KatibReader(
-            data,
-            problems,
-            ConfigMaps([each for each in others if _is_config_map(each)], config_map_of),
-        )
-        data = katib.native()
-        document = _check(data, native := ProblemCollector())
-        wrong += problems.located(marks)
-        marks = replace(marks, place_of=katib.place_of, words=katib.words)
-        wrong += native.located(marks)
-        warnings = (*katib.warnings, *_not_created(others))
-    else:
+    problems = ProblemCollector()
+    if _is_optimization_job(data) and not converts:
+        cure = f"write a native file: {command('convert', source)} > experiment.yaml"
+        mark = marks.nearest("kind")
+        raise SpecErrors(source, [LocatedProblem(mark, "kind", f"is not run; {cure}")])
+    foreign = _foreign(data, others, problems, config_map_of)
+    if foreign is None:
         document, warnings = _check(data, problems), tuple(_suspended(data))
         wrong += problems.located(marks)
+    else:
+        data = foreign.native()
+        document = _check(data, native := ProblemCollector())
+        wrong += problems.located(marks)
+        marks = replace(marks, place_of=foreign.place_of, words=foreign.words)
+        wrong += native.located(marks)
+        warnings = (*foreign.warnings, *_not_created(others))
     if wrong:
         if service is not None and document and isinstance(data, dict):
             wrong += _problems_of_service(service, document, data, marks)
         raise SpecErrors(source, wrong)
     all_warnings = (*warnings, *map(marks.locate, rules.warnings(document, is_katib=is_katib)))
     spec = replace(from_document(document), is_katib=is_katib)
-    return Document(source, text, spec, all_warnings, marks)
+    return Document(source, text, spec, all_warnings, marks, is_native=foreign is None)
+
+
+def _foreign(
+    data: Data,
+    others: Iterable[Json],
+    problems: ProblemCollector,
+    config_map_of: ConfigMapOf | None,
+) -> KatibReader | OptimizationJobReader | None:
+    """Return the reader of a file in another project's format; None for a native file."""
+    # Lazy: most files are native.
+    if _is_katib(data):
+        from controller.spec.katib import KatibReader
+        from controller.spec.katib_template import ConfigMaps
+
+        config_maps = ConfigMaps([each for each in others if _is_config_map(each)], config_map_of)
+        return KatibReader(data, problems, config_maps)
+    if _is_optimization_job(data):
+        from controller.spec.optimization_job import OptimizationJobReader
+
+        return OptimizationJobReader(data, problems)
+    return None
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
@@ -232,6 +256,8 @@ def _without_namespace(data: Data) -> tuple[str, str] | None:
     match data:
         case {"metadata": {"namespace": str()}}:
             return None
+        case {"metadata": {"name": str(name)}} if _is_optimization_job(data):
+            return "kubernetes", name
         case {"metadata": {"name": str(name)}, "spec": {"runtime": str(runtime)}}:
             return (runtime, name) if traits_if_known(runtime).has_contexts else None
     return None
@@ -249,6 +275,10 @@ def _problems_of_service(
 
 def _is_katib(data: object) -> TypeGuard[Json]:
     return isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/")
+
+
+def _is_optimization_job(data: object) -> TypeGuard[Json]:
+    return isinstance(data, dict) and data.get("kind") == "OptimizationJob"
 
 
 def _check(data: Data, problems: ProblemCollector) -> Json:
@@ -290,6 +320,7 @@ def read_path(
     service: Service | None = None,
     namespace_of: NamespaceOf | None = None,
     config_map_of: ConfigMapOf | None = None,
+    converts: bool = False,
 ) -> Document:
     """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
 
@@ -308,6 +339,7 @@ def read_path(
         service=service,
         namespace_of=namespace_of,
         config_map_of=config_map_of,
+        converts=converts,
     )
 
 

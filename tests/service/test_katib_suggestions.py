@@ -469,6 +469,37 @@ def test_a_stateless_client_need_not_count_its_suggestions(stub: SuggestionStub)
     assert len({str(point) for point in given}) == 8
 
 
+@pytest.mark.parametrize("algorithm", ["random", "grid"])
+def test_trainers_controller_sends_no_counts_and_trials_that_were_never_suggested(
+    served: tuple[Server, SuggestionStub], algorithm: str
+) -> None:
+    """What the controller of an OptimizationJob sends: no limits, no counts, and as trials what it
+    reads from TrainJobs, also of a job that began before this server.
+    """
+    server, stub = served
+    job = an_experiment(
+        algorithm, [choice("batch_size", "16", "32", "64"), choice("kind", "a", "b")]
+    )
+    job.spec.parallel_trial_count = job.spec.max_trial_count = 0
+    history = [
+        a_trial("bert-trial-a", {"batch_size": "16", "kind": "a"}, DONE, "0.5"),
+        a_trial("bert-trial-b", {"batch_size": "16", "kind": "b"}, FAILED),
+        a_trial("bert-trial-c", {"batch_size": "32", "kind": "a"}, pb.TrialStatus.CREATED),
+    ]
+    request = pb.GetSuggestionsRequest(experiment=job, trials=history, current_request_number=2)
+    points = ask(stub, request)
+    assert len(points) == 2
+    assert states(server) == {
+        "bert-trial-a": (TrialState.SUCCEEDED, 0.5),
+        "bert-trial-b": (TrialState.FAILED, None),
+        "bert-trial-c": (TrialState.RUNNING, None),
+    }
+    if algorithm == "grid":
+        known = [trial.spec.parameter_assignments.assignments for trial in history]
+        tried = [{each.name: each.value for each in assigned} for assigned in known]
+        assert not any(point in tried for point in points)
+
+
 def test_points_of_suggestions_that_the_client_replaced_are_available_again(
     stub: SuggestionStub,
 ) -> None:

@@ -357,6 +357,14 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="run only the experiments of this namespace; may be repeated (default: all)",
     )
     parser.add_argument(
+        "--katib",
+        choices=("all", "annotated"),
+        nargs="?",
+        const="all",
+        help="run the experiments of Katib as well (kubeflow.org/v1beta1): all, or those with the "
+        'annotation tuner.dev/controlled: "true"',
+    )
+    parser.add_argument(
         "--allow-service-account",
         metavar="NAME",
         action="append",

@@ -11,6 +11,7 @@ from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
 from controller.kube.request_limit import MOST_PER_S, PER_S
+from controller.operator.katib import KatibSelection
 from controller.operator.page import PageProxy
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
@@ -44,6 +45,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         tls=_tls(arguments),
         page_proxy=_page_proxy(arguments),
         webhook=arguments.webhook,
+        katib=arguments.katib and KatibSelection(arguments.katib),
         archive=arguments.archive,
         keep_logs_s=_keep_logs_for(arguments.keep_logs_for),
         keep_logs_bytes=_size("--keep-logs-size", arguments.keep_logs_size),

@@ -459,9 +459,14 @@ class ExperimentSpec:
 Uid: TypeAlias = str
 
 
+# Ends the stored name of an experiment that is a resource of Katib's in a cluster: one of Tuner's
+# in the same namespace may have the same name. No name in a file has a dot.
+KATIB_SUFFIX = ".kubeflow.org"
+
+
 def short_name(name: str, uid: Uid) -> str:
     """Return the study's name, which is the prefix of its trials' names, such as `digits-x7k2q`."""
-    return f"{name}-{uid[:5]}"
+    return f"{name.removesuffix(KATIB_SUFFIX)}-{uid[:5]}"
 
 
 def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
@@ -470,6 +475,9 @@ def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
 
 # On its study and its cluster objects.
 EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"
+# By which Katib's clients find the trials of an experiment, and the pods of a trial.
+KATIB_EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
+KATIB_TRIAL_LABEL = "katib.kubeflow.org/trial"
 
 
 def trial_label(number: TrialOrFinal) -> str:

@@ -1,5 +1,5 @@
-"""The custom resource Experiment, as its writers and the controller know it: its kind, and what it
-has beside the file.
+"""The custom resources, as their writers and the controller know them: the kinds, and what an
+Experiment has beside the file.
 """
 
 from __future__ import annotations
@@ -7,6 +7,10 @@ from __future__ import annotations
 from controller.kube.client import Kind
 
 EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
+_KATIB = "kubeflow.org/v1beta1"
+KATIB_EXPERIMENTS = Kind(_KATIB, "experiments", "Experiment")
+KATIB_TRIALS = Kind(_KATIB, "trials", "Trial")
+KATIB_SUGGESTIONS = Kind(_KATIB, "suggestions", "Suggestion")
 # Annotations. With the first, the study outlives the resource. The others ask for what `tuner
 # resume` and `tuner retry` do, and are removed when that has happened. RETRY has the numbers of
 # trials, such as `3,7`, or ALL_FAILED.

@@ -10,7 +10,8 @@ from typing import Any
 
 from controller.kube.client import EVENTS, KubernetesClient
 from controller.kube.errors import ApiError
-from controller.operator.resource import EXPERIMENTS, ExperimentResource
+from controller.kube.objects import Raw
+from controller.operator.resource import ExperimentResource, owner_of
 from controller.operator.status import PENDING, condition_of, shortened, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
@@ -24,12 +25,12 @@ async def tell(
     before: Mapping[str, Any] | None,
     now: Mapping[str, Any],
 ) -> None:
-    """Create the Events of a change of the status. The right to do so may be missing.
+    """Create the Events of a change of the status.
 
     An event that is repeated, by the next controller for example, counts in the first one's object.
     """
     for kind, reason, message in _changes(before or {}, now):
-        await _create(client, resource, kind, reason, message)
+        await record(client, owner_of(resource), kind=kind, reason=reason, message=message)
 
 
 async def tell_unwritten(
@@ -38,7 +39,8 @@ async def tell_unwritten(
     """Create the Event of a status that the API server refuses, as that of a very large object."""
     would_be = f"{now['state']}: {now.get('reason', '')}".removesuffix(": ")
     message = shortened(f"{error}; the status would be {would_be}")
-    await _create(client, resource, "Warning", "StatusNotWritten", message)
+    about = owner_of(resource)
+    await record(client, about, kind="Warning", reason="StatusNotWritten", message=message)
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -52,10 +54,14 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
         yield "Warning", "ChangeRefused", accepted["message"]
 
 
-async def _create(
-    client: KubernetesClient, resource: ExperimentResource, kind: str, reason: str, message: str
+async def record(
+    client: KubernetesClient, involved: Raw, *, kind: str, reason: str, message: str
 ) -> None:
-    about = resource["metadata"]
+    """Create an Event. The right to do so may be missing.
+
+    involved: the object that it is about. kind: Normal or Warning.
+    """
+    about = involved["metadata"]
     time = time_text(datetime.now(UTC))
     digest = hashlib.sha256(f"{about['uid']} {reason} {message}".encode()).hexdigest()[:10]
     name = f"{about['name']}.{digest}"
@@ -64,8 +70,8 @@ async def _create(
         "kind": "Event",
         "metadata": {"name": name, "namespace": about["namespace"]},
         "involvedObject": {
-            "apiVersion": EXPERIMENTS.api_version,
-            "kind": EXPERIMENTS.kind,
+            "apiVersion": involved["apiVersion"],
+            "kind": involved["kind"],
             "namespace": about["namespace"],
             "name": about["name"],
             "uid": about["uid"],

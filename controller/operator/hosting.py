@@ -24,15 +24,17 @@ from controller.app.workspace import Workspace
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
+from controller.kube.client import Kind
 from controller.kube.cluster import Cluster
 from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.operator.default_queue import DefaultQueues
+from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
-from controller.operator.resource import EXPERIMENTS, ExperimentResource, uid_of
+from controller.operator.resource import ExperimentResource, owner_of, uid_of
 from controller.runtime import trial_files
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.launch import cluster_launch
@@ -128,6 +130,7 @@ class HostedWorkspace(Workspace):
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
     beginnings: the places of sessions that begin, which namespaces share.
+    kinds: those of the resources.
     on_event: called with each event of an experiment's history, once it is recorded.
     tenant: the namespace in whose share of the suggestion service its calls are; "": the page's.
     """
@@ -139,7 +142,8 @@ class HostedWorkspace(Workspace):
     policy: Policy
     queues: DefaultQueues
     find: FindResource
-    put: Callable[[Raw], None]
+    put: Callable[[Kind, Raw], None]
+    kinds: ExperimentKinds
     beginnings: FairShare = field(default_factory=lambda: FairShare(_BEGIN_AT_ONCE))
     on_event: Callable[[Event], None] = lambda _event: None
     tenant: str = ""
@@ -152,14 +156,7 @@ class HostedWorkspace(Workspace):
         If the resource of the experiment is gone, objects can be removed and none can be created.
         """
         resource = self._owner_of(experiment)
-        owner = {
-            "apiVersion": EXPERIMENTS.api_version,
-            "kind": EXPERIMENTS.kind,
-            "metadata": {
-                "name": experiment.name,
-                "uid": "" if resource is None else resource["metadata"]["uid"],
-            },
-        }
+        owner = {"metadata": {"name": "", "uid": ""}} if resource is None else owner_of(resource)
         guard = _OwnedWrites(self.guard, has_owner=lambda: self._owner_of(experiment) is not None)
         folders = self.state.folders(experiment.uid)
         records = experiments.object_records(experiment.uid)

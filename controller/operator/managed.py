@@ -39,7 +39,6 @@ from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.policy import check_policy
 from controller.operator.resource import (
-    EXPERIMENTS,
     FINALIZER,
     RECOVER,
     RESUME,
@@ -50,6 +49,8 @@ from controller.operator.resource import (
     is_deleted,
     is_suspended,
     keeps_study,
+    kind_of,
+    object_name,
     uid_of,
 )
 from controller.operator.status import (
@@ -314,6 +315,10 @@ class ManagedExperiment:
             return False
         if is_over:
             return False
+        written = self.workspace.kinds.of(resource).defaults(resource)
+        if written and not await self._patch(resource, {}, spec=written):
+            return False
+        resource = self._current() if written else resource
         document = await self._accepted(resource)
         is_lost = stored is None and "revision" in (resource.get("status") or {})
         if is_lost and not self.is_running:
@@ -622,6 +627,7 @@ class ManagedExperiment:
 
     async def _delete(self, resource: ExperimentResource, stored: Experiment | None) -> None:
         """End what runs, delete the study, and let the resource go."""
+        await self.workspace.kinds.of(resource).hide(self.workspace.cluster.client, resource)
         if self._running is not None:  # its end comes with a notification
             self._running.controls.request(DesiredState.STOP)
             return
@@ -672,21 +678,29 @@ class ManagedExperiment:
     def _client_of(self, resource: ExperimentResource) -> KubernetesClient:
         return self.workspace.cluster.client.on_behalf_of(Sender(self.namespace, uid_of(resource)))
 
-    async def _patch(self, resource: ExperimentResource, metadata: dict[str, object]) -> bool:
-        """Change the metadata of this version of the resource; False: there is a later one."""
+    async def _patch(
+        self, resource: ExperimentResource, metadata: dict[str, object], **fields: object
+    ) -> bool:
+        """Change this version of the resource; False: there is a later one.
+
+        fields: those beside metadata.
+        """
         await self.workspace.guard.check()
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
         client = self._client_of(resource)
         try:
             patched = await client.patch(
-                EXPERIMENTS, self.namespace, self.name, {"metadata": metadata | version}
+                kind_of(resource),
+                self.namespace,
+                object_name(resource),
+                {"metadata": metadata | version, **fields},
             )
         except ApiError as error:
             if error.status not in (_CONFLICT, _NOT_FOUND):
                 raise
             self.notify()
             return False
-        self.workspace.put(patched)
+        self.workspace.put(kind_of(resource), patched)
         return True
 
 

@@ -12,23 +12,24 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from typing import cast
 
 from controller.core.attempt import RuntimeLost
-from controller.kube.client import KubernetesClient
+from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import ApiError
-from controller.kube.objects import Raw
+from controller.kube.objects import KubernetesObject, Raw
 from controller.kube.reflector import Key, Reflector
 from controller.kube.request_limit import Sender
 from controller.operator import events
+from controller.operator.experiment_kind import ExperimentKind, ExperimentKinds
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
 from controller.operator.managed import ManagedExperiment
-from controller.operator.resource import EXPERIMENTS, ExperimentResource
+from controller.operator.resource import ExperimentResource, kind_of, object_name
 from controller.operator.status import status_of, waiting_status
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
@@ -42,20 +43,47 @@ _CONFLICT, _NOT_FOUND = 409, 404
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The resources of one kind, in one namespace or in all."""
+
+    kind: ExperimentKind
+    reflector: Reflector[KubernetesObject]
+
+    def find(self, namespace: str, name: str) -> ExperimentResource | None:
+        if not name.endswith(self.kind.suffix):
+            return None
+        found = self.reflector.objects.get((namespace, name.removesuffix(self.kind.suffix)))
+        return None if found is None else self.kind.seen(found)
+
+    @property
+    def all(self) -> Iterator[ExperimentResource]:
+        seen = map(self.kind.seen, self.reflector.objects.values())
+        return (resource for resource in seen if resource is not None)
+
+
 class ExperimentResources:
     """The custom resources of all namespaces that the controller watches.
 
-    listener: called with the key of each resource that was added, changed or deleted.
+    listener: called with the key of each resource that was added, changed or deleted. Names are
+    those of the store.
     """
 
-    def __init__(self, client: KubernetesClient, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self, client: KubernetesClient, namespaces: Sequence[str], kinds: ExperimentKinds
+    ) -> None:
         self._client = client
+        self._kinds = kinds
         self.listener: Callable[[Key], None] = lambda _key: None
         self._trouble = ""  # why they could not be listed the last time
         scopes: Sequence[str | None] = namespaces or [None]
-        self._reflectors: list[Reflector[ExperimentResource]] = [
-            Reflector(client, EXPERIMENTS, scope, changed=self._changed) for scope in scopes
-        ]
+        self._watched = [self._watch(kind, scope) for scope in scopes for kind in kinds]
+
+    def _watch(self, kind: ExperimentKind, scope: str | None) -> _Watched:
+        def changed(key: Key) -> None:
+            self.listener((key[0], key[1] + kind.suffix))
+
+        return _Watched(kind, Reflector(self._client, kind.kind, scope, changed=changed))
 
     async def start(self) -> None:
         """Return after the first list, which is tried again until the server answers.
@@ -64,7 +92,7 @@ class ExperimentResources:
         """
         for failures in count():
             try:
-                await asyncio.gather(*(reflector.start() for reflector in self._reflectors))
+                await asyncio.gather(*(each.reflector.start() for each in self._watched))
             except (ApiError, TunerError, RuntimeLost) as error:
                 if str(error) != self._trouble:
                     _log.warning("experiments cannot be listed: %s", error)
@@ -75,19 +103,27 @@ class ExperimentResources:
                 return
 
     def find(self, namespace: str, name: str) -> ExperimentResource | None:
-        found = (reflector.objects.get((namespace, name)) for reflector in self._reflectors)
+        found = (each.find(namespace, name) for each in self._watched)
         return next((resource for resource in found if resource is not None), None)
 
-    def put(self, patched: Raw) -> None:
+    def put(self, kind: Kind, patched: Raw) -> None:
         """Show what a patch returned, at once."""
-        resource = cast(ExperimentResource, patched)
-        about = resource["metadata"]
-        for reflector in self._reflectors:
-            if (about["namespace"], about["name"]) in reflector.objects:
-                reflector.put(resource)
+        about = patched["metadata"]
+        key = about["namespace"], about["name"]
+        for watched in self._watched:
+            if watched.kind.kind == kind and key in watched.reflector.objects:
+                watched.reflector.put(cast(KubernetesObject, patched))
 
-    def _changed(self, key: Key) -> None:
-        self.listener(key)
+    async def write_status(
+        self, client: KubernetesClient, resource: ExperimentResource, status: Raw
+    ) -> None:
+        """Write the status of the object. Raises what the client raises."""
+        kind, about = kind_of(resource), resource["metadata"]
+        name = object_name(resource)
+        written = await client.apply_status(
+            kind, about["namespace"], name, status, uid=about["uid"]
+        )
+        self.put(kind, written)
 
     async def show_waiting(self, guard: Leadership, trouble: str) -> None:
         """Say in the statuses why nothing runs, while no experiment can be read."""
@@ -97,13 +133,12 @@ class ExperimentResources:
             status = waiting_status(before, about.get("generation", 0), trouble, now)
             if status == before:
                 continue
-            key = about["namespace"], about["name"]
             try:
                 await guard.check()
-                self.put(
-                    await self._client.apply_status(EXPERIMENTS, *key, status, uid=about["uid"])
-                )
+                whole = self._kinds.of(resource).whole(resource, status)
+                await self.write_status(self._client, resource, whole)
             except ApiError as error:
+                key = about["namespace"], about["name"]
                 _log.warning("status of %s/%s cannot be written: %s", *key, error)
             except (TunerError, RuntimeLost) as error:
                 _log.warning("statuses cannot be written: %s", error)
@@ -112,17 +147,18 @@ class ExperimentResources:
     @property
     def trouble(self) -> str:
         """Return why the resources cannot be watched at present; "" if they can."""
-        troubles = (each.trouble for each in self._reflectors)
+        troubles = (each.reflector.trouble for each in self._watched)
         return self._trouble or next(filter(None, troubles), "")
 
     @property
     def all(self) -> Iterator[ExperimentResource]:
-        return chain.from_iterable(each.objects.values() for each in self._reflectors)
+        return chain.from_iterable(each.all for each in self._watched)
 
     @property
     def keys(self) -> list[Key]:
         """Return namespace and name of each."""
-        return [key for reflector in self._reflectors for key in reflector.objects]
+        about = (resource["metadata"] for resource in self.all)
+        return [(each["namespace"], each["name"]) for each in about]
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -131,10 +167,10 @@ class ExperimentResources:
 
     @property
     def broken_watches(self) -> list[str]:
-        return [each.kind.plural for each in self._reflectors if each.trouble]
+        return [each.reflector.kind.plural for each in self._watched if each.reflector.trouble]
 
     async def close(self) -> None:
-        await asyncio.gather(*(reflector.close() for reflector in self._reflectors))
+        await asyncio.gather(*(each.reflector.close() for each in self._watched))
 
 
 class Manager:
@@ -272,22 +308,20 @@ class Manager:
         if seen is None:
             return
         status = status_of(seen, datetime.now(UTC))
-        if status == before:
-            managed.park()
-            return
-        about = resource["metadata"]
+        about, kind = resource["metadata"], self._workspace.kinds.of(resource)
         sender = Sender(about["namespace"], about["uid"])
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()
+        whole = await kind.shown(client, self._workspace, resource, seen, status)
+        if whole == kind.whole(resource, before or {}):
+            managed.park()
+            return
         try:
-            written = await client.apply_status(
-                EXPERIMENTS, about["namespace"], about["name"], status, uid=about["uid"]
-            )
+            await self._resources.write_status(client, resource, whole)
         except ApiError as error:
             if error.status not in (_CONFLICT, _NOT_FOUND):
                 with contextlib.suppress(ApiError):
                     await events.tell_unwritten(client, resource, error, status)
             raise
         self.status_writes[WRITTEN] += 1
-        self._resources.put(written)
         await events.tell(client, resource, before=before, now=status)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from controller.app.controller_api import AUDIENCE
+from controller.core.katib_keys import katib_place
 from controller.core.model import FUNCTION_ARCHIVE, ExperimentSpec, TrialTemplate
 from controller.kube.objects import AnyObject
 from controller.phrases import command
@@ -63,7 +64,10 @@ def check_policy(spec: ExperimentSpec, policy: Policy = NO_EXCEPTIONS) -> None:
 
     It is also raised if no cluster accepts the experiment's objects: see `manifests_of`.
     """
-    raise_if(_problems_of(spec, policy))
+    problems = _problems_of(spec, policy)
+    if spec.is_katib:
+        problems = [Problem(katib_place(each.path, {}), each.message) for each in problems]
+    raise_if(problems)
 
 
 def _problems_of(spec: ExperimentSpec, policy: Policy) -> list[Problem]:

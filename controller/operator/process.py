@@ -33,11 +33,13 @@ from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.default_queue import DefaultQueues
 from controller.operator.endpoint import Endpoint
+from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.health import Health
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.http_api import HttpApi
 from controller.operator.http_server import ALL_INTERFACES, http_server
+from controller.operator.katib import KatibExperiments, KatibSelection
 from controller.operator.leader_label import leader_label
 from controller.operator.leadership import RENEW_S, Leadership
 from controller.operator.manager import ExperimentResources, Manager
@@ -63,6 +65,7 @@ class ControllerOptions:
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
     controller makes one. page_proxy: signs people in to the page. webhook: the
     ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
+    katib: which of Katib's Experiments are run as well; None: none.
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     requests_per_s: to the API server, without those of the process itself.
     """
@@ -78,6 +81,7 @@ class ControllerOptions:
     tls: tuple[Path, Path] | None = None
     page_proxy: PageProxy | None = None
     webhook: str = ""
+    katib: KatibSelection | None = None
     archive: str = ""
     keep_logs_s: float | None = None
     keep_logs_bytes: int | None = None
@@ -182,7 +186,10 @@ async def _manager(
     state = options.state
     state.make()
     server: Server | None = None
-    resources = ExperimentResources(client, options.namespaces)
+    # Of this leader: another one may change the resources in between.
+    katib = [] if options.katib is None else [KatibExperiments(options.katib)]
+    kinds = ExperimentKinds([TunerExperiments(), *katib])
+    resources = ExperimentResources(client, options.namespaces, kinds)
     access = Access(client)
     authenticator = ClusterAuthenticator(access, lambda: resources.namespaces)
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
@@ -206,6 +213,7 @@ async def _manager(
                 queues=DefaultQueues(client),
                 find=resources.find,
                 put=resources.put,
+                kinds=kinds,
                 on_event=metrics.attempt_event,
             )
             manager = Manager(workspace, resources, experiments)

@@ -268,7 +268,8 @@ class FakeApi:
         namespaced: bool = True,
         fields: tuple[str, ...] = (),
     ) -> None:
-        """fields: those of its spec that the OpenAPI document names;
+        """plural: `plural.group` if another group has that plural, and so for all calls here.
+        fields: those of its spec that the OpenAPI document names;
         without any there is no document.
         """
         self._kinds[api_version, plural] = (kind, namespaced)
@@ -601,6 +602,8 @@ class FakeApi:
         if parts[0] == "namespaces" and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         plural, name, subresource = [*parts, "", ""][:3]
+        of_group = f"{plural}.{api_version.partition('/')[0]}"
+        plural = of_group if (api_version, of_group) in self._kinds else plural
         if (api_version, plural) not in self._kinds:
             raise Failure(404, "NotFound", "the server could not find the requested resource")
         if (
@@ -639,7 +642,7 @@ class FakeApi:
 
     def _discovery(self, api_version: str) -> Raw:
         resources = [
-            {"name": plural, "kind": kind, "namespaced": namespaced}
+            {"name": plural.partition(".")[0], "kind": kind, "namespaced": namespaced}
             for (version, plural), (kind, namespaced) in self._kinds.items()
             if version == api_version
         ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.app.state_directory import StateDirectory
+from controller.operator.katib import KatibSelection
 from controller.operator.page import PageProxy
 from controller.operator.policy import NO_EXCEPTIONS
 from controller.operator.process import ControllerOptions, run_controller
@@ -43,7 +44,12 @@ def free_port() -> int:
 
 
 class Installation:
-    """An API server with the definition, and at most one controller; its state outlives it."""
+    """An API server with the definition, and at most one controller; its state outlives it.
+
+    plural: of its experiments, as the server knows it.
+    """
+
+    plural = "experiments"
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api
@@ -51,6 +57,7 @@ class Installation:
         self.page_proxy: PageProxy | None = None
         self.policy = NO_EXCEPTIONS
         self.archive = ""
+        self.katib: KatibSelection | None = None
         self.metrics_port = self.http_port = self.grpc_port = 0
         self._running: asyncio.Task[None] | None = None
 
@@ -66,6 +73,7 @@ class Installation:
             page_proxy=self.page_proxy,
             policy=self.policy,
             archive=self.archive,
+            katib=self.katib,
         )
         self._running = asyncio.create_task(run_controller(options))
 
@@ -84,17 +92,17 @@ class Installation:
                 await running
 
     def apply(self, resource: Raw) -> None:
-        self.api.put("experiments", resource)
+        self.api.put(self.plural, resource)
 
     def delete(self, name: str = "tiny") -> None:
         """Delete the resource as kubectl does: at once, or when its finalizers are gone."""
-        found = self.api.get("experiments", NAMESPACE, name)
+        found = self.api.get(self.plural, NAMESPACE, name)
         if not found["metadata"].get("finalizers"):
-            self.api.remove("experiments", NAMESPACE, name)
+            self.api.remove(self.plural, NAMESPACE, name)
             return
         time = "2026-01-01T00:00:00Z"
         self.api.change(
-            "experiments",
+            self.plural,
             NAMESPACE,
             name,
             lambda each: each["metadata"].update(deletionTimestamp=time),
@@ -109,10 +117,10 @@ class Installation:
             resource["spec"].update(spec)
             resource["metadata"]["generation"] += 1
 
-        self.api.change("experiments", NAMESPACE, name, change)
+        self.api.change(self.plural, NAMESPACE, name, change)
 
     def status(self, name: str = "tiny") -> Raw:
-        found = self.api.find("experiments", NAMESPACE, name) or {}
+        found = self.api.find(self.plural, NAMESPACE, name) or {}
         return dict(found.get("status") or {})
 
     def condition(self, kind: str, name: str = "tiny") -> Raw:

@@ -12,6 +12,9 @@ from typing import cast
 
 from controller.core.model import (
     FINAL,
+    KATIB_EXPERIMENT_LABEL,
+    KATIB_SUFFIX,
+    KATIB_TRIAL_LABEL,
     Attempt,
     Collection,
     Experiment,
@@ -25,6 +28,7 @@ from controller.core.model import (
     TrialTemplate,
     attempt_name,
     trial_label,
+    trial_name,
 )
 from controller.core.substitute import fill_data, render
 from controller.folders import AttemptFolders
@@ -142,7 +146,7 @@ def cluster_launch(
             attempt=attempt.number,
             parameters=trial.parameters,
             template=template,
-            labels=experiment.spec.labels,
+            labels={**experiment.spec.labels, **_katib_labels(experiment, attempt)},
             secrets={
                 name: value for name, value in own_env.items() if isinstance(value, SecretRef)
             },
@@ -155,6 +159,16 @@ def cluster_launch(
             parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
         ),
     )
+
+
+def _katib_labels(experiment: Experiment, attempt: Attempt) -> dict[str, str]:
+    """Return the labels by which Katib's clients find the pods of a trial of a Katib file."""
+    if not experiment.spec.is_katib:
+        return {}
+    return {
+        KATIB_EXPERIMENT_LABEL: experiment.name.removesuffix(KATIB_SUFFIX),
+        KATIB_TRIAL_LABEL: trial_name(experiment.name, experiment.uid, attempt.trial),
+    }
 
 
 def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:

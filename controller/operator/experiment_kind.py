@@ -1,0 +1,96 @@
+"""What the kinds of custom resources that describe experiments differ in: Tuner's and Katib's.
+
+Everything else about a resource is the same for all, in the form of `ExperimentResource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from controller.kube.client import Kind, KubernetesClient
+from controller.kube.objects import KubernetesObject, Raw
+from controller.operator.resource import EXPERIMENTS, ExperimentResource, kind_of
+from controller.operator.status import Observation, Status
+
+if TYPE_CHECKING:
+    from controller.operator.hosting import HostedWorkspace
+
+
+class ExperimentKind(Protocol):
+    """One kind. suffix: of the names that its experiments have in the store."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def suffix(self) -> str: ...
+
+    def seen(self, found: KubernetesObject) -> ExperimentResource | None:
+        """Return the object as the controller sees it; None if another controller runs it."""
+
+    def defaults(self, resource: ExperimentResource) -> Raw:
+        """Return the keys of spec that have to be written back; {} if it is complete."""
+
+    def whole(self, resource: ExperimentResource, status: Status) -> Raw:
+        """Return the status of the object with this one of Tuner's, and the rest as it is."""
+
+    async def shown(
+        self,
+        client: KubernetesClient,
+        workspace: HostedWorkspace,
+        resource: ExperimentResource,
+        seen: Observation,
+        status: Status,
+    ) -> Raw:
+        """Return the status that the object should have, and bring what goes with it up to date.
+
+        client: sends on behalf of the experiment.
+        Raises what the client, the store and the service raise; then it is called again.
+        """
+
+    async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
+        """Delete what `shown` has created, before the experiment's own objects go. Idempotent."""
+
+
+class ExperimentKinds:
+    """The kinds that a controller serves."""
+
+    def __init__(self, kinds: Sequence[ExperimentKind]) -> None:
+        self._kinds = {each.kind: each for each in kinds}
+
+    def __iter__(self) -> Iterator[ExperimentKind]:
+        return iter(self._kinds.values())
+
+    def of(self, resource: ExperimentResource) -> ExperimentKind:
+        return self._kinds[kind_of(resource)]
+
+
+class TunerExperiments:
+    """Implements `ExperimentKind`: the resource is what the controller works with."""
+
+    kind = EXPERIMENTS
+    suffix = ""
+
+    def seen(self, found: KubernetesObject) -> ExperimentResource:
+        return cast(ExperimentResource, found)
+
+    def defaults(self, resource: ExperimentResource) -> Raw:
+        """Return nothing: the definition has the defaults."""
+        return {}
+
+    def whole(self, resource: ExperimentResource, status: Status) -> Raw:
+        return dict(status)
+
+    async def shown(
+        self,
+        client: KubernetesClient,
+        workspace: HostedWorkspace,
+        resource: ExperimentResource,
+        seen: Observation,
+        status: Status,
+    ) -> Raw:
+        return dict(status)
+
+    async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
+        """Do nothing: `shown` creates nothing."""

@@ -1,0 +1,397 @@
+"""Katib's Experiment, Trial and Suggestion as other forms of the same experiments.
+
+An Experiment runs as Katib's file does. Trials and the Suggestion only show it to Katib's clients:
+nothing is read from them but what an earlier controller has written. Tuner's own status is below
+`status.tuner`, where it has the same form as in a resource of Tuner's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from controller.core.model import (
+    KATIB_EXPERIMENT_LABEL,
+    KATIB_SUFFIX,
+    Attempt,
+    AttemptKey,
+    Experiment,
+    Uid,
+    by_trial,
+    trial_name,
+)
+from controller.kube.client import Kind, KubernetesClient
+from controller.kube.custom_resource import KATIB_EXPERIMENTS, KATIB_SUGGESTIONS, KATIB_TRIALS
+from controller.kube.errors import ApiError
+from controller.kube.objects import KubernetesObject, ObjectMeta, Raw
+from controller.operator import events
+from controller.operator.katib_defaults import with_defaults
+from controller.operator.katib_status import (
+    TrialClass,
+    TrialsOverview,
+    assignments,
+    class_of,
+    experiment_status,
+    observation,
+    suggestion_status,
+    trial_status,
+)
+from controller.operator.resource import (
+    ExperimentResource,
+    annotation,
+    is_deleted,
+    object_name,
+    owner_of,
+    uid_of,
+)
+from controller.operator.status import Observation, Status
+from controller.runtime.kubernetes.labels import owner_reference
+from controller.search import study_name
+from controller.spec import SUSPEND
+from suggest.trial import Trial
+
+if TYPE_CHECKING:
+    from controller.operator.hosting import HostedWorkspace
+
+# Key of Tuner's own status in that of an Experiment.
+OWN = "tuner"
+# Whether Tuner runs an Experiment: "true" or "false"; otherwise it does unless Katib has begun it.
+CONTROLLED = "tuner.dev/controlled"
+_KATIB_FINALIZER = "update-prometheus-metrics"
+_PARALLEL = "parallelTrialCount"
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+class KatibSelection(enum.Enum):
+    """Which Experiments are run, of those that do not say so by CONTROLLED."""
+
+    ALL = "all"  # unless Katib has begun them
+    ANNOTATED = "annotated"  # none
+
+
+@dataclass(slots=True)
+class _Written:
+    """What the clients of one experiment have been shown.
+
+    trials: by number, the class that its Trial says, and the status of the object.
+    first_open: trials with lower numbers have ended, and are shown so.
+    basis: what the last result was made from; it stands as long as that is the same.
+    """
+
+    trials: dict[int, TrialClass] = field(default_factory=dict)
+    statuses: dict[int, Raw] = field(default_factory=dict)
+    uids: dict[int, str] = field(default_factory=dict)
+    observations: dict[int, Raw] = field(default_factory=dict)
+    first_open: int = 0
+    basis: object = None
+    suggestion: Raw | None = None
+    result: TrialsOverview = field(default_factory=lambda: TrialsOverview({}, {}))
+
+
+class KatibExperiments:
+    """Implements `ExperimentKind` for Katib's, for one leader."""
+
+    kind = KATIB_EXPERIMENTS
+    suffix = KATIB_SUFFIX
+
+    def __init__(self, selection: KatibSelection) -> None:
+        self._takes_all = selection is KatibSelection.ALL
+        self._shown: dict[Uid, _Written] = {}
+
+    def seen(self, found: KubernetesObject) -> ExperimentResource | None:
+        given = cast(ExperimentResource, found)
+        about, spec = given["metadata"], given.get("spec") or {}
+        whole = given.get("status") or {}
+        if spec.get(_PARALLEL) == 0:
+            # Katib's clients have no other way to suspend an experiment.
+            spec = {**spec, _PARALLEL: 1, SUSPEND: True}
+        resource: ExperimentResource = {
+            "apiVersion": KATIB_EXPERIMENTS.api_version,
+            "kind": KATIB_EXPERIMENTS.kind,
+            "metadata": cast(ObjectMeta, {**about, "name": f"{about['name']}{KATIB_SUFFIX}"}),
+            "spec": spec,
+            "status": whole.get(OWN) or {},
+            "whole": whole,
+        }
+        return resource if self._takes(resource) else None
+
+    def _takes(self, resource: ExperimentResource) -> bool:
+        """Return whether Tuner runs the experiment: two controllers never do."""
+        decided = annotation(resource, CONTROLLED)
+        if decided is not None:
+            return decided == "true"
+        about, whole = resource["metadata"], resource["whole"]
+        if OWN in whole:
+            return True
+        begun_by_katib = _KATIB_FINALIZER in (about.get("finalizers") or ())
+        return self._takes_all and not begun_by_katib and not whole.get("conditions")
+
+    def defaults(self, resource: ExperimentResource) -> Raw:
+        spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
+        complete = with_defaults(spec)
+        return {key: value for key, value in complete.items() if spec.get(key) != value}
+
+    def whole(self, resource: ExperimentResource, status: Status) -> Raw:
+        return {**resource["whole"], OWN: dict(status)}
+
+    async def shown(
+        self,
+        client: KubernetesClient,
+        workspace: HostedWorkspace,
+        resource: ExperimentResource,
+        seen: Observation,
+        status: Status,
+    ) -> Raw:
+        now, whole = datetime.now(UTC), resource["whole"]
+        trials = TrialsOverview({}, {})
+        experiment = seen.experiment
+        if is_deleted(resource):
+            return self.whole(resource, status)
+        if experiment is not None and not whole.get("conditions"):
+            # The condition Created comes before the first Trial.
+            begins = replace(seen, experiment=None, refusal=None)
+            return {**experiment_status(begins, trials, whole, now), OWN: resource["status"]}
+        if experiment is not None:
+            if experiment.state.finished and status == resource["status"]:
+                self._shown.pop(experiment.uid, None)
+                return dict(whole)
+            if seen.progress is None or not seen.progress.known:
+                return self.whole(resource, status)
+            trials = await self._trials(client, workspace, resource, seen, experiment)
+        return {**experiment_status(seen, trials, whole, now), OWN: dict(status)}
+
+    async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
+        """Delete the Trials first: their clients expect that a Trial has its Job."""
+        shown = self._shown.pop(uid_of(resource), None)
+        if shown is None:
+            shown = await _already_shown(client, resource)
+        for trial in shown.uids:
+            name = trial_name(resource["metadata"]["name"], uid_of(resource), trial)
+            await client.delete(KATIB_TRIALS, resource["metadata"]["namespace"], name)
+
+    async def _trials(
+        self,
+        client: KubernetesClient,
+        workspace: HostedWorkspace,
+        resource: ExperimentResource,
+        seen: Observation,
+        experiment: Experiment,
+    ) -> TrialsOverview:
+        """Bring the Trials up to date, and return what the Experiment's status says of them."""
+        shown = self._shown.get(experiment.uid)
+        if shown is None:
+            shown = await _already_shown(client, resource)
+            self._shown[experiment.uid] = shown
+        progress = seen.progress
+        assert progress is not None
+        objects = workspace.experiments.object_records(experiment.uid).load()
+        basis = experiment.state, progress.counts, progress.running, frozenset(objects)
+        if basis == shown.basis:
+            return shown.result
+        writer = _Writer(client, workspace, resource, experiment, shown)
+        await writer.write(frozenset(objects), progress.best)
+        await writer.write_suggestion(seen)
+        shown.basis = basis
+        return shown.result
+
+
+async def _already_shown(client: KubernetesClient, resource: ExperimentResource) -> _Written:
+    """Return what an earlier controller has written."""
+    shown = _Written()
+    namespace, name = resource["metadata"]["namespace"], object_name(resource)
+    selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
+    found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
+    stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
+    for trial in found:
+        number = trial["metadata"]["name"].removeprefix(stem)
+        conditions = (trial.get("status") or {}).get("conditions") or ()
+        if number.isdecimal():
+            shown.uids[int(number)] = trial["metadata"]["uid"]
+            shown.statuses[int(number)] = trial.get("status") or {}
+            if conditions:
+                shown.trials[int(number)] = TrialClass(conditions[-1]["type"])
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the Trials and the Suggestion of one experiment."""
+
+    client: KubernetesClient
+    workspace: HostedWorkspace
+    resource: ExperimentResource
+    experiment: Experiment
+    shown: _Written
+
+    @property
+    def _namespace(self) -> str:
+        return self.experiment.namespace
+
+    @property
+    def _metrics(self) -> Sequence[str]:
+        objective = self.resource["spec"]["objective"]
+        others = objective.get("additionalMetricNames") or ()
+        return [objective["objectiveMetricName"], *others]
+
+    def _name(self, number: int) -> str:
+        return trial_name(self.experiment.name, self.experiment.uid, number)
+
+    async def write(self, objects: frozenset[AttemptKey], best: Trial | None) -> None:
+        """Write the Trials that have changed. objects: the attempts whose objects exist."""
+        shown, uid = self.shown, self.experiment.uid
+        study = study_name(self.experiment)
+        async with self.workspace.connected("") as studies:
+            trials = await studies.list_trials(study, first_number=shown.first_open)
+            if not trials:
+                return
+            stored = self.workspace.experiments.attempts_between(
+                uid, trials[0].number, trials[-1].number
+            )
+            attempts = by_trial((attempt.trial, attempt) for attempt in stored)
+            for trial in trials:
+                tried = attempts.get(trial.number)
+                newest = tried[-1] if tried else None
+                has_object = newest is not None and (newest.trial, newest.number) in objects
+                each = class_of(trial, newest, has_object=has_object)
+                if each is None or shown.trials.get(trial.number) is each:
+                    continue
+                observed: Raw = {}
+                if each.ended:
+                    measured = await studies.list_measurements(study, trial.number)
+                    measurements = [measurement for _, measurement in measured]
+                    observed = observation(trial, measurements, self._metrics)
+                await self._write_trial(trial, newest, each, observed)
+            if best is not None and best.number not in shown.observations:
+                measured = await studies.list_measurements(study, best.number)
+                measurements = [measurement for _, measurement in measured]
+                shown.observations = {best.number: observation(best, measurements, self._metrics)}
+        for trial in trials:
+            if not trial.finished:
+                break
+            shown.first_open = trial.number + 1
+        names: dict[TrialClass, list[str]] = {}
+        for number, each in sorted(shown.trials.items()):
+            names.setdefault(each, []).append(self._name(number))
+        shown.result = TrialsOverview(names, {} if best is None else self._optimal(best))
+
+    def _optimal(self, best: Trial) -> Mapping[str, Any]:
+        """Return `currentOptimalTrial`, which clients expect whole."""
+        observed = self.shown.observations.get(best.number)
+        if not observed:
+            return {}
+        return {
+            "bestTrialName": self._name(best.number),
+            "parameterAssignments": assignments(best.parameters),
+            "observation": observed,
+        }
+
+    async def _write_trial(
+        self, trial: Trial, newest: Attempt | None, each: TrialClass, observed: Raw
+    ) -> None:
+        shown, number = self.shown, trial.number
+        if number not in shown.uids:
+            shown.uids[number] = await self._create(KATIB_TRIALS, self._trial(trial))
+        began = None if newest is None else newest.start_time
+        before = shown.statuses.get(number, {})
+        status = trial_status(trial, each, began, observed, before, datetime.now(UTC))
+        try:
+            await self.client.apply_status(
+                KATIB_TRIALS, self._namespace, self._name(number), status, uid=shown.uids[number]
+            )
+        except ApiError as error:
+            if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
+                del shown.uids[number]
+            raise
+        shown.trials[number], shown.statuses[number] = each, status
+        if each.ended:
+            del shown.statuses[number]
+            await self._tell(number, each, status["conditions"][-1])
+
+    async def _tell(self, number: int, each: TrialClass, condition: Mapping[str, str]) -> None:
+        about = {
+            "name": self._name(number),
+            "namespace": self._namespace,
+            "uid": self.shown.uids[number],
+        }
+        trial = {"apiVersion": KATIB_TRIALS.api_version, "kind": KATIB_TRIALS.kind}
+        await events.record(
+            self.client,
+            {**trial, "metadata": about},
+            kind="Warning" if each.is_failure else "Normal",
+            reason=condition["reason"],
+            message=condition["message"],
+        )
+
+    def _trial(self, trial: Trial) -> Raw:
+        spec = self.resource["spec"]
+        template = spec["trialTemplate"]
+        kept = {
+            key: template[key]
+            for key in (
+                "primaryPodLabels",
+                "primaryContainerName",
+                "successCondition",
+                "failureCondition",
+            )
+            if key in template
+        }
+        about = {"name": self._name(trial.number), "labels": self._labels}
+        return {
+            "metadata": about,
+            "spec": {
+                "objective": spec["objective"],
+                "parameterAssignments": assignments(trial.parameters),
+                "retainRun": bool(template.get("retain")),
+                **kept,
+            },
+        }
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        return {**self.experiment.spec.labels, KATIB_EXPERIMENT_LABEL: object_name(self.resource)}
+
+    async def write_suggestion(self, seen: Observation) -> None:
+        """Write the Suggestion when the experiment begins, and when it ends."""
+        before = self.shown.suggestion
+        spec = self.resource["spec"]
+        if before is None:
+            written = {
+                "algorithm": spec["algorithm"],
+                "requests": spec.get("maxTrialCount", 0),
+                "resumePolicy": spec.get("resumePolicy", "Never"),
+            }
+            if "earlyStopping" in spec:
+                written["earlyStopping"] = spec["earlyStopping"]
+            about = {"name": object_name(self.resource)}
+            uid = await self._create(KATIB_SUGGESTIONS, {"metadata": about, "spec": written})
+            before = {"uid": uid, "state": None, "status": {}}
+        if before["state"] == self.experiment.state:
+            self.shown.suggestion = before
+            return
+        count = len(self.shown.trials)
+        status = suggestion_status(seen, count, before["status"], datetime.now(UTC))
+        await self.client.apply_status(
+            KATIB_SUGGESTIONS,
+            self._namespace,
+            object_name(self.resource),
+            status,
+            uid=before["uid"],
+        )
+        state = self.experiment.state
+        self.shown.suggestion = {"uid": before["uid"], "state": state, "status": status}
+
+    async def _create(self, kind: Kind, body: Raw) -> str:
+        """Create an object that the Experiment owns, and return its uid, also if it is there."""
+        owner = {**owner_reference(owner_of(self.resource)), "controller": True}
+        about = {**body["metadata"], "namespace": self._namespace, "ownerReferences": [owner]}
+        whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": about}
+        try:
+            made = await self.client.create(kind, self._namespace, whole)
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            made = await self.client.get(kind, self._namespace, about["name"])
+        return str(made["metadata"]["uid"])

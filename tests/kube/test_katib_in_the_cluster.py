@@ -1,0 +1,403 @@
+"""`tuner controller --katib`: what becomes of Katib's Experiment, on the small API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
+from controller.operator.katib import KatibSelection
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation, experiment
+
+Raw = dict[str, Any]
+FOREVER = Script(lines=("score=0.5",), forever=True)
+CURVE = Script(lines=("score=0.2 loss=3", "score=0.9 loss=2", "score=0.5 loss=1"))
+
+
+def katib(name: str = "tiny", **spec: object) -> Raw:
+    """Return an Experiment as Katib's users write it, with these keys of spec besides."""
+    words = ["train", "--x=${trialParameters.x}"]
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {"name": name, "namespace": NAMESPACE, "generation": 1},
+        "spec": {
+            "objective": {"type": "maximize", "objectiveMetricName": "score"},
+            "algorithm": {"algorithmName": "random"},
+            "parallelTrialCount": 3,
+            "maxTrialCount": 3,
+            "parameters": [
+                {
+                    "name": "x",
+                    "parameterType": "double",
+                    "feasibleSpace": {"min": "0", "max": "1"},
+                }
+            ],
+            "trialTemplate": {
+                "primaryContainerName": "main",
+                "trialParameters": [{"name": "x", "reference": "x"}],
+                "trialSpec": {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "spec": {
+                        "template": {
+                            "spec": {
+                                "restartPolicy": "Never",
+                                "containers": [
+                                    {"name": "main", "image": "tiny:1", "command": words}
+                                ],
+                            }
+                        }
+                    },
+                },
+            },
+            **spec,
+        },
+    }
+
+
+class KatibInstallation(Installation):
+    """Experiments here are Katib's."""
+
+    plural = "experiments.kubeflow.org"
+
+    def whole(self, name: str = "tiny") -> Raw:
+        found = self.api.find(self.plural, NAMESPACE, name) or {}
+        return dict(found.get("status") or {})
+
+    def status(self, name: str = "tiny") -> Raw:
+        return dict(self.whole(name).get("tuner") or {})
+
+    def spec(self, name: str = "tiny") -> Raw:
+        return dict(self.api.get(self.plural, NAMESPACE, name)["spec"])
+
+    def types(self, name: str = "tiny") -> list[tuple[str, str]]:
+        """Return type and status of each condition, in their order."""
+        return [(each["type"], each["status"]) for each in self.whole(name).get("conditions", ())]
+
+    @property
+    def trials(self) -> list[Raw]:
+        return self.api.all("trials", NAMESPACE)
+
+    async def until_last(self, kind: str, name: str = "tiny") -> None:
+        """Wait until the last condition is of this type, and true."""
+        try:
+            await self.until(lambda: self.types(name)[-1:] == [(kind, "True")])
+        except AssertionError:
+            raise AssertionError(f"{name} is never {kind}: {self.whole(name)}") from None
+
+
+Claim = Callable[[KatibInstallation], Coroutine[Any, Any, None]]
+
+
+def on_katibs_cluster(script: Script = SCORED) -> Callable[[Claim], Callable[[Path], None]]:
+    """Run a coroutine test with a new installation that serves Katib's resources."""
+
+    def decorate(claim: Claim) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            async def main() -> None:
+                async with FakeApi() as api:
+                    for kind in (KATIB_TRIALS, KATIB_SUGGESTIONS):
+                        api.define(kind.api_version, kind.plural, kind.kind)
+                    api.define(KATIB_TRIALS.api_version, KatibInstallation.plural, "Experiment")
+                    api.define(*KIND)
+                    api.kubelet.play(lambda _job: script)
+                    installed = KatibInstallation(api, tmp_path)
+                    installed.katib = KatibSelection.ALL
+                    with kubeconfig_of(api.kubeconfig()):
+                        installed.start()
+                        try:
+                            await claim(installed)
+                        finally:
+                            await installed.stop()
+
+            asyncio.run(main())
+
+        run.__name__, run.__doc__ = claim.__name__, claim.__doc__
+        return run
+
+    return decorate
+
+
+@on_katibs_cluster()
+async def test_an_experiment_of_katibs_runs_and_shows_its_result(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
+    status = installed.whole()
+    assert installed.types() == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    assert status["conditions"][-1]["reason"] == "ExperimentMaxTrialsReached"
+    assert (status["trials"], status["trialsSucceeded"], status["trialMetricsUnavailable"]) == (
+        3,
+        3,
+        0,
+    )
+    best = status["currentOptimalTrial"]
+    assert best["bestTrialName"] in status["succeededTrialList"]
+    assert best["observation"]["metrics"] == [
+        {"name": "score", "latest": "0.5", "min": "0.5", "max": "0.5"}
+    ]
+
+
+@on_katibs_cluster()
+async def test_defaults_are_written_back_as_katibs_webhook_does(
+    installed: KatibInstallation,
+) -> None:
+    resource = katib()
+    del resource["spec"]["parallelTrialCount"]
+    installed.apply(resource)
+    await installed.until(lambda: "resumePolicy" in installed.spec())
+    spec = installed.spec()
+    assert (spec["parallelTrialCount"], spec["resumePolicy"]) == (3, "Never")
+    assert spec["parameters"][0]["feasibleSpace"]["distribution"] == "uniform"
+    assert spec["objective"]["metricStrategies"] == [{"name": "score", "value": "max"}]
+    assert spec["metricsCollectorSpec"] == {"collector": {"kind": "StdOut"}}
+    ends = [spec["trialTemplate"][f"{each}Condition"] for each in ("success", "failure")]
+    assert ends == [
+        f'status.conditions.#(type=="{each}")#|#(status=="True")#'
+        for each in ("Complete", "Failed")
+    ]
+
+
+@on_katibs_cluster(CURVE)
+async def test_a_trial_shows_what_its_program_measured(installed: KatibInstallation) -> None:
+    resource = katib(maxTrialCount=1, parallelTrialCount=1)
+    resource["spec"]["objective"]["additionalMetricNames"] = ["loss"]
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    (trial,) = installed.trials
+    assert trial["metadata"]["labels"]["katib.kubeflow.org/experiment"] == "tiny"
+    (assigned,) = trial["spec"]["parameterAssignments"]
+    assert assigned["name"] == "x"
+    assert 0 <= float(assigned["value"]) <= 1
+    assert trial["status"]["observation"]["metrics"] == [
+        {"name": "score", "latest": "0.5", "min": "0.2", "max": "0.9"},
+        {"name": "loss", "latest": "1.0", "min": "1.0", "max": "3.0"},
+    ]
+    assert trial["status"]["conditions"][-1]["type"] == "Succeeded"
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_has_the_name_of_its_job_and_its_pods_name_it(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    (trial,), (job,) = installed.trials, installed.jobs
+    assert trial["metadata"]["name"] == job["metadata"]["name"]
+    assert installed.whole()["runningTrialList"] == [trial["metadata"]["name"]]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["katib.kubeflow.org/experiment"] == "tiny"
+    assert labels["katib.kubeflow.org/trial"] == trial["metadata"]["name"]
+
+
+@on_katibs_cluster()
+async def test_no_trial_is_visible_before_its_job(installed: KatibInstallation) -> None:
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
+    made: list[tuple[str, str]] = []
+    for change in installed.api.changes:
+        if change.before is None and change.after is not None:
+            made.append((change.plural, change.after["metadata"]["name"]))
+    trials = [name for plural, name in made if plural == "trials"]
+    assert len(trials) == 3
+    assert all(made.index(("jobs", name)) < made.index(("trials", name)) for name in trials)
+
+
+@on_katibs_cluster()
+async def test_a_trial_without_the_metric_is_unavailable_and_counts_as_failed(
+    installed: KatibInstallation,
+) -> None:
+    resource = katib(maxFailedTrialCount=1)
+    resource["spec"]["objective"]["objectiveMetricName"] = "accuracy"
+    installed.apply(resource)
+    await installed.until_last("Failed")
+    status = installed.whole()
+    assert status["trialMetricsUnavailable"] > 0
+    assert "currentOptimalTrial" not in status
+    assert "max failed count" in status["conditions"][-1]["message"]
+
+
+@on_katibs_cluster()
+async def test_a_suggestion_has_the_name_of_its_experiment(installed: KatibInstallation) -> None:
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
+    (suggestion,) = installed.api.all("suggestions", NAMESPACE)
+    assert suggestion["metadata"]["name"] == "tiny"
+    assert suggestion["status"]["suggestionCount"] == 3
+    assert suggestion["status"]["conditions"][-1]["type"] == "Succeeded"
+
+
+@on_katibs_cluster()
+async def test_a_larger_budget_restarts_what_has_ended(installed: KatibInstallation) -> None:
+    installed.apply(katib(maxTrialCount=2, parallelTrialCount=2))
+    await installed.until_last("Succeeded")
+    installed.edit("tiny", maxTrialCount=4)
+    await installed.until(lambda: installed.whole().get("trialsSucceeded") == 4)
+    await installed.until_last("Succeeded")
+    assert installed.types() == [
+        ("Created", "True"),
+        ("Restarting", "True"),
+        ("Running", "False"),
+        ("Succeeded", "True"),
+    ]
+
+
+@on_katibs_cluster(FOREVER)
+async def test_no_parallel_trials_suspend_it_and_more_resume_it(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    installed.edit("tiny", parallelTrialCount=0)
+    await installed.until(lambda: not installed.jobs)
+    await installed.until(lambda: ("Running", "False") in installed.types())
+    installed.edit("tiny", parallelTrialCount=2)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    await installed.until_last("Running")
+
+
+@on_katibs_cluster()
+async def test_a_wrong_spec_fails_in_the_words_of_the_file(installed: KatibInstallation) -> None:
+    resource = katib(maxFailedTrialCount=7)
+    resource["spec"]["parameters"][0]["feasibleSpace"] = {"min": "2", "max": "1"}
+    installed.apply(resource)
+    await installed.until_last("Failed")
+    last = installed.whole()["conditions"][-1]
+    assert last["reason"] == "ExperimentInvalid"
+    assert "spec.parameters[0].feasibleSpace: min 2 is above max 1" in last["message"]
+    assert "spec.maxFailedTrialCount" in last["message"]
+    assert not installed.jobs
+
+
+@on_katibs_cluster()
+async def test_a_template_may_not_ask_for_more_than_an_ordinary_pod(
+    installed: KatibInstallation,
+) -> None:
+    resource = katib()
+    template = resource["spec"]["trialTemplate"]["trialSpec"]
+    template["spec"]["template"]["spec"]["hostNetwork"] = True
+    installed.apply(resource)
+    await installed.until_last("Failed")
+    message = installed.whole()["conditions"][-1]["message"]
+    assert "spec.trialTemplate.trialSpec.spec.template.spec.hostNetwork" in message
+
+
+@on_katibs_cluster(FOREVER)
+async def test_experiments_of_both_kinds_may_have_one_name(installed: KatibInstallation) -> None:
+    installed.apply(katib(parallelTrialCount=1))
+    installed.api.put("experiments", experiment(parallelism=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+
+    def native() -> Raw:
+        return dict(installed.api.get("experiments", NAMESPACE, "tiny").get("status") or {})
+
+    await installed.until(lambda: native().get("running") == 1)
+    owners = {job["metadata"]["ownerReferences"][0]["apiVersion"] for job in installed.jobs}
+    assert owners == {"kubeflow.org/v1beta1", "tuner.dev/v1"}
+    assert len({job["metadata"]["name"] for job in installed.jobs}) == 2
+    assert len(installed.trials) == 1
+
+
+@on_katibs_cluster()
+async def test_an_experiment_that_katib_has_begun_is_left_alone(
+    installed: KatibInstallation,
+) -> None:
+    of_katib = katib("theirs")
+    of_katib["metadata"]["finalizers"] = ["update-prometheus-metrics"]
+    installed.apply(of_katib)
+    kept = katib("kept")
+    kept["metadata"]["annotations"] = {"tuner.dev/controlled": "false"}
+    installed.apply(kept)
+    installed.apply(katib("ours"))
+    await installed.until_last("Succeeded", "ours")
+    for each in (of_katib, kept):
+        name = each["metadata"]["name"]
+        assert installed.spec(name) == each["spec"]
+        assert not installed.whole(name)
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_deleted_experiment_goes_with_all_that_it_owns(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    installed.delete()
+    await installed.until(lambda: installed.api.find(installed.plural, NAMESPACE, "tiny") is None)
+    gone = [change.plural for change in installed.api.changes if change.after is None]
+    assert gone.index("trials") < gone.index("jobs")
+    assert not installed.jobs
+    assert not installed.trials
+    assert not installed.api.all("suggestions", NAMESPACE)
+    assert not list(installed.state.experiments.iterdir())
+
+
+@on_katibs_cluster(FOREVER)
+async def test_the_next_controller_writes_no_trial_again(installed: KatibInstallation) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    await installed.stop()
+    before = {each["metadata"]["uid"] for each in installed.trials}
+    written = len(installed.api.requests)
+    installed.start()
+    installed.edit("tiny", maxTrialCount=4, parallelTrialCount=4)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 4)
+    assert before < {each["metadata"]["uid"] for each in installed.trials}
+    created = [
+        path
+        for method, path, _ in installed.api.requests[written:]
+        if method == "POST" and path.endswith("/trials")
+    ]
+    assert len(created) == 1
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_that_somebody_deletes_is_shown_again(installed: KatibInstallation) -> None:
+    installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    (trial,) = installed.trials
+    installed.api.remove("trials", NAMESPACE, trial["metadata"]["name"])
+    await installed.stop()
+    installed.start()
+    await installed.until(lambda: len(installed.trials) == 1)
+
+
+@on_katibs_cluster()
+async def test_events_about_trials_and_the_experiment_have_a_first_time(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
+    await installed.until_last("Succeeded")
+
+    def told() -> set[tuple[str, str]]:
+        return {
+            (event["involvedObject"]["kind"], event["reason"])
+            for event in installed.api.all("events", NAMESPACE)
+            if event.get("firstTimestamp")
+        }
+
+    await installed.until(
+        lambda: {("Trial", "TrialSucceeded"), ("Experiment", "Succeeded")} <= told()
+    )
+
+
+@on_katibs_cluster()
+async def test_a_trial_costs_few_writes(installed: KatibInstallation) -> None:
+    installed.apply(katib(maxTrialCount=10, parallelTrialCount=2))
+    await installed.until_last("Succeeded")
+    writes = Counter(
+        (change.plural, "created" if change.before is None else "changed")
+        for change in installed.api.changes
+        if change.plural not in ("leases", "pods")
+    )
+    assert writes["trials", "created"] == 10
+    # It runs, and it has ended; at most it waited before.
+    assert writes["trials", "changed"] <= 30
+    assert writes["events", "created"] <= 13

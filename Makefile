@@ -114,6 +114,10 @@ test-integrations: $(VENV)/dev.stamp  ## run the tests of tuner.integrations, it
 test-kubeflow: .venv-kubeflow/stamp  ## run the tests of the Kubernetes client beside Kubeflow's SDK, which needs an older package
 	.venv-kubeflow/bin/python -m pytest -n 2 $(or $(TESTS),$(KUBE_TESTS))
 
+.PHONY: test-katib
+test-katib: $(VENV)/dev.stamp .venv-katib/stamp  ## run Katib's SDK against the controller on the test cluster
+	$(BIN)/python -m pytest tests/cluster/test_katib_sdk.py
+
 .PHONY: check
 check: $(VENV)/dev.stamp  ## check format, lint, types, import rules and generated code
 	$(BIN)/ruff format --check
@@ -244,7 +248,7 @@ lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.tom
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-kubeflow $(RELEASE) $(DOCS) .demo build dist
+	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-kubeflow .venv-katib $(RELEASE) $(DOCS) .demo build dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -276,6 +280,12 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 	.venv-kubeflow/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
 	.venv-kubeflow/bin/python -m pip --disable-pip-version-check --quiet install --group dev \
 	  -e '.[kubernetes-asyncio]' 'kubeflow==0.5.0'
+	@touch $@
+
+# Katib's SDK demands protobuf < 5, and kubernetes 37 breaks it.
+.venv-katib/stamp: Makefile
+	$(PYTHON) -m venv .venv-katib
+	.venv-katib/bin/python -m pip --disable-pip-version-check --quiet install 'kubeflow-katib==0.19.0' 'kubernetes==35.*'
 	@touch $@
 
 # An environment for each version of Optuna: 4.4, the newest 4.x, the newest 5.x.

@@ -245,11 +245,8 @@ class _Writer:
         study = study_name(self.experiment)
         async with self.workspace.connected("") as studies:
             trials = await studies.list_trials(study, first_number=shown.first_open)
-            if not trials:
-                return
-            stored = self.workspace.experiments.attempts_between(
-                uid, trials[0].number, trials[-1].number
-            )
+            numbers = [trial.number for trial in trials] or [shown.first_open]
+            stored = self.workspace.experiments.attempts_between(uid, numbers[0], numbers[-1])
             attempts = by_trial((attempt.trial, attempt) for attempt in stored)
             for trial in trials:
                 tried = attempts.get(trial.number)

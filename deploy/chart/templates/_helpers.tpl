@@ -29,6 +29,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [tuner.dev]
   resources: [experiments/finalizers]
   verbs: [update]
+{{- if .Values.katib.enabled }}
+# The same of Katib's: the controller also writes the defaults back. Trials and suggestions show what it does.
+- apiGroups: [kubeflow.org]
+  resources: [experiments]
+  verbs: [get, list, watch, patch]
+- apiGroups: [kubeflow.org]
+  resources: [trials, suggestions]
+  verbs: [create, get, list, delete]
+- apiGroups: [kubeflow.org]
+  resources: [experiments/status, trials/status, suggestions/status]
+  verbs: [patch]
+- apiGroups: [kubeflow.org]
+  resources: [experiments/finalizers]
+  verbs: [update]
+{{- end }}
 # What has happened to an experiment, and why a pod could not be created, scheduled or started.
 - apiGroups: [""]
   resources: [events]

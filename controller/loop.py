@@ -158,6 +158,8 @@ class Loop:
         self._opened = False
         self._seen_restarts = store.restarts
         self._trouble = ""
+        self._elsewhere = 0
+        self._imported = False  # whether the study may have more imported trials than the memory
         self._told_trouble: str | None = None  # None: an earlier controller may have left its own
         self._trouble_since_s: float | None = None
 
@@ -180,6 +182,15 @@ class Loop:
         A request to stop takes precedence.
         """
         self._detached = True
+        self._runtime.wake()
+
+    def count_elsewhere(self, running: int, *, imported: bool = False) -> None:
+        """Count trials of the search that another controller runs until they end.
+
+        imported: the study has got more finished trials from there.
+        """
+        self._elsewhere = running
+        self._imported = self._imported or imported
         self._runtime.wake()
 
     def kill(self) -> None:
@@ -205,6 +216,7 @@ class Loop:
             exhausted=memory.exhausted,
             trouble=self._trouble,
             stopping=self._desired is not DesiredState.RUN,
+            elsewhere=self._elsewhere,
             optimal=len(memory.optimal) if has_front else None,
             known=self._opened,
         )
@@ -255,7 +267,12 @@ class Loop:
                 return self.experiment
 
     def _notice_restart(self) -> None:
-        """Read everything again once the store has restarted: it may have lost the last writes."""
+        """Read everything again once the store has restarted: it may have lost the last writes.
+
+        Imported trials are read again, too.
+        """
+        if self._imported:
+            self._imported, self._journal.in_doubt = False, True
         if (restarts := self._store.restarts) != self._seen_restarts:
             self._seen_restarts = restarts
             self._journal.in_doubt = True
@@ -517,6 +534,7 @@ class Loop:
             none_begins=memory.none_begins,
             regret_bound=memory.regret_bound,
             estimated=memory.estimated,
+            elsewhere=self._elsewhere,
         )
 
     def _patience_s(self) -> float:

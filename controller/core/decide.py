@@ -585,10 +585,11 @@ def _limit(snapshot: Snapshot) -> int:
     gain from it, and `Launch.slots` keeps them from running. Where the runtime has a fixed number
     of slots, no successor is created: its GPUs are assigned when it starts.
     """
-    parallelism = snapshot.spec.parallelism if snapshot.canary_over else 1
+    room = snapshot.spec.parallelism - snapshot.elsewhere
+    parallelism = room if snapshot.canary_over else min(room, 1)
     if snapshot.slots is not None:
         return min(parallelism, snapshot.slots)
-    if snapshot.canary_over:
+    if snapshot.canary_over and not snapshot.elsewhere:
         return parallelism + min(parallelism, snapshot.prefetch)
     return parallelism
 
@@ -604,6 +605,8 @@ def _change(
     Its end comes only when nothing is open.
     """
     busy = any(trial.occupies_slot for trial in unfinished) or bool(actions)
+    if ending is not None and ending.drain and snapshot.elsewhere:
+        ending = None
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:
         if unfinished or actions:

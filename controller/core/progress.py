@@ -38,6 +38,7 @@ class Progress:
     trouble: the error that the loop waits out, if the service, the store or the runtime does not
         answer.
     stopping: a person has asked the experiment to stop.
+    elsewhere: how many of its trials another controller runs.
     optimal: the size of the Pareto front; None with a single objective.
     known: its trials have been loaded; until then all counts are 0.
     """
@@ -52,6 +53,7 @@ class Progress:
     exhausted: bool = False
     trouble: str = ""
     stopping: bool = False
+    elsewhere: int = 0
     optimal: int | None = None
     known: bool = True
 

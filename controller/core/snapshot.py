@@ -34,6 +34,10 @@ class DesiredState(enum.Enum):
     STOP = "stop"
 
 
+# `Snapshot.elsewhere` as long as nobody has counted them: no trial may begin.
+UNCOUNTED = 1 << 31
+
+
 @dataclass(frozen=True, slots=True)
 class UnfinishedTrial:
     """A trial that the controller is not done with.
@@ -132,6 +136,7 @@ class Snapshot:
     regret_bound: how much better than the best trial another point may still be; None while that is
         unknown.
     estimated: how many trials had ended when it was last bounded.
+    elsewhere: how many trials of the search another controller runs, which has handed it over.
     """
 
     spec: ExperimentSpec
@@ -160,6 +165,7 @@ class Snapshot:
     none_begins: bool = False
     regret_bound: float | None = None
     estimated: int = 0
+    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)

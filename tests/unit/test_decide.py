@@ -11,6 +11,7 @@ from controller.core.budget import spent_trials
 from controller.core.decide import beginnings, decide, follow_ups
 from controller.core.model import AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
 from controller.core.snapshot import (
+    UNCOUNTED,
     Action,
     AskStop,
     BoundRegret,
@@ -185,6 +186,48 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [done(PAUSED, NO_GPU, ReasonCode.TOO_FEW_GPUS)],
     ),
     ("what runs there is let finish first", snapshot(greedy, open_trial(0, RUNNING), slots=0), []),
+    # Trials of the search that another controller runs.
+    (
+        "what runs elsewhere takes room",
+        replace(snapshot(four, open_trial(0, RUNNING)), elsewhere=2),
+        [Suggest(1)],
+    ),
+    ("nothing begins as long as all room is taken", replace(snapshot(four), elsewhere=4), []),
+    ("or nobody has counted", replace(snapshot(four), elsewhere=UNCOUNTED), []),
+    (
+        "the canary goes beside them",
+        replace(snapshot(four, canary_over=False), elsewhere=3),
+        [Suggest(1)],
+    ),
+    (
+        "no successor is created for room that is taken",
+        replace(snapshot(two, open_trial(0, RUNNING)), elsewhere=1, prefetch=2),
+        [],
+    ),
+    (
+        "the end waits for them",
+        replace(snapshot(ten, done={OK: 10}, best=0.5), elsewhere=1),
+        [],
+    ),
+    (
+        "unless the target is reached",
+        replace(snapshot(aiming, done={OK: 1}, best=0.95), elsewhere=1),
+        [done(ExperimentState.SUCCEEDED, TARGET, ReasonCode.TARGET_REACHED)],
+    ),
+    (
+        "a person's stop does not wait",
+        replace(
+            snapshot(
+                ten,
+                done={OK: 10},
+                best=0.5,
+                desired=DesiredState.STOP,
+                state=ExperimentState.STOPPING,
+            ),
+            elsewhere=1,
+        ),
+        [done(STOPPED, BY_STOP, ReasonCode.STOP_REQUESTED)],
+    ),
     # Outcomes.
     (
         "pruned, infeasible and failed are told as they are",

@@ -64,6 +64,7 @@ async def apply(
     files: TrialFiles | None,
     *,
     annotations: Mapping[str, str] | None = None,
+    is_suspended: bool | None = None,
     dry_run: bool,
 ) -> Applied:
     """Create the experiment of a valid file, or change it to what the file says.
@@ -72,6 +73,7 @@ async def apply(
     Raises InvalidArgument, PermissionDenied and NotFound of the API server.
 
     files: are sent with it, in a ConfigMap that the experiment owns.
+    is_suspended: whether it waits for another call; None leaves that as it is.
     """
     spec = document.spec
     text = file_text(spec.document) if document.is_katib else document.text
@@ -84,6 +86,8 @@ async def apply(
     }
     if files is not None:
         data["spec"]["trial"] |= {"files": [*files.paths], "filesDigest": files.digest}
+    if is_suspended is not None:
+        data["spec"][SUSPEND] = is_suspended
     body: Raw = {
         "apiVersion": EXPERIMENTS.api_version,
         "kind": EXPERIMENTS.kind,

@@ -73,7 +73,7 @@ class ExperimentFile:
             overrides=_overrides(options),
             service=_check,
             namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
-            config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+            config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
         )
         return cls._checked(document, working_directory(), options)
 
@@ -127,7 +127,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         overrides=_overrides(options),
         service=None if options.checked_by_server else _check,
         namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
-        config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
+        config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
         converts=options.converts,
     )
 
@@ -142,7 +142,7 @@ def _overrides(options: FileOptions) -> list[str]:
     return overrides
 
 
-def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, str]:
+def config_map_data(namespace: str, name: str, context: str | None) -> Mapping[str, str]:
     """Return the data of a ConfigMap of the cluster. Raises NoConfigMap."""
     from controller.kube.client import CONFIG_MAPS, KubernetesClient
     from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable

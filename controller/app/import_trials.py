@@ -94,16 +94,7 @@ async def import_trials(
             await ExperimentStudy(experiment, client).make(
                 begun=bool(experiments.attempts(experiment.uid))
             )
-            tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
-            for batch in _batches(source.trials):
-                results = await client.import_trials(
-                    study_name(experiment),
-                    [trial for _, trial in batch],
-                    source=source.title,
-                    request_id=source.identity,
-                )
-                for (place, _), result in zip(batch, results, strict=True):
-                    tally.count(place, result)
+            tally = await import_source(client, experiment, source)
         now = experiments.experiment(experiment.namespace, experiment.name) or experiment
         begun = bool(experiments.attempts(now.uid))
         if now.state is ExperimentState.RUNNING and not begun:
@@ -112,6 +103,23 @@ async def import_trials(
             with suppress(ControlledElsewhere):
                 now = ExperimentService(experiments).not_run(now)
         return Imported(now, source, tally, begun)
+
+
+async def import_source(
+    client: SessionClient, experiment: Experiment, source: Source
+) -> ImportTally:
+    """Import the trials of a source into the study of an experiment, which exists."""
+    tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
+    for batch in _batches(source.trials):
+        results = await client.import_trials(
+            study_name(experiment),
+            [trial for _, trial in batch],
+            source=source.title,
+            request_id=source.identity,
+        )
+        for (place, _), result in zip(batch, results, strict=True):
+            tally.count(place, result)
+    return tally
 
 
 async def _create(

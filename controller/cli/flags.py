@@ -120,6 +120,23 @@ def cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
+migrated = _one("names", metavar="NAME", nargs="*", help="the experiments (default: all)")
+
+
+def migration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; without this, only say what would be done"
+    )
+    parser.add_argument(
+        "--undo",
+        action="store_true",
+        help="give the named experiments back to Katib, and delete Tuner's; keeps their studies",
+    )
+    parser.add_argument(
+        "--ended", action="store_true", help="list experiments that have ended, too"
+    )
+
+
 def all_namespaces(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-A",

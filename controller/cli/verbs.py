@@ -347,6 +347,30 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner version",
     ),
     VerbGroup(
+        "migrate",
+        "take experiments over from another tuner",
+        (
+            Verb(
+                "katib",
+                "let the controller of a cluster go on with the searches that Katib runs there",
+                "migrate:katib",
+                (
+                    flags.migrated,
+                    flags.migration,
+                    flags.cluster,
+                    flags.all_namespaces,
+                    flags.service,
+                ),
+                example="tuner migrate katib -n vision",
+                more="Without --yes, changes nothing: says what would be taken over, and why the "
+                "rest would not. The finished\n"
+                "trials are learned, the Trials that run end under Katib and count, and the rest "
+                "of the budget is\n"
+                "Tuner's. --undo gives an experiment back.",
+            ),
+        ),
+    ),
+    VerbGroup(
         "db",
         "check, upgrade, back up and restore the databases",
         (

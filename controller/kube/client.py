@@ -489,9 +489,11 @@ class KubernetesClient:
             if error.status != 404 and not (error.status == 409 and uid):
                 raise
 
-    async def patch(self, kind: Kind, namespace: str | None, name: str, body: Raw) -> Raw:
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, body: Raw, *, subresource: str = ""
+    ) -> Raw:
         """Apply a merge patch, in which None removes a key."""
-        return await self._call("PATCH", kind.path(namespace, name), body=body)
+        return await self._call("PATCH", kind.path(namespace, name, subresource), body=body)
 
     async def apply(
         self,

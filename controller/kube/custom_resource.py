@@ -16,5 +16,7 @@ KATIB_SUGGESTIONS = Kind(_KATIB, "suggestions", "Suggestion")
 # trials, such as `3,7`, or ALL_FAILED.
 KEEP_STUDY, RESUME, RETRY = "tuner.dev/keep-study", "tuner.dev/resume", "tuner.dev/retry"
 ALL_FAILED = "failed"
+# The uid of Katib's Experiment of the same name, with whose search this one goes on.
+FROM_KATIB = "tuner.dev/from-katib"
 # The hash of the code of the Python function that its trials call, of `tuner.minimize`.
 OBJECTIVE = "tuner.dev/objective"

@@ -22,15 +22,17 @@ from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere
 from controller.app.extend import Extension, extend
+from controller.app.import_trials import import_source
+from controller.app.katib_trials import trials_of_katib
 from controller.app.query import gather
 from controller.app.retry import RetrySelection, retry
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
-from controller.core.snapshot import DesiredState
+from controller.core.snapshot import UNCOUNTED, DesiredState
 from controller.kube.client import KubernetesClient
-from controller.kube.custom_resource import ALL_FAILED
+from controller.kube.custom_resource import ALL_FAILED, FROM_KATIB
 from controller.kube.errors import ApiError
 from controller.kube.request_limit import Sender
 from controller.loop import Loop
@@ -78,6 +80,8 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
+_KATIB_S = 3.0  # between two looks at the Trials that Katib runs
+_READ_S = 0.25  # until a session has opened its study, so that they can be imported
 _DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
@@ -97,6 +101,8 @@ class _Controls:
 
     on_attached: Callable[[], None]
     loop: Loop | None = None
+    # Trials that Katib runs, of a search that was taken over from it.
+    elsewhere: int = 0
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
 
@@ -109,6 +115,7 @@ class _Controls:
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         self.loop = loop
+        loop.count_elsewhere(self.elsewhere)
         self._pass_on(loop)
         self.on_attached()
 
@@ -243,7 +250,7 @@ class ManagedExperiment:
                 if self._is_settled:
                     self._failures, self.trouble = 0, ""
                 is_idle = self._running is None and not self._refused
-                pause_s = None if is_idle else _RESYNC_S
+                pause_s = None if is_idle else self._resync_s
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
                 pause_s = self._failed(str(error))
             except Exception as error:  # one experiment's bug must not end all others
@@ -260,6 +267,13 @@ class ManagedExperiment:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
+
+    @property
+    def _resync_s(self) -> float:
+        elsewhere = 0 if self._running is None else self._running.controls.elsewhere
+        if elsewhere == UNCOUNTED:
+            return _READ_S
+        return _KATIB_S if elsewhere else _RESYNC_S
 
     def _failed(self, trouble: str) -> float:
         """Note why a step or a session has failed, and return how long to wait."""
@@ -329,7 +343,29 @@ class ManagedExperiment:
             await self._go_on(resource, stored, document)
         elif document is not None and self._running is None:
             await self._create(resource, document)
+        await self._follow_katib(resource)
         return False
+
+    async def _follow_katib(self, resource: ExperimentResource) -> None:
+        """Learn from the Trials of Katib's Experiment whose search this is, until all have ended.
+
+        Before they were read, no trial begins: it would repeat one of theirs.
+        """
+        running, uid = self._running, annotation(resource, FROM_KATIB)
+        if uid is None or running is None or not running.controls.elsewhere:
+            return
+        loop = running.controls.loop
+        if loop is None or not loop.progress().known:
+            return
+        name, experiment = object_name(resource), loop.experiment
+        trials = await trials_of_katib(self._client_of(resource), self.namespace, name, uid)
+        source = trials.source(experiment.spec, uid)
+        async with self.workspace.connected(self.workspace.service) as client:
+            tally = await import_source(client, experiment, source)
+        for refused in tally.refused:
+            _log.warning("experiment=%s/%s trial of Katib's %s", self.namespace, name, refused)
+        running.controls.elsewhere = len(trials.running)
+        loop.count_elsewhere(running.controls.elsewhere, imported=tally.new > 0)
 
     async def _forget_earlier(self, resource: ExperimentResource) -> Experiment | None:
         """Forget the experiment of an earlier resource of that name, and what is known of it.
@@ -612,7 +648,8 @@ class ManagedExperiment:
                 self.workspace.beginnings.give(self.namespace)
             self.notify()
 
-        controls = _Controls(on_attached=has_begun)
+        follows = annotation(resource, FROM_KATIB) is not None
+        controls = _Controls(on_attached=has_begun, elsewhere=UNCOUNTED if follows else 0)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
+from controller.core.snapshot import UNCOUNTED
 from controller.operator.resource import RESUME
 from controller.phrases import quantity
 from suggest.space import Assignment
@@ -238,8 +239,16 @@ def _running(seen: Observation, experiment: Experiment, named: str) -> _Judgemen
     at_work = f"{quantity(len(progress.at_work), 'trial')} run"
     queued = progress.queued + len(progress.held_up)
     message = f"{at_work} (parallelism {experiment.spec.parallelism}), {queued} queued"
+    if progress.elsewhere:
+        message += f"; {_of_katib(progress)}"
     reason = ReasonCode.FINAL_STAGE_RUNS.value if progress.final_runs else "TrialsRunning"
     return "Running", True, reason, message
+
+
+def _of_katib(progress: Progress) -> str:
+    if progress.elsewhere == UNCOUNTED:
+        return "the Trials of Katib's Experiment have not been read yet"
+    return f"{quantity(progress.elsewhere, 'Trial')} of Katib's Experiment run, and count"
 
 
 def _is_suspended(seen: Observation, experiment: Experiment) -> bool:

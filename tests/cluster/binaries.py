@@ -151,6 +151,19 @@ MODULES = (
         ),
         target="operator-binaries",
     ),
+    Module(
+        "katib",
+        ("katib-controller",),
+        renamed=("v1beta1", "katib-controller"),
+        manifests=(
+            Manifest(
+                "katib.json",
+                "github.com/kubeflow/katib",
+                ("manifests/v1beta1/components/crd", "manifests/v1beta1/components/webhook"),
+            ),
+        ),
+        target="operator-binaries",
+    ),
 )
 LEVEL_B = (
     "core",
@@ -162,6 +175,7 @@ LEVEL_B = (
 )
 LEVEL_C = ("core", "pause", "coredns")
 OPERATORS = ("operators", "trainingoperator")
+KATIB = ("katib",)
 
 
 def cache() -> Path:

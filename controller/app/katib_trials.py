@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from controller.app.csv_source import read_value
+from controller.app.import_sources import MOST_MEASURED
 from controller.core.model import KATIB_EXPERIMENT_LABEL, ExperimentSpec, FailureClass
 from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import KATIB_TRIALS
@@ -22,6 +23,7 @@ from suggest.imports import Source
 from suggest.space import Assignment
 
 _NOT_FOUND = 404
+NOTHING_REPORTED: Mapping[str, Sequence[float]] = {}
 
 
 class KatibTrialEnd(enum.Enum):
@@ -62,8 +64,21 @@ class KatibTrials:
         failures = (KatibTrialEnd.FAILED, KatibTrialEnd.METRICS_UNAVAILABLE)
         return sum(end in failures for _, end in self.ended)
 
-    def source(self, spec: ExperimentSpec, experiment_uid: str) -> Source:
-        """Return what the search of the spec learns from those that have ended."""
+    @property
+    def measured(self) -> Sequence[str]:
+        """Return the names of those that have ended with values."""
+        return [trial["metadata"]["name"] for trial, _ in self.ended if _metrics(trial)]
+
+    def source(
+        self,
+        spec: ExperimentSpec,
+        experiment_uid: str,
+        reported: Mapping[str, Sequence[float]] = NOTHING_REPORTED,
+    ) -> Source:
+        """Return what the search of the spec learns from those that have ended.
+
+        reported: the values of the objective over time, by the names of the Trials.
+        """
         finished: list[tuple[str, FinishedTrial]] = []
         refused: list[Problem] = []
         killed = 0
@@ -73,7 +88,7 @@ class KatibTrials:
                 killed += 1
                 continue
             try:
-                finished.append((name, _finished(trial, end, spec)))
+                finished.append((name, _finished(trial, end, spec, reported.get(name, ()))))
             except ValueError as error:
                 refused.append(Problem(name, str(error)))
         return Source(
@@ -129,15 +144,21 @@ def _metrics(trial: Raw) -> dict[str, Raw]:
     return {str(each["name"]): each for each in observation.get("metrics") or ()}
 
 
-def _finished(trial: Raw, end: KatibTrialEnd, spec: ExperimentSpec) -> FinishedTrial:
+def _finished(
+    trial: Raw, end: KatibTrialEnd, spec: ExperimentSpec, reported: Sequence[float]
+) -> FinishedTrial:
     """Raises ValueError if a parameter has a text that is no value of it."""
     values = dict(_values(trial))
     objective = spec.objective.metric
     value = values.pop(objective, math.nan)
+    curve = [*enumerate(reported, 1)]
     return FinishedTrial(
         _parameters(trial, spec),
         _outcome(trial, end, value if math.isfinite(value) else None),
-        [Measurement(1, metric, 1, each) for metric, each in values.items()],
+        [
+            *(Measurement(1, metric, 1, each) for metric, each in values.items()),
+            *(Measurement(1, objective, step, each) for step, each in curve[-MOST_MEASURED:]),
+        ],
         source_id=str(trial["metadata"]["name"]),
     )
 

@@ -39,6 +39,7 @@ from controller.loop import Loop
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
+from controller.operator.katib_values import reported
 from controller.operator.policy import check_policy
 from controller.operator.resource import (
     FINALIZER,
@@ -103,6 +104,7 @@ class _Controls:
     loop: Loop | None = None
     # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
+    learned: set[str] = field(default_factory=set)  # Trials of Katib whose values were read
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
 
@@ -359,11 +361,14 @@ class ManagedExperiment:
             return
         name, experiment = object_name(resource), loop.experiment
         trials = await trials_of_katib(self._client_of(resource), self.namespace, name, uid)
-        source = trials.source(experiment.spec, uid)
+        new = [name for name in trials.measured if name not in running.controls.learned]
+        values = await reported(new, experiment.spec.objective.metric)
+        source = trials.source(experiment.spec, uid, values)
         async with self.workspace.connected(self.workspace.service) as client:
             tally = await import_source(client, experiment, source)
         for refused in tally.refused:
             _log.warning("experiment=%s/%s trial of Katib's %s", self.namespace, name, refused)
+        running.controls.learned.update(new)
         running.controls.elsewhere = len(trials.running)
         loop.count_elsewhere(running.controls.elsewhere, imported=tally.new > 0)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,14 @@ class KatibTrials:
         return sum(end in failures for _, end in self.ended)
 
     @property
-    def measured(self) -> Sequence[str]:
-        """Return the names of those that have ended with values."""
-        return [trial["metadata"]["name"] for trial, _ in self.ended if _metrics(trial)]
+    def names(self) -> Sequence[str]:
+        """Return those of the ended ones."""
+        return [str(trial["metadata"]["name"]) for trial, _ in self.ended]
+
+    def without(self, names: Set[str]) -> KatibTrials:
+        """Return the same without ended ones of these names."""
+        ended = [each for each in self.ended if each[0]["metadata"]["name"] not in names]
+        return KatibTrials(ended, self.running)
 
     def source(
         self,

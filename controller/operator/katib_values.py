@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import grpc
 
@@ -30,12 +30,14 @@ def _address() -> str:
     return f"{name}.{namespace}:{port}"
 
 
-async def reported(trials: Iterable[str], metric: str) -> dict[str, list[float]]:
+async def reported(trials: Sequence[str], metric: str) -> dict[str, list[float]]:
     """Return the values of a metric that each of Katib's trials has reported, in their order.
 
     Without an answer, the rest is left out: the last value is in Katib's Trial as well.
     """
     values: dict[str, list[float]] = {}
+    if not trials:
+        return values
     options = [("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0)]
     async with grpc.aio.insecure_channel(_address(), options) as channel:
         ask = channel.unary_unary(

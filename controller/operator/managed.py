@@ -104,7 +104,7 @@ class _Controls:
     loop: Loop | None = None
     # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
-    learned: set[str] = field(default_factory=set)  # Trials of Katib whose values were read
+    learned: set[str] = field(default_factory=set)  # the ended ones that the study has
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
 
@@ -360,16 +360,16 @@ class ManagedExperiment:
         if loop is None or not loop.progress().known:
             return
         name, experiment = object_name(resource), loop.experiment
-        trials = await trials_of_katib(self._client_of(resource), self.namespace, name, uid)
-        new = [name for name in trials.measured if name not in running.controls.learned]
-        values = await reported(new, experiment.spec.objective.metric)
-        source = trials.source(experiment.spec, uid, values)
+        found = await trials_of_katib(self._client_of(resource), self.namespace, name, uid)
+        new = found.without(running.controls.learned)
+        values = await reported(new.names, experiment.spec.objective.metric)
+        source = new.source(experiment.spec, uid, values)
         async with self.workspace.connected(self.workspace.service) as client:
             tally = await import_source(client, experiment, source)
         for refused in tally.refused:
             _log.warning("experiment=%s/%s trial of Katib's %s", self.namespace, name, refused)
-        running.controls.learned.update(new)
-        running.controls.elsewhere = len(trials.running)
+        running.controls.learned.update(new.names)
+        running.controls.elsewhere = len(found.running)
         loop.count_elsewhere(running.controls.elsewhere, imported=tally.new > 0)
 
     async def _forget_earlier(self, resource: ExperimentResource) -> Experiment | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,6 +21,7 @@ from controller.operator.katib import KatibSelection
 from tests.kube import katib_objects
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
+from tests.kube.katib_database import database
 from tests.kube.katib_objects import EXPERIMENTS, KatibController, condition
 from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation
 from tests.kube.operated import experiment as our_experiment
@@ -167,6 +169,29 @@ async def test_the_best_of_all_trials_is_best_whoever_ran_it(terminal: BesideKat
     assert '"value": 0.9' in best.out
 
 
+@beside_katib()
+async def test_values_over_time_come_from_katibs_database(terminal: BesideKatib) -> None:
+    """Katib's Trials have only the least, the greatest and the last."""
+    with database(lambda _trial: ["0.3", "0.7"]) as variables:
+        os.environ.update(variables)
+        try:
+            terminal.katib()
+            await terminal.migrate("--yes")
+            for each in ("tiny-cccccccc", "tiny-dddddddd"):
+                terminal.end(each, "0.1")
+            await terminal.installed.until_state("succeeded")
+        finally:
+            for name in variables:
+                del os.environ[name]
+    exported = json.loads((await terminal.tuner("export", "tiny", "--format", "json")).out)
+    curves = [
+        [each["value"] for each in trial["measurements"] if each["metric"] == "score"]
+        for trial in exported["trials"]
+        if trial["parameters"]["x"] == 0.25
+    ]
+    assert curves == [[0.3, 0.7]]
+
+
 @beside_katib(FOREVER)
 async def test_katibs_running_trials_count_in_parallelism(terminal: BesideKatib) -> None:
     terminal.katib(maxTrialCount=20)
@@ -293,6 +318,28 @@ async def test_a_name_that_is_taken_is_refused(terminal: BesideKatib) -> None:
     said = await terminal.migrate("--yes")
     assert said.code == 2
     assert "experiments.tuner.dev tiny already" in said.err
+
+
+@beside_katib()
+async def test_who_may_not_list_all_sees_the_namespaces_that_they_may_read(
+    terminal: BesideKatib,
+) -> None:
+    terminal.katib()
+    everywhere = "/apis/kubeflow.org/v1beta1/experiments"
+    terminal.api.fails = lambda _method, path: 403 * (path == everywhere)
+    said = await terminal.migrate("-A")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[1].split()[:2] == [NAMESPACE, "tiny"]
+
+
+@beside_katib()
+async def test_words_that_do_not_fit_are_refused(terminal: BesideKatib) -> None:
+    terminal.katib()
+    assert (await terminal.migrate("--undo")).code == 2
+    assert (await terminal.migrate("tiny", "-A")).code == 2
+    assert (await terminal.migrate("nosuch")).code == 5
+    kept = await terminal.migrate("tiny", "--undo", "--yes")
+    assert (kept.code, "is not taken over" in kept.err) == (0, True)
 
 
 @beside_katib(runs=False)

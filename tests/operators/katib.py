@@ -15,11 +15,8 @@ import base64
 import json
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
-import grpc
-
-from suggest.katib.v1beta1 import api_pb2 as pb
 from tests.cluster import binaries
 from tests.cluster.api import CORE, Api, Object
 from tests.cluster.binaries import program
@@ -27,6 +24,7 @@ from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
 from tests.cluster.jobset import define
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import eventually
+from tests.kube.katib_database import database
 
 VERSION = "0.19.0"
 NAME = "katib-controller"
@@ -45,7 +43,7 @@ def missing() -> str:
 class Katib:
     """Katib in one cluster. It ends with the cluster's processes.
 
-    value: what each trial has reported as its objective.
+    value: what each trial has reported. variables: by which clients find the database.
     """
 
     def __init__(self, cluster: ControlPlane) -> None:
@@ -55,10 +53,8 @@ class Katib:
         (self._folder / "cert").mkdir(parents=True)
         self._webhook, self._health, self._metrics = free_port(), free_port(), free_port()
         self._authority = Authority(self._folder)
-        self._values = grpc.server(ThreadPoolExecutor(4))
-        self._values.add_generic_rpc_handlers([_manager(self)])
-        self._values_port = self._values.add_insecure_port(f"{LOOPBACK}:0")
-        self._values.start()
+        self._open = ExitStack()
+        self.variables = self._open.enter_context(database(lambda _trial: [self.value]))
         self._install()
         self.start()
 
@@ -66,7 +62,7 @@ class Katib:
         self.cluster.processes.stop(NAME)
 
     def close(self) -> None:
-        self._values.stop(None)
+        self._open.close()
 
     def start(self) -> None:
         """Start the controller; return when it is ready."""
@@ -74,14 +70,10 @@ class Katib:
         # It reads its certificate from /tmp/cert.
         script = 'mount --bind "$1" /tmp && shift && exec "$@"'
         in_own_tmp = ("unshare", "--mount", "sh", "-c", script, "sh", self._folder)
-        # The address is that of a Service: name, namespace and port.
-        name, _, namespace = LOOPBACK.rpartition(".")
         environment = {
             "KUBECONFIG": "/tmp/kubeconfig",
             "KATIB_CORE_NAMESPACE": "kubeflow",
-            "KATIB_DB_MANAGER_SERVICE_IP": name,
-            "KATIB_DB_MANAGER_SERVICE_NAMESPACE": namespace,
-            "KATIB_DB_MANAGER_SERVICE_PORT": str(self._values_port),
+            **self.variables,
         }
         command = [*in_own_tmp, program(NAME), "--katib-config=/tmp/katib-config.yaml"]
         self.cluster.processes.start(NAME, command, environment=environment)
@@ -172,31 +164,3 @@ class Katib:
         if more:
             status = {"suggestions": [*known, *more], "suggestionCount": len(known) + len(more)}
             api.patch(f"{path}/status", {"status": status})
-
-
-def _manager(katib: Katib) -> grpc.GenericRpcHandler:
-    """Return the part of the DBManager that Katib's controller calls."""
-
-    def observed(request: pb.GetObservationLogRequest, _: object) -> pb.GetObservationLogReply:
-        metric = pb.Metric(name=request.metric_name, value=katib.value)
-        log = pb.MetricLog(time_stamp="2026-11-28T00:00:00Z", metric=metric)
-        return pb.GetObservationLogReply(observation_log=pb.ObservationLog(metric_logs=[log]))
-
-    def deleted(_request: object, _: object) -> pb.DeleteObservationLogReply:
-        return pb.DeleteObservationLogReply()
-
-    return grpc.method_handlers_generic_handler(
-        "api.v1.beta1.DBManager",
-        {
-            "GetObservationLog": grpc.unary_unary_rpc_method_handler(
-                observed,
-                request_deserializer=pb.GetObservationLogRequest.FromString,
-                response_serializer=pb.GetObservationLogReply.SerializeToString,
-            ),
-            "DeleteObservationLog": grpc.unary_unary_rpc_method_handler(
-                deleted,
-                request_deserializer=pb.DeleteObservationLogRequest.FromString,
-                response_serializer=pb.DeleteObservationLogReply.SerializeToString,
-            ),
-        },
-    )

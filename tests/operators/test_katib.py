@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import CORE, Object
+from tests.cluster.api import CORE, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Installed
 from tests.cluster.waiting import eventually
+from tests.kube import katib_objects
 from tests.operators import katib
 from tests.operators.conftest import lacks
 from tests.operators.katib import GROUP, INJECTION, Katib
@@ -52,7 +53,11 @@ def namespace(beside: Katib) -> Iterator[str]:
 
 
 @pytest.fixture
-def installed(beside: Katib, tmp_path: Path) -> Iterator[Installed]:
+def installed(
+    beside: Katib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Installed]:
+    for name, value in beside.variables.items():
+        monkeypatch.setenv(name, value)
     made = Installed(beside.cluster, tmp_path, *SETTINGS)
     try:
         made.start("--katib", "annotated")
@@ -239,3 +244,52 @@ def test_katib_goes_on_with_what_it_gets_back(
         eventually(lambda: len(search.trials) == 4, within_s=60)
         eventually(lambda: len(search.running()) == 3, within_s=60)
     assert _is_true(beside.experiment(namespace), "Running")
+
+
+def test_the_objects_of_fast_tests_are_as_katib_writes_them(beside: Katib, namespace: str) -> None:
+    search = Search(beside, namespace, runs=LONG)
+    with search.suggested():
+        eventually(lambda: len(search.running()) == 3, within_s=60)
+        search.end(search.running()[0])
+        eventually(lambda: len(search.ended()) == 1, within_s=60)
+        eventually(lambda: len(search.running()) == 3, within_s=60)
+    seen = beside.experiment(namespace)
+    ours = katib_objects.experiment()
+    ours["metadata"]["uid"] = seen["metadata"]["uid"]
+    assert _known(seen) == _known(ours)
+    metrics = [{"name": "score", "min": "0.5", "max": "0.5", "latest": "0.5"}]
+    for each in search.trials:
+        is_over = each["metadata"]["name"] in search.ended()
+        ends = ("Succeeded",) if is_over else ("Running",)
+        score = "0.5" if is_over else ""
+        recorded = katib_objects.trial(ours, "aaaaaaaa", 0.25, *ends, score=score)
+        assert _known(each) == _known(recorded)
+        assert each["status"].get("observation") == ({"metrics": metrics} if is_over else None)
+
+
+def _known(resource: Object) -> Object:
+    """Return what Tuner reads of an object, and what tells Katib's from others."""
+    about = resource["metadata"]
+    owners = about.get("ownerReferences") or ()
+    return {
+        "finalizers": about["finalizers"],
+        "labels": about.get("labels"),
+        "owners": [(each["kind"], each["name"], each["uid"]) for each in owners],
+        "conditions": [
+            # Katib adds the Job's own reason, which is that of the Kubernetes version.
+            (each["type"], each["status"], each["reason"].partition(".")[0])
+            for each in resource["status"]["conditions"]
+        ],
+    }
+
+
+def test_katib_acts_whatever_an_annotation_says(beside: Katib, namespace: str) -> None:
+    """Why a search that is taken over goes on as another object."""
+    search = Search(beside, namespace, runs=LONG)
+    path = f"{GROUP.format(namespace=namespace, plural='experiments')}/tiny"
+    controlled = {"metadata": {"annotations": {"tuner.dev/controlled": "true"}}}
+    beside.cluster.api().patch(path, controlled)
+    with pytest.raises(RequestRefused, match="parallelTrialCount"):
+        beside.cluster.api().patch(path, {"spec": {"parallelTrialCount": 0}})
+    with search.suggested():
+        eventually(lambda: len(search.running()) == 3, within_s=60)

@@ -60,7 +60,7 @@ _CONFLICT, _NOT_FOUND, _FORBIDDEN = 409, 404, 403
 _TRIES = 10
 _POLL_S = 0.25
 _NOTICED_S = 15.0  # Katib's controller has a second for it when it is busy
-_UNCOUNTED_S = 3.0  # the same of an Experiment without Trials, which gives no sign
+_UNCOUNTED_S = 3.0  # the same of an Experiment without Trials, of which it gives no sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,11 @@ class Found:
     @property
     def is_stopped(self) -> bool:
         """Return whether Katib has been kept from acting on it."""
-        return any(
-            each.get("type") == "Failed" and each.get("reason") == TAKEN_OVER
-            for each in _conditions(self.experiment)
-        )
+        return _is_stopped(self.experiment)
 
     @property
     def has_ended(self) -> bool:
-        over = is_true(self.experiment, "Succeeded") or is_true(self.experiment, "Failed")
-        return over and not self.is_stopped
+        return _is_over(self.experiment)
 
     @property
     def is_taken_over(self) -> bool:
@@ -129,13 +125,26 @@ def _conditions(resource: Raw) -> Sequence[Mapping[str, Any]]:
     return (resource.get("status") or {}).get("conditions") or ()
 
 
+def _is_stopped(experiment: Raw) -> bool:
+    return any(
+        each.get("type") == "Failed" and each.get("reason") == TAKEN_OVER
+        for each in _conditions(experiment)
+    )
+
+
+def _is_over(experiment: Raw) -> bool:
+    """Return whether Katib itself has ended it."""
+    has_ended = is_true(experiment, "Succeeded") or is_true(experiment, "Failed")
+    return has_ended and not _is_stopped(experiment)
+
+
 # Look
 
 
 async def look(
-    client: KubernetesClient, namespace: str | None, names: Sequence[str]
+    client: KubernetesClient, namespace: str | None, names: Sequence[str], *, ended: bool
 ) -> list[Found]:
-    """Return the Experiments that Katib runs or has run, or those of these names.
+    """Return the Experiments that Katib runs, with `ended` has run as well, or those of names.
 
     namespace: None means all that the person may read.
     Raises NotFound, PermissionDenied.
@@ -143,7 +152,7 @@ async def look(
     found = []
     for experiment in await _experiments(client, namespace):
         about = experiment["metadata"]
-        is_wanted = not names or about["name"] in names
+        is_wanted = about["name"] in names if names else ended or not _is_over(experiment)
         is_ours = _OURS in (experiment.get("status") or {})
         if is_wanted and not is_ours and "deletionTimestamp" not in about:
             found.append(await _found(client, experiment))
@@ -322,32 +331,35 @@ async def _stop(client: KubernetesClient, found: Found) -> None:
 
     def stopped(experiment: Raw) -> Raw | None:
         nonlocal asked
-        now = Found(experiment, found.trials)
-        if now.has_ended:
+        if _is_over(experiment):
             raise FailedPrecondition(f"{found.name} has ended meanwhile: nothing was taken over")
-        if now.is_stopped:
+        if _is_stopped(experiment):
             return None
-        asked = 1 + int((experiment.get("status") or {}).get("trialsRunning") or 0)
-        return {
-            "conditions": [*_stopped(experiment, now=timestamp(datetime.now(UTC)))],
-            "trialsRunning": asked,
-        }
+        fields: Raw = {"conditions": [*_stopped(experiment, now=timestamp(datetime.now(UTC)))]}
+        if found.trials.begun:
+            asked = 1 + int(experiment["status"].get("trialsRunning") or 0)
+            fields["trialsRunning"] = asked
+        return fields
 
     await _edit_status(client, KATIB_EXPERIMENTS, found, stopped)
-    deadline_s = time.monotonic() + (_NOTICED_S if found.trials.begun else _UNCOUNTED_S)
-    while asked:
+    if not found.trials.begun:
+        await asyncio.sleep(_UNCOUNTED_S)
+    deadline_s = time.monotonic() + _NOTICED_S
+    while asked and time.monotonic() < deadline_s:
         experiment = await _experiment(client, found)
         if int(experiment["status"].get("trialsRunning") or 0) != asked:
             return
-        if time.monotonic() > deadline_s:
-            break
         await asyncio.sleep(_POLL_S)
-    if asked and found.trials.running:
+    if not asked:
+        return
+    running = len(found.trials.running)
+    if running:
         raise Unavailable(
             f"Katib's controller has not noticed within {_NOTICED_S:g} s that {found.name} is "
-            f"taken over; without it, {quantity(len(found.trials.running), 'running Trial')} would "
-            "never end: start it, and try again"
+            f"taken over; without it, {quantity(running, 'running Trial')} would never end: start "
+            "it, and try again"
         )
+    await _edit_status(client, KATIB_EXPERIMENTS, found, lambda _: {"trialsRunning": 0})
 
 
 def _stopped(experiment: Raw, now: str) -> Iterator[Mapping[str, Any]]:

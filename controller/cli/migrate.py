@@ -32,7 +32,12 @@ def katib(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument.at("--all-namespaces", "names are of one namespace: name it with -n")
     if arguments.undo and not arguments.names:
         raise InvalidArgument.at("--undo", "name the experiments that Katib gets back")
-    look = partial(katib_migration.look, namespace=namespace, names=arguments.names)
+    look = partial(
+        katib_migration.look,
+        namespace=namespace,
+        names=arguments.names,
+        ended=arguments.ended,
+    )
     found = api.call(look)
     if arguments.undo:
         return _undo(arguments, api, found)
@@ -41,13 +46,12 @@ def katib(arguments: argparse.Namespace) -> ExitCode:
 
 def _take_over(arguments: argparse.Namespace, api: ControllerApi, found: list[Found]) -> ExitCode:
     found = [_checked(api, each) for each in found]
-    shown = [each for each in found if arguments.ended or arguments.names or not each.has_ended]
-    rows = [_row(each) for each in shown]
+    rows = [_row(each) for each in found]
     print(text_tables.aligned(_COLUMNS, rows, headers=bool(rows)), end="", flush=True)
-    blocked = [each for each in shown if each.blocked]
+    blocked = [each for each in found if each.blocked]
     for each in blocked:
         say(arguments, f"{each.namespace}/{each.name} stays with Katib: {each.blocked}")
-    ready = [each for each in shown if each.is_ready]
+    ready = [each for each in found if each.is_ready]
     code = ExitCode.USAGE if blocked else ExitCode.OK
     if not ready:
         say(arguments, "there is nothing to take over")

@@ -342,16 +342,40 @@ async def test_words_that_do_not_fit_are_refused(terminal: BesideKatib) -> None:
     assert (kept.code, "is not taken over" in kept.err) == (0, True)
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less for what does not come."""
+    monkeypatch.setattr(katib_migration, "_NOTICED_S", 2.0)
+    monkeypatch.setattr(katib_migration, "_UNCOUNTED_S", 0.1)
+
+
+@beside_katib()
+async def test_a_search_without_a_trial_is_taken_over_whole(terminal: BesideKatib) -> None:
+    terminal.api.put(EXPERIMENTS, katib_objects.experiment(maxTrialCount=2, parallelTrialCount=2))
+    said = await terminal.migrate("--yes")
+    assert said.code == 0, said.err
+    assert "trialsRunning" not in terminal.katibs()["status"]
+    await terminal.installed.until_state("succeeded")
+    assert terminal.installed.status()["trials"]["succeeded"] == 2
+
+
+@beside_katib(runs=False)
+async def test_without_running_trials_katibs_controller_may_be_gone(terminal: BesideKatib) -> None:
+    terminal.katib()
+    terminal.end("tiny-cccccccc", "0.9")
+    terminal.end("tiny-dddddddd", "0.1")
+    said = await terminal.migrate("--yes")
+    assert said.code == 0, said.err
+    assert terminal.katibs()["status"]["trialsRunning"] == 0
+    await terminal.installed.until_state("succeeded")
+
+
 @beside_katib(runs=False)
 async def test_without_katibs_controller_its_running_trials_would_never_end(
     terminal: BesideKatib,
 ) -> None:
     terminal.katib()
-    katib_migration._NOTICED_S, kept_s = 0.5, katib_migration._NOTICED_S
-    try:
-        said = await terminal.migrate("--yes")
-    finally:
-        katib_migration._NOTICED_S = kept_s
+    said = await terminal.migrate("--yes")
     assert said.code == 7
     assert "start it" in said.err
     assert terminal.ours() is None

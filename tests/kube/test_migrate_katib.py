@@ -311,6 +311,30 @@ def test_what_cannot_be_taken_over_is_named(tmp_path: Path, changes: Raw, words:
 
 
 @beside_katib()
+async def test_one_that_ends_meanwhile_has_ended(terminal: BesideKatib) -> None:
+    terminal.katib()
+    over = condition("Succeeded", of="Experiment")
+
+    def ends(method: str, path: str) -> int:
+        if method == "PATCH" and "/apis/tuner.dev/" in path:
+            terminal.api.fails = lambda _method, _path: 0
+            terminal.api.change(
+                EXPERIMENTS,
+                NAMESPACE,
+                "tiny",
+                lambda each: each["status"]["conditions"].append(over),
+            )
+        return 0
+
+    terminal.api.fails = ends
+    said = await terminal.migrate("--yes")
+    assert said.code == 6
+    assert "has ended meanwhile" in said.err
+    assert terminal.ours() is None
+    assert terminal.katibs()["status"]["conditions"][-1] == over
+
+
+@beside_katib()
 async def test_a_name_that_is_taken_is_refused(terminal: BesideKatib) -> None:
     terminal.installed.apply(our_experiment())
     await terminal.installed.until_state("succeeded")

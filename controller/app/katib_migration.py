@@ -35,6 +35,7 @@ from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import quantity
 from controller.report.formatting import timestamp
+from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.spec import Document, file_text, read, written
 from controller.spec.problems import SpecErrors
 from suggest.errors import (
@@ -168,8 +169,13 @@ async def _experiments(client: KubernetesClient, namespace: str | None) -> list[
     except ApiError as error:
         if error.status != _FORBIDDEN or namespace is not None:
             raise _explained(error, KATIB_EXPERIMENTS, "list") from error
+        refused = error
     experiments: list[Raw] = []
-    for each in (await client.list(NAMESPACES, None))[0]:
+    try:
+        namespaces, _ = await client.list(NAMESPACES, None)
+    except ApiError as error:
+        raise PermissionDenied(f"{refused}; name a namespace with -n") from error
+    for each in namespaces:
         try:
             experiments += (await client.list(KATIB_EXPERIMENTS, each["metadata"]["name"]))[0]
         except ApiError as error:
@@ -233,7 +239,11 @@ def _document(found: Found, context: str) -> Document:
         "metadata": {
             "name": about["name"],
             "namespace": about["namespace"],
-            "labels": about.get("labels") or {},
+            "labels": {
+                key: value
+                for key, value in (about.get("labels") or {}).items()
+                if key != MANAGED_BY  # Helm and others set it; its Jobs have the controller's
+            },
         },
         "spec": {**spec, "runtime": "kubernetes"},
     }
@@ -333,13 +343,14 @@ async def _stop(client: KubernetesClient, found: Found) -> None:
         nonlocal asked
         if _is_over(experiment):
             raise FailedPrecondition(f"{found.name} has ended meanwhile: nothing was taken over")
-        if _is_stopped(experiment):
-            return None
-        fields: Raw = {"conditions": [*_stopped(experiment, now=timestamp(datetime.now(UTC)))]}
+        fields: Raw = {}
+        if not _is_stopped(experiment):
+            now = timestamp(datetime.now(UTC))
+            fields["conditions"] = [*_stopped(experiment, now)]
         if found.trials.begun:
             asked = 1 + int(experiment["status"].get("trialsRunning") or 0)
             fields["trialsRunning"] = asked
-        return fields
+        return fields or None
 
     await _edit_status(client, KATIB_EXPERIMENTS, found, stopped)
     if not found.trials.begun:

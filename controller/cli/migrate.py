@@ -78,8 +78,8 @@ def _do(arguments: argparse.Namespace, api: ControllerApi, found: Found) -> Exit
     try:
         taken = api.call(partial(katib_migration.take_over, found=found))
     except (TunerError, ApiError) as error:
-        code, message = of_error(error)
-        say(arguments, f"{name} stays with Katib: {message}")
+        code, _ = of_error(error)
+        say(arguments, f"{name} stays with Katib: {error}")
         return code
     arguments.namespace = found.namespace
     running = len(taken.trials.running)

@@ -127,6 +127,7 @@ class HostedWorkspace(Workspace):
 
     policy: what experiments may not make the controller create.
     find: finds the custom resource of an experiment, which owns its objects.
+    is_left: whether the object exists, and another controller is to run it.
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
     beginnings: the places of sessions that begin, which namespaces share.
@@ -142,6 +143,7 @@ class HostedWorkspace(Workspace):
     policy: Policy
     queues: DefaultQueues
     find: FindResource
+    is_left: Callable[[str, str], bool]
     put: Callable[[Kind, Raw], None]
     kinds: ExperimentKinds
     beginnings: FairShare = field(default_factory=lambda: FairShare(_BEGIN_AT_ONCE))

@@ -30,16 +30,21 @@ from controller.kube.objects import KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
 from controller.operator.katib_defaults import with_defaults
 from controller.operator.katib_status import (
+    OWN,
     TrialClass,
     TrialsOverview,
     assignments,
     class_of,
+    class_said,
     experiment_status,
+    mapping_of,
     observation,
+    sound_status,
     suggestion_status,
     trial_status,
 )
 from controller.operator.resource import (
+    FINALIZER,
     ExperimentResource,
     annotation,
     is_deleted,
@@ -56,8 +61,6 @@ from suggest.trial import Trial
 if TYPE_CHECKING:
     from controller.operator.hosting import HostedWorkspace
 
-# Key of Tuner's own status in that of an Experiment.
-OWN = "tuner"
 # Whether Tuner runs an Experiment: "true" or "false"; otherwise it does unless Katib has begun it.
 CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
@@ -103,12 +106,17 @@ class KatibExperiments:
 
     def seen(self, found: KubernetesObject) -> ExperimentResource | None:
         given = cast(ExperimentResource, found)
-        about, spec = given["metadata"], given.get("spec") or {}
-        whole = given.get("status") or {}
+        about, spec = given["metadata"], mapping_of(given.get("spec"))
+        whole = sound_status(mapping_of(given.get("status")))
+        if not self._takes(given, whole):
+            if FINALIZER not in (about.get("finalizers") or ()):
+                return None
+            # Tuner has run it so far: what runs ends first.
+            spec = {**spec, SUSPEND: True}
         if spec.get(_PARALLEL) == 0:
             # Katib's clients have no other way to suspend an experiment.
             spec = {**spec, _PARALLEL: 1, SUSPEND: True}
-        resource: ExperimentResource = {
+        return {
             "apiVersion": KATIB_EXPERIMENTS.api_version,
             "kind": KATIB_EXPERIMENTS.kind,
             "metadata": cast(ObjectMeta, {**about, "name": f"{about['name']}{KATIB_SUFFIX}"}),
@@ -116,21 +124,22 @@ class KatibExperiments:
             "status": whole.get(OWN) or {},
             "whole": whole,
         }
-        return resource if self._takes(resource) else None
 
-    def _takes(self, resource: ExperimentResource) -> bool:
+    def _takes(self, resource: ExperimentResource, whole: Raw) -> bool:
         """Return whether Tuner runs the experiment: two controllers never do."""
         decided = annotation(resource, CONTROLLED)
         if decided is not None:
             return decided == "true"
-        about, whole = resource["metadata"], resource["whole"]
-        if OWN in whole:
+        finalizers = resource["metadata"].get("finalizers") or ()
+        if OWN in whole or FINALIZER in finalizers:
             return True
-        begun_by_katib = _KATIB_FINALIZER in (about.get("finalizers") or ())
+        begun_by_katib = _KATIB_FINALIZER in finalizers
         return self._takes_all and not begun_by_katib and not whole.get("conditions")
 
     def defaults(self, resource: ExperimentResource) -> Raw:
         spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
+        if not spec:
+            return {}
         complete = with_defaults(spec)
         return {key: value for key, value in complete.items() if spec.get(key) != value}
 
@@ -207,12 +216,12 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
     stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
     for trial in found:
         number = trial["metadata"]["name"].removeprefix(stem)
-        conditions = (trial.get("status") or {}).get("conditions") or ()
+        status = sound_status(mapping_of(trial.get("status")))
         if number.isdecimal():
             shown.uids[int(number)] = trial["metadata"]["uid"]
-            shown.statuses[int(number)] = trial.get("status") or {}
-            if conditions:
-                shown.trials[int(number)] = TrialClass(conditions[-1]["type"])
+            shown.statuses[int(number)] = status
+            if (said := class_said(status)) is not None:
+                shown.trials[int(number)] = said
     return shown
 
 
@@ -232,9 +241,10 @@ class _Writer:
 
     @property
     def _metrics(self) -> Sequence[str]:
-        objective = self.resource["spec"]["objective"]
-        others = objective.get("additionalMetricNames") or ()
-        return [objective["objectiveMetricName"], *others]
+        others = mapping_of(self.resource["spec"].get("objective")).get("additionalMetricNames")
+        named = others if isinstance(others, list) else ()
+        objective = self.experiment.spec.objective.metric
+        return [objective, *(each for each in named if isinstance(each, str) and each != objective)]
 
     def _name(self, number: int) -> str:
         return trial_name(self.experiment.name, self.experiment.uid, number)
@@ -324,7 +334,7 @@ class _Writer:
 
     def _trial(self, trial: Trial) -> Raw:
         spec = self.resource["spec"]
-        template = spec["trialTemplate"]
+        template = mapping_of(spec.get("trialTemplate"))
         kept = {
             key: template[key]
             for key in (
@@ -339,7 +349,7 @@ class _Writer:
         return {
             "metadata": about,
             "spec": {
-                "objective": spec["objective"],
+                "objective": spec.get("objective"),
                 "parameterAssignments": assignments(trial.parameters),
                 "retainRun": bool(template.get("retain")),
                 **kept,
@@ -356,7 +366,7 @@ class _Writer:
         spec = self.resource["spec"]
         if before is None:
             written = {
-                "algorithm": spec["algorithm"],
+                "algorithm": spec.get("algorithm"),
                 "requests": spec.get("maxTrialCount", 0),
                 "resumePolicy": spec.get("resumePolicy", "Never"),
             }

@@ -65,7 +65,7 @@ def _fill_objective(objective: object) -> None:
     best = {"minimize": "min", "maximize": "max"}.get(str(objective.get("type")))
     if best is None or not isinstance(strategies, list):
         return
-    known = {each.get("name") for each in _list(strategies)}
+    known = [each.get("name") for each in _list(strategies)]
     added = [
         {"name": metric, "value": best}
         for metric in metrics

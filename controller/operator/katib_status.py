@@ -25,6 +25,8 @@ from controller.operator.status import Observation, Status, shortened, time_text
 from suggest.space import Assignment
 from suggest.trial import Measurement, Trial, TrialState
 
+# Key of Tuner's own status in that of an Experiment.
+OWN = "tuner"
 # How many names each list of trials has; the counts are those of all.
 MOST_LISTED = 1000
 
@@ -76,6 +78,51 @@ _TRIAL_CONDITIONS = {
     TrialClass.METRICS_UNAVAILABLE: ("MetricsUnavailable", "Metrics are not available"),
     TrialClass.KILLED: ("TrialKilled", "Trial is killed"),
 }
+
+
+def mapping_of(value: object) -> dict[str, Any]:
+    """Return a mapping of an object that no schema has checked; {} in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+# Of Tuner's own status, the types of what is read again.
+_OWN_TYPES = {
+    "observedGeneration": int,
+    "revision": int,
+    "state": str,
+    "reason": str,
+    "trials": dict,
+    "best": dict,
+}
+
+
+def sound_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status without what has another form than ours: anybody may have edited it."""
+    sound = _with_sound_conditions(status)
+    if OWN in sound:
+        own = _with_sound_conditions(mapping_of(sound[OWN]))
+        sound[OWN] = {
+            key: value
+            for key, value in own.items()
+            if isinstance(value, _OWN_TYPES.get(key, object))
+        }
+    return sound
+
+
+def _with_sound_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
+    if "conditions" not in status:
+        return dict(status)
+    listed = status["conditions"]
+    found = listed if isinstance(listed, list) else []
+    sound = [each for each in found if isinstance(mapping_of(each).get("type"), str)]
+    return {**status, "conditions": sound}
+
+
+def class_said(status: Mapping[str, Any]) -> TrialClass | None:
+    """Return the class that the status of a Trial says."""
+    said = [each["type"] for each in status.get("conditions", ())]
+    known = {each.value: each for each in TrialClass}
+    return known.get(said[-1]) if said else None
 
 
 def class_of(trial: Trial, newest: Attempt | None, *, has_object: bool) -> TrialClass | None:

@@ -681,11 +681,13 @@ class ManagedExperiment:
         """End without a resource. The owner of its Jobs is gone, so the cluster deletes them.
 
         A resource that this process never saw may be missing for another reason, such as a
-        definition that was removed: then the experiment is kept.
+        definition that was removed: then the experiment is kept, as one is that is left to
+        another controller.
         """
         await self.detach()
         stored = self.experiments.experiment(self.namespace, self.name)
-        if stored is not None and self._resource is not None:
+        is_left = self.workspace.is_left(self.namespace, self.name)
+        if stored is not None and self._resource is not None and not is_left:
             await self._forget(keep_study=keeps_study(self._resource))
         return self.workspace.find(self.namespace, self.name) is None
 

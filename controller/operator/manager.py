@@ -51,10 +51,18 @@ class _Watched:
     reflector: Reflector[KubernetesObject]
 
     def find(self, namespace: str, name: str) -> ExperimentResource | None:
+        found = self._object(namespace, name)
+        return None if found is None else self.kind.seen(found)
+
+    def is_left(self, namespace: str, name: str) -> bool:
+        """Return whether the object exists, and another controller is to run it."""
+        found = self._object(namespace, name)
+        return found is not None and self.kind.seen(found) is None
+
+    def _object(self, namespace: str, name: str) -> KubernetesObject | None:
         if not name.endswith(self.kind.suffix):
             return None
-        found = self.reflector.objects.get((namespace, name.removesuffix(self.kind.suffix)))
-        return None if found is None else self.kind.seen(found)
+        return self.reflector.objects.get((namespace, name.removesuffix(self.kind.suffix)))
 
     @property
     def all(self) -> Iterator[ExperimentResource]:
@@ -105,6 +113,10 @@ class ExperimentResources:
     def find(self, namespace: str, name: str) -> ExperimentResource | None:
         found = (each.find(namespace, name) for each in self._watched)
         return next((resource for resource in found if resource is not None), None)
+
+    def is_left(self, namespace: str, name: str) -> bool:
+        """Return whether the object exists, and another controller is to run it."""
+        return any(each.is_left(namespace, name) for each in self._watched)
 
     def put(self, kind: Kind, patched: Raw) -> None:
         """Show what a patch returned, at once."""

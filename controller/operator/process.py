@@ -212,6 +212,7 @@ async def _manager(
                 policy=options.policy,
                 queues=DefaultQueues(client),
                 find=resources.find,
+                is_left=resources.is_left,
                 put=resources.put,
                 kinds=kinds,
                 on_event=metrics.attempt_event,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.operator.katib import KatibSelection
@@ -401,3 +404,128 @@ async def test_a_trial_costs_few_writes(installed: KatibInstallation) -> None:
     # It runs, and it has ended; at most it waited before.
     assert writes["trials", "changed"] <= 30
     assert writes["events", "created"] <= 13
+
+
+# What other programs and people do to the objects
+
+
+def annotate(installed: KatibInstallation, value: str) -> None:
+    def change(resource: Raw) -> None:
+        resource["metadata"].setdefault("annotations", {})["tuner.dev/controlled"] = value
+
+    installed.api.change(installed.plural, NAMESPACE, "tiny", change)
+
+
+@on_katibs_cluster(FOREVER)
+async def test_what_is_left_to_another_controller_stops_and_keeps_its_results(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    annotate(installed, "false")
+    await installed.until(lambda: not installed.jobs)
+
+    def finalizers() -> list[str]:
+        found = installed.api.get(installed.plural, NAMESPACE, "tiny")
+        return list(found["metadata"].get("finalizers") or ())
+
+    await installed.until(lambda: not finalizers())
+    installed.edit("tiny", parallelTrialCount=2)
+    before = installed.whole()
+    annotate(installed, "true")
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    assert before["trials"] == 3
+    # The search went on where it was.
+    assert len(installed.trials) == 3
+
+
+BROKEN_STATUSES: dict[str, object] = {
+    "removed": {},
+    "without ours": {"conditions": [{"type": "Succeeded", "status": "True"}]},
+    "of wrong types": {
+        "conditions": ["Succeeded", {"type": 3}],
+        "trials": "many",
+        "tuner": {"observedGeneration": "x", "conditions": {}, "state": 7, "best": [], "trials": 3},
+    },
+    "ours a text": {"tuner": "gone"},
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_STATUSES)
+def test_a_status_that_somebody_edits_is_written_again(what: str, tmp_path: Path) -> None:
+    @on_katibs_cluster(FOREVER)
+    async def claim(installed: KatibInstallation) -> None:
+        installed.apply(katib())
+        await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+        jobs = {job["metadata"]["uid"] for job in installed.jobs}
+        broken = copy.deepcopy(BROKEN_STATUSES[what])
+        installed.api.change(
+            installed.plural, NAMESPACE, "tiny", lambda each: each.update(status=broken)
+        )
+        await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+        await installed.until_last("Running")
+        assert {job["metadata"]["uid"] for job in installed.jobs} == jobs
+
+    claim(tmp_path)
+
+
+# Katib's own definitions accept all of these.
+PAST_THE_SCHEMA: dict[str, object] = {
+    "no spec": None,
+    "a text": "search",
+    "an empty mapping": {},
+    "a list of parameters that are none": {"parameters": [3, None, {"name": []}, "x"]},
+    "texts where mappings belong": {
+        "objective": "loss",
+        "algorithm": "random",
+        "trialTemplate": "job",
+        "metricsCollectorSpec": "StdOut",
+        "earlyStopping": 3,
+        "nasConfig": [],
+        "parallelTrialCount": "three",
+        "maxTrialCount": {"is": 3},
+    },
+    "strategies that are none": {
+        "objective": {
+            "type": "minimize",
+            "objectiveMetricName": ["loss"],
+            "additionalMetricNames": [[], {}],
+            "metricStrategies": [{"name": {}}, 3],
+        }
+    },
+    "a collector that is none": {
+        "metricsCollectorSpec": {"collector": {"kind": "File"}, "source": "here"},
+        "trialTemplate": {"trialSpec": {"kind": "Job", "metadata": 3, "spec": []}},
+    },
+}
+
+
+@pytest.mark.parametrize("what", PAST_THE_SCHEMA)
+def test_an_object_past_the_schema_fails_and_hinders_no_other(what: str, tmp_path: Path) -> None:
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        odd = {**katib("odd"), "spec": copy.deepcopy(PAST_THE_SCHEMA[what])}
+        installed.apply(odd)
+        installed.apply(katib())
+        await installed.until_last("Succeeded")
+        await installed.until_last("Failed", "odd")
+        assert installed.whole("odd")["conditions"][-1]["reason"] == "ExperimentInvalid"
+
+    claim(tmp_path)
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_spec_broken_while_it_runs_keeps_what_runs(installed: KatibInstallation) -> None:
+    installed.apply(katib(parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    installed.edit("tiny", objective="loss", trialTemplate=None, algorithm=[])
+
+    def accepted() -> Raw:
+        conditions = installed.status().get("conditions") or ()
+        return next((each for each in conditions if each["type"] == "Accepted"), {})
+
+    await installed.until(lambda: accepted().get("status") == "False")
+    await installed.stop()
+    installed.start()
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    assert len(installed.jobs) == len(installed.trials) == 1

@@ -1,6 +1,9 @@
 """Change experiments of a cluster's controller: their custom resources, with the rights of the
 person.
 
+The resources of Katib are seen here as the command line lists them: with the name that they have in
+the controller's store, and with Tuner's own status.
+
 Every change names the version of the resource that it was made from, so that it never overwrites
 another person's. The controller then accepts it or refuses it, in the condition Accepted.
 """
@@ -18,11 +21,19 @@ from typing import Any
 
 from controller.app.cluster_workspace import ClusterWorkspace
 from controller.app.experiments import Changed, find, uid_of_resource
-from controller.app.extend import Extension, edited, more_trials
+from controller.app.extend import Extension, edited, total_of
 from controller.app.retry import RetrySelection, choose
-from controller.core.model import by_trial
-from controller.kube.client import CONFIG_MAPS, MANAGER, KubernetesClient
-from controller.kube.custom_resource import ALL_FAILED, EXPERIMENTS, KEEP_STUDY, RESUME, RETRY
+from controller.core.model import KATIB_SUFFIX, by_trial
+from controller.kube.client import CONFIG_MAPS, MANAGER, Kind, KubernetesClient
+from controller.kube.custom_resource import (
+    ALL_FAILED,
+    EXPERIMENTS,
+    KATIB_EXPERIMENTS,
+    KEEP_STUDY,
+    OWN_STATUS,
+    RESUME,
+    RETRY,
+)
 from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import command
@@ -46,7 +57,8 @@ _IN_CONFLICT = re.compile(r'conflict with "([^"]*)"')
 _SEEN_S = 3.0
 _ENDED = ("succeeded", "failed")
 RESTING = ("suspended", "paused", "stopped")
-Resource = Mapping[str, Any]  # as the API server sends it
+_PARALLEL = "parallelTrialCount"
+Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,7 @@ async def stop(client: KubernetesClient, namespace: str, name: str) -> Resource:
     """Suspend an experiment, and return it when it has stopped, or has ended before."""
 
     def change(resource: Resource) -> Raw | None:
-        is_over = _state(resource) in _ENDED or resource["spec"].get(SUSPEND) is True
+        is_over = _state(resource) in _ENDED or _is_suspended(resource)
         return None if is_over else {"spec": {SUSPEND: True}}
 
     changed = await _edit(client, namespace, name, change)
@@ -181,8 +193,8 @@ async def resume(client: KubernetesClient, namespace: str, name: str) -> Resourc
     """Let a suspended, stopped or paused experiment go on, and return it when it does."""
 
     def change(resource: Resource) -> Raw | None:
-        if resource["spec"].get(SUSPEND) is True:
-            return {"spec": {SUSPEND: False}}
+        if _is_suspended(resource):
+            return {"spec": _without_suspension(resource)}
         if _state(resource) == "running" or _state(resource) == "succeeded":
             return None
         return {"metadata": {"annotations": {RESUME: "true"}}}
@@ -271,8 +283,8 @@ async def retry(
 
     def change(resource: Resource) -> Raw:
         patch: Raw = {"metadata": {"annotations": {RETRY: value}}}
-        if resource["spec"].get(SUSPEND) is True:
-            patch["spec"] = {SUSPEND: False}
+        if _is_suspended(resource):
+            patch["spec"] = _without_suspension(resource)
         return patch
 
     changed = await _edit(client, namespace, name, change)
@@ -288,8 +300,9 @@ async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_st
         patch = {"metadata": {"annotations": {KEEP_STUDY: "true"}}}
         resource = await _edit(client, namespace, name, lambda _: patch)
     uid = resource["metadata"]["uid"]
+    kind, object_name = _addressed(name)
     try:
-        await client.delete(EXPERIMENTS, namespace, name, uid=uid)
+        await client.delete(kind, namespace, object_name, uid=uid)
     except ApiError as error:
         raise _refused(error, namespace, name) from error
     while True:
@@ -302,6 +315,8 @@ async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_st
 def _revision(resource: Resource, extension: Extension) -> tuple[Raw, list[Change]]:
     """Return the merge patch of the spec that an extension means, and its changes."""
     about = resource["metadata"]
+    if _is_katib(resource):
+        return _katib_revision(resource["spec"], about["name"], extension)
     spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
     file = {
         "apiVersion": EXPERIMENTS.api_version,
@@ -312,12 +327,28 @@ def _revision(resource: Resource, extension: Extension) -> tuple[Raw, list[Chang
     text, source = json.dumps(file), about["name"]
     before = read(text, source=source, is_file=False).spec
     after = edited(before, extension).spec
-    overrides = [*more_trials(before, extension.trials), *extension.overrides]
+    overrides = [*extension.overrides]
+    if extension.trials:
+        total = total_of(extension.trials, source, before.budget.trials)
+        overrides.insert(0, f"spec.budget.trials={total}")
     data: Any = written(text, source, overrides)
     if after.document["spec"]["initial"] != before.document["spec"]["initial"]:  # type: ignore[index]
         # New choices are tried first.
         data["spec"]["initial"] = after.document["spec"]["initial"]  # type: ignore[index]
     return merge_patch(file["spec"], data["spec"]), diff(before.document, after.document)
+
+
+def _katib_revision(
+    spec: Mapping[str, Any], name: str, extension: Extension
+) -> tuple[Raw, list[Change]]:
+    """As `_revision`, by the keys of Katib's file. The controller says what is wrong with them."""
+    overrides = [*extension.overrides]
+    if extension.trials:
+        total = total_of(extension.trials, name, spec.get("maxTrialCount"))
+        overrides.insert(0, f"spec.maxTrialCount={total}")
+    before = {"spec": spec}
+    after: Any = written(json.dumps(before), name, overrides)
+    return merge_patch(spec, after["spec"]), diff(before, after)
 
 
 def merge_patch(before: Any, after: Any) -> Raw:  # Any: JSON mappings
@@ -342,6 +373,7 @@ async def _edit(
 
     If the resource has changed meanwhile, `change` sees that version.
     """
+    kind, object_name = _addressed(name)
     for _ in range(_TRIES):
         resource = await get(client, namespace, name)
         patch = change(resource)
@@ -350,7 +382,7 @@ async def _edit(
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
         patch["metadata"] = {**patch.get("metadata", {}), **version}
         try:
-            return await client.patch(EXPERIMENTS, namespace, name, patch)
+            return _as_listed(await client.patch(kind, namespace, object_name, patch))
         except ApiError as error:
             if error.status != 409:
                 raise _refused(error, namespace, name) from error
@@ -393,22 +425,62 @@ async def get(client: KubernetesClient, namespace: str, name: str) -> Resource:
 
 async def found(client: KubernetesClient, namespace: str, name: str) -> Resource | None:
     """As `get`; None: there is none."""
+    kind, object_name = _addressed(name)
     try:
-        return await client.get(EXPERIMENTS, namespace, name)
+        return _as_listed(await client.get(kind, namespace, object_name))
     except ApiError as error:
-        if error.status == 404 and error.details.get("name") == name:
+        if error.status == 404 and error.details.get("name") == object_name:
             return None
         raise _refused(error, namespace, name) from error
 
 
+def _addressed(name: str) -> tuple[Kind, str]:
+    """Return the kind and the name of the object of a listed experiment."""
+    if name.endswith(KATIB_SUFFIX):
+        return KATIB_EXPERIMENTS, name.removesuffix(KATIB_SUFFIX)
+    return EXPERIMENTS, name
+
+
+def _is_katib(resource: Resource) -> bool:
+    return resource.get("apiVersion") == KATIB_EXPERIMENTS.api_version
+
+
+def _as_listed(resource: Raw) -> Resource:
+    """Return an object that the API server has sent as the command line lists it."""
+    if not _is_katib(resource):
+        return resource
+    about = resource["metadata"]
+    status = (resource.get("status") or {}).get(OWN_STATUS)
+    return {
+        **resource,
+        "metadata": {**about, "name": f"{about['name']}{KATIB_SUFFIX}"},
+        "status": status,
+    }
+
+
+def _is_suspended(resource: Resource) -> bool:
+    spec = resource["spec"]
+    return spec.get(SUSPEND) is True or (_is_katib(resource) and spec.get(_PARALLEL) == 0)
+
+
+def _without_suspension(resource: Resource) -> Raw:
+    """Return the patch of the spec that ends its suspension."""
+    if _is_katib(resource) and resource["spec"].get(_PARALLEL) == 0:
+        # The default, as the number of before is not known.
+        return {SUSPEND: None, _PARALLEL: None}
+    return {SUSPEND: False}
+
+
 def _refused(error: ApiError, namespace: str, name: str) -> Exception:
     """Return what an error of the API server means to a person."""
-    if error.status == 404 and error.details.get("name") == name:
+    kind, object_name = _addressed(name)
+    if error.status == 404 and error.details.get("name") == object_name:
         return NotFound(f"there is no experiment {name} in {namespace}")
     if error.status == 404 and "namespaces" in error.message:
         return NotFound(f"{error}; create it, or choose another one with -n")
     if error.status == 404:
-        return NotFound("the cluster has no experiments.tuner.dev; install it: docs/cluster.md")
+        group = kind.api_version.partition("/")[0]
+        return NotFound(f"the cluster has no {kind.plural}.{group}; install it: docs/cluster.md")
     if error.status == 403 and error.refusal is not None:
         return PermissionDenied(
             f"{error}; ask for the role tuner-experiments-edit in the namespace {namespace}"

@@ -154,7 +154,10 @@ def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: date
 
 def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     """Return `spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
-    overrides = [*more_trials(spec, extension.trials), *extension.overrides]
+    overrides = [*extension.overrides]
+    if extension.trials:
+        total = total_of(extension.trials, spec.name, spec.budget.trials)
+        overrides.insert(0, f"spec.budget.trials={total}")
     document = read(file_text(spec.document), source=spec.name, overrides=overrides)
     whole = dict(document.spec.document)
     if document.spec.algorithm.name not in UNGUIDED:
@@ -170,23 +173,23 @@ def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     return replace(document, text=text, spec=from_document(whole))
 
 
-def more_trials(spec: ExperimentSpec, trials: str) -> Iterator[str]:
-    """Yield the override that --trials means. Raises InvalidArgument."""
-    if not trials:
-        return
+def total_of(trials: str, name: str, present: int | None) -> int:
+    """Return the number of trials that --trials means. Raises InvalidArgument.
+
+    present: of the experiment; None: it has no limit.
+    """
     if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
         raise InvalidArgument.at(
             "--trials", f"{trials} is not a number of trials; write +20, or 120 for the total"
         )
     if not trials.startswith("+"):
-        yield f"spec.budget.trials={trials}"
-    elif spec.budget.trials is None:
+        return int(trials)
+    if present is None:
         raise InvalidArgument.at(
             "--trials",
-            f"{spec.name} has no limit of trials to raise; widen its parameters with --set",
+            f"{name} has no limit of trials to raise; widen its parameters with --set",
         )
-    else:
-        yield f"spec.budget.trials={spec.budget.trials + int(trials)}"
+    return present + int(trials)
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:

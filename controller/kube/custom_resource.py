@@ -11,6 +11,8 @@ _KATIB = "kubeflow.org/v1beta1"
 KATIB_EXPERIMENTS = Kind(_KATIB, "experiments", "Experiment")
 KATIB_TRIALS = Kind(_KATIB, "trials", "Trial")
 KATIB_SUGGESTIONS = Kind(_KATIB, "suggestions", "Suggestion")
+# Key of Tuner's own status in that of an Experiment of Katib's.
+OWN_STATUS = "tuner"
 # Annotations. With the first, the study outlives the resource. The others ask for what `tuner
 # resume` and `tuner retry` do, and are removed when that has happened. RETRY has the numbers of
 # trials, such as `3,7`, or ALL_FAILED.

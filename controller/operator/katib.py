@@ -24,13 +24,17 @@ from controller.core.model import (
     trial_name,
 )
 from controller.kube.client import Kind, KubernetesClient
-from controller.kube.custom_resource import KATIB_EXPERIMENTS, KATIB_SUGGESTIONS, KATIB_TRIALS
+from controller.kube.custom_resource import (
+    KATIB_EXPERIMENTS,
+    KATIB_SUGGESTIONS,
+    KATIB_TRIALS,
+    OWN_STATUS,
+)
 from controller.kube.errors import ApiError
 from controller.kube.objects import KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
 from controller.operator.katib_defaults import with_defaults
 from controller.operator.katib_status import (
-    OWN,
     TrialClass,
     TrialsOverview,
     assignments,
@@ -121,7 +125,7 @@ class KatibExperiments:
             "kind": KATIB_EXPERIMENTS.kind,
             "metadata": cast(ObjectMeta, {**about, "name": f"{about['name']}{KATIB_SUFFIX}"}),
             "spec": spec,
-            "status": whole.get(OWN) or {},
+            "status": whole.get(OWN_STATUS) or {},
             "whole": whole,
         }
 
@@ -131,7 +135,7 @@ class KatibExperiments:
         if decided is not None:
             return decided == "true"
         finalizers = resource["metadata"].get("finalizers") or ()
-        if OWN in whole or FINALIZER in finalizers:
+        if OWN_STATUS in whole or FINALIZER in finalizers:
             return True
         begun_by_katib = _KATIB_FINALIZER in finalizers
         return self._takes_all and not begun_by_katib and not whole.get("conditions")
@@ -144,7 +148,7 @@ class KatibExperiments:
         return {key: value for key, value in complete.items() if spec.get(key) != value}
 
     def whole(self, resource: ExperimentResource, status: Status) -> Raw:
-        return {**resource["whole"], OWN: dict(status)}
+        return {**resource["whole"], OWN_STATUS: dict(status)}
 
     async def shown(
         self,
@@ -162,7 +166,7 @@ class KatibExperiments:
         if experiment is not None and not whole.get("conditions"):
             # The condition Created comes before the first Trial.
             begins = replace(seen, experiment=None, refusal=None)
-            return {**experiment_status(begins, trials, whole, now), OWN: resource["status"]}
+            return {**experiment_status(begins, trials, whole, now), OWN_STATUS: resource["status"]}
         if experiment is not None:
             if experiment.state.finished and status == resource["status"]:
                 self._shown.pop(experiment.uid, None)
@@ -170,7 +174,7 @@ class KatibExperiments:
             if seen.progress is None or not seen.progress.known:
                 return self.whole(resource, status)
             trials = await self._trials(client, workspace, resource, seen, experiment)
-        return {**experiment_status(seen, trials, whole, now), OWN: dict(status)}
+        return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
 
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete the Trials first: their clients expect that a Trial has its Job."""

@@ -21,12 +21,11 @@ from controller.core.model import (
     ReasonCode,
 )
 from controller.core.substitute import as_text
+from controller.kube.custom_resource import OWN_STATUS
 from controller.operator.status import Observation, Status, shortened, time_text
 from suggest.space import Assignment
 from suggest.trial import Measurement, Trial, TrialState
 
-# Key of Tuner's own status in that of an Experiment.
-OWN = "tuner"
 # How many names each list of trials has; the counts are those of all.
 MOST_LISTED = 1000
 
@@ -99,9 +98,9 @@ _OWN_TYPES = {
 def sound_status(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status without what has another form than ours: anybody may have edited it."""
     sound = _with_sound_conditions(status)
-    if OWN in sound:
-        own = _with_sound_conditions(mapping_of(sound[OWN]))
-        sound[OWN] = {
+    if OWN_STATUS in sound:
+        own = _with_sound_conditions(mapping_of(sound[OWN_STATUS]))
+        sound[OWN_STATUS] = {
             key: value
             for key, value in own.items()
             if isinstance(value, _OWN_TYPES.get(key, object))
@@ -254,11 +253,14 @@ def _said_of_experiment(seen: Observation, *, is_restarted: bool) -> Iterator[Sa
         yield "Failed", True, "ExperimentFailed", _TOO_MANY if is_count else experiment.reason
 
 
+_SUSPENDED = "spec.parallelTrialCount is 0, or spec.suspend is true"
+
+
 def _running(seen: Observation, experiment: Experiment) -> Said:
     if experiment.state.finished:
         return "Running", False, "ExperimentRunning", "Experiment is running"
     if seen.suspended:
-        return "Running", False, "ExperimentSuspended", "spec.parallelTrialCount is 0"
+        return "Running", False, "ExperimentSuspended", _SUSPENDED
     if experiment.state in (ExperimentState.PAUSED, ExperimentState.STOPPED):
         return "Running", False, "ExperimentPaused", experiment.reason
     return "Running", True, "ExperimentRunning", "Experiment is running"

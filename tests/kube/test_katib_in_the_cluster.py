@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from controller.operator.katib import KatibSelection
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation, experiment
+from tests.kube.test_cluster_commands import Terminal
 
 Raw = dict[str, Any]
 FOREVER = Script(lines=("score=0.5",), forever=True)
@@ -529,3 +531,65 @@ async def test_a_spec_broken_while_it_runs_keeps_what_runs(installed: KatibInsta
     installed.start()
     await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
     assert len(installed.jobs) == len(installed.trials) == 1
+
+
+# The command line
+
+
+@asynccontextmanager
+async def terminal_of(installed: KatibInstallation) -> AsyncIterator[Terminal]:
+    await installed.until(lambda: installed.serves)
+    yield Terminal(installed)
+
+
+NAME = "tiny.kubeflow.org"
+
+
+@on_katibs_cluster(FOREVER)
+async def test_the_command_line_stops_resumes_changes_and_deletes_one_of_katibs(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    async with terminal_of(installed) as terminal:
+        listed = await terminal.tuner("get", "experiments")
+        assert NAME in listed.out
+        assert "running" in (await terminal.tuner("describe", NAME)).out
+        stopped = await terminal.tuner("stop", NAME)
+        assert f"{NAME}: suspended" in stopped.err
+        assert not installed.jobs
+        assert ("Running", "False") in installed.types()
+        resumed = await terminal.tuner("resume", NAME)
+        assert f"{NAME}: running" in resumed.err
+        extended = await terminal.tuner("extend", NAME, "--trials", "+2")
+        assert "spec.maxTrialCount: 3 -> 5" in extended.err
+        assert installed.spec()["maxTrialCount"] == 5
+        changed = await terminal.tuner("set", NAME, "spec.parallelTrialCount=4")
+        assert "spec.parallelTrialCount: 3 -> 4" in changed.err
+        await installed.until(lambda: installed.whole().get("trialsRunning") == 4)
+        refused = await terminal.tuner("set", NAME, "spec.algorithm.algorithmName=tpe")
+        assert "would make" in refused.err
+        assert installed.spec()["algorithm"] == {"algorithmName": "random"}
+        deleted = await terminal.tuner("delete", NAME, "--yes")
+        assert f"{NAME} is deleted" in deleted.err
+    assert installed.api.find(installed.plural, NAMESPACE, "tiny") is None
+    assert not installed.jobs
+
+
+@on_katibs_cluster(FOREVER)
+async def test_resume_ends_a_suspension_by_the_number_of_parallel_trials(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(parallelTrialCount=0))
+    await installed.until(lambda: installed.status().get("state") == "suspended")
+    async with terminal_of(installed) as terminal:
+        assert "running" in (await terminal.tuner("resume", NAME)).err
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    assert installed.spec()["parallelTrialCount"] == 3
+
+
+@on_katibs_cluster(FOREVER)
+async def test_the_command_line_names_what_is_not_there(installed: KatibInstallation) -> None:
+    async with terminal_of(installed) as terminal:
+        missing = await terminal.tuner("stop", "none.kubeflow.org")
+    assert "there is no experiment none.kubeflow.org" in missing.err

@@ -12,17 +12,20 @@ from controller.core.model import Experiment
 from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy, check_policy
 from controller.operator.resource import ExperimentResource, document_of
-from controller.spec import Change, Document, allowed_in_revision
+from controller.spec import Change, ConfigMapOf, Document, allowed_in_revision
 
 
 def accepted_document(
-    resource: ExperimentResource, policy: Policy, queue: str | None = None
+    resource: ExperimentResource,
+    policy: Policy,
+    queue: str | None = None,
+    config_map_of: ConfigMapOf | None = None,
 ) -> Document:
     """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it.
 
-    queue: the LocalQueue of its trials unless it names another one.
+    queue, config_map_of: see `document_of`.
     """
-    document = document_of(resource, queue)
+    document = document_of(resource, queue, config_map_of)
     check_policy(document.spec, policy)
     return document
 

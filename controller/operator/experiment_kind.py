@@ -62,8 +62,17 @@ class ExperimentKinds:
     def __iter__(self) -> Iterator[ExperimentKind]:
         return iter(self._kinds.values())
 
+    def named(self, found: Raw) -> ExperimentKind | None:
+        """Return the kind of an object; None: the controller does not serve it."""
+        names = found.get("apiVersion"), found.get("kind")
+        return next((each for each in self if _names(each.kind) == names), None)
+
     def of(self, resource: ExperimentResource) -> ExperimentKind:
         return self._kinds[kind_of(resource)]
+
+
+def _names(kind: Kind) -> tuple[str, str]:
+    return kind.api_version, kind.kind
 
 
 class TunerExperiments:

@@ -36,6 +36,7 @@ from controller.kube.custom_resource import ALL_FAILED, FROM_KATIB
 from controller.kube.errors import ApiError
 from controller.kube.request_limit import Sender
 from controller.loop import Loop
+from controller.operator import trial_templates
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
@@ -401,7 +402,8 @@ class ManagedExperiment:
             return self._read[1]
         try:
             queue = await self.workspace.queues.of(self.namespace)
-            document = accepted_document(resource, self.workspace.policy, queue)
+            config_map_of = await trial_templates.config_map_of(self._client_of(resource), resource)
+            document = accepted_document(resource, self.workspace.policy, queue, config_map_of)
         except InvalidArgument as error:
             self._refuse(spec, INVALID, str(error))
             return None

@@ -232,6 +232,7 @@ async def _manager(
                 name=options.webhook,
                 certificate=Path(server.certificate),
                 policy=options.policy,
+                kinds=kinds,
                 experiments=experiments,
             )
             async with (

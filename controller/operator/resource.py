@@ -18,8 +18,8 @@ from controller.kube.custom_resource import KATIB_EXPERIMENTS, KEEP_STUDY
 from controller.kube.custom_resource import RESUME as RESUME
 from controller.kube.custom_resource import RETRY as RETRY
 from controller.kube.objects import KubernetesObject, Raw
-from controller.runtime.kubernetes.labels import MANAGED_BY, QUEUE
-from controller.spec import SUSPEND, Document, read
+from controller.runtime.kubernetes.labels import MANAGED_BY
+from controller.spec import SUSPEND, ConfigMapOf, Document, from_document, read
 from suggest.server import admin
 
 # Keeps a deleted resource until its Jobs have ended. A resource has it only while something runs.
@@ -97,15 +97,10 @@ def keeps_study(resource: ExperimentResource) -> bool:
     return annotation(resource, KEEP_STUDY) not in (None, "false")
 
 
-def file_of(resource: ExperimentResource, queue: str | None = None) -> Mapping[str, object]:
-    """Return what the resource says of its experiment, with the runtime that it runs on.
-
-    queue: the LocalQueue of its trials unless it names another one.
-    """
+def file_of(resource: ExperimentResource) -> Mapping[str, object]:
+    """Return what the resource says of its experiment, with the runtime that it runs on."""
     kind, about = kind_of(resource), resource["metadata"]
     spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
-    if queue is not None:
-        spec = _queued_katib(spec, queue) if is_katib(resource) else _queued(spec, queue)
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -122,41 +117,38 @@ def file_of(resource: ExperimentResource, queue: str | None = None) -> Mapping[s
     }
 
 
-def _queued(spec: dict[str, Any], queue: str) -> dict[str, Any]:
-    trial = spec.get("trial")
-    return {**spec, "trial": {"queue": queue, **trial}} if isinstance(trial, dict) else spec
-
-
-def _queued_katib(spec: dict[str, Any], queue: str) -> dict[str, Any]:
-    """Return the spec with the label of the queue in its template, unless that has one."""
-    match spec:
-        case {"trialTemplate": {"trialSpec": dict(job)} as template}:
-            about = job.get("metadata") or {}
-            labels = {QUEUE: queue, **(about.get("labels") or {})}
-            job = {**job, "metadata": {**about, "labels": labels}}
-            return {**spec, "trialTemplate": {**template, "trialSpec": job}}
-    return spec
-
-
-def document_of(resource: ExperimentResource, queue: str | None = None) -> Document:
+def document_of(
+    resource: ExperimentResource,
+    queue: str | None = None,
+    config_map_of: ConfigMapOf | None = None,
+) -> Document:
     """Return the experiment. Raises SpecErrors with all problems, in the words of the file.
 
-    queue: as for `file_of`.
+    queue: the LocalQueue of its trials unless it names another one. config_map_of: see `read`.
     """
     document = read(
-        json.dumps(file_of(resource, queue)),
+        json.dumps(file_of(resource)),
         source=f"experiment {object_name(resource)}",
         is_file=False,
         service=lambda spec: admin.check(spec, runs_here=False),
+        config_map_of=config_map_of,
     )
-    return _renamed(document, resource["metadata"]["name"])
+    return _completed(document, resource["metadata"]["name"], queue)
 
 
-def _renamed(document: Document, name: str) -> Document:
-    """Return the document with the name that the experiment has in the store."""
-    spec = document.spec
-    if spec.name == name:
+def _completed(document: Document, name: str, queue: str | None) -> Document:
+    """Return the document with the name that the experiment has in the store, and its queue."""
+    given = cast("Mapping[str, Any]", document.spec.document)
+    trial = given["spec"]["trial"]
+    is_queued = queue is None or "queue" in trial
+    if is_queued and document.spec.name == name:
         return document
-    metadata = {**cast("Mapping[str, object]", spec.document["metadata"]), "name": name}
-    written = {**spec.document, "metadata": metadata}
-    return replace(document, spec=replace(spec, name=name, document=written))
+    if not is_queued:
+        trial = {**trial, "queue": queue}
+    written = {
+        **given,
+        "metadata": {**given["metadata"], "name": name},
+        "spec": {**given["spec"], "trial": trial},
+    }
+    spec = replace(from_document(written), is_katib=document.spec.is_katib)
+    return replace(document, spec=spec)

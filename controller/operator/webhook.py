@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from starlette.requests import Request
@@ -27,11 +27,13 @@ from yarl import URL
 
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
-from controller.kube.objects import Raw
+from controller.kube.objects import KubernetesObject, Raw
+from controller.operator import trial_templates
 from controller.operator.acceptance import accepted_changes, accepted_document
+from controller.operator.experiment_kind import ExperimentKind, ExperimentKinds
 from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy
-from controller.operator.resource import ExperimentResource, is_deleted, uid_of
+from controller.operator.resource import is_deleted, uid_of
 from suggest.errors import FailedPrecondition, InvalidArgument
 
 CONFIGURATIONS = Kind(
@@ -59,6 +61,7 @@ class Webhook:
     name: str
     certificate: Path
     policy: Policy
+    kinds: ExperimentKinds
     experiments: HostedExperiments
     path: str = field(default_factory=lambda: f"/webhook/{secrets.token_urlsafe(24)}")
 
@@ -112,7 +115,7 @@ class Webhook:
             review = orjson.loads(body)
             asked = review["request"]
             answer: Raw = {"uid": asked["uid"], "allowed": True}
-            refused = self._refusal(asked)
+            refused = await self._refusal(asked)
         except (ValueError, KeyError, TypeError):
             return Response(status_code=400)
         if refused:
@@ -121,14 +124,18 @@ class Webhook:
         kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         return JSONResponse({**kind, "response": answer})
 
-    def _refusal(self, asked: Mapping[str, Any]) -> str:
+    async def _refusal(self, asked: Mapping[str, Any]) -> str:
         """Return why the object is refused; "" if it is not."""
-        resource: ExperimentResource = asked["object"]
-        before: ExperimentResource | None = asked.get("oldObject")
-        if is_deleted(resource) or (before is not None and _says(before) == _says(resource)):
+        kind = self.kinds.named(asked["object"])
+        resource = None if kind is None else kind.seen(asked["object"])
+        before = asked.get("oldObject")
+        if kind is None or resource is None or is_deleted(resource):
+            return ""
+        if before is not None and _says(before, kind) == _says(asked["object"], kind):
             return ""  # what the controller itself changes must never be refused
+        config_map_of = await trial_templates.config_map_of(self.client, resource)
         try:
-            document = accepted_document(resource, self.policy)
+            document = accepted_document(resource, self.policy, config_map_of=config_map_of)
             stored = self.experiments.experiment(asked["namespace"], resource["metadata"]["name"])
             if stored is not None and stored.uid == uid_of(resource):
                 accepted_changes(self.experiments, stored, document)
@@ -148,8 +155,12 @@ async def registered(webhook: Webhook) -> AsyncIterator[None]:
             keeping.cancel()
 
 
-def _says(resource: ExperimentResource) -> tuple[object, object]:
-    return resource.get("spec"), resource["metadata"].get("labels")
+def _says(found: Raw, kind: ExperimentKind) -> tuple[object, object]:
+    """Return what an object says of its experiment, with the defaults that are written back."""
+    resource = kind.seen(cast(KubernetesObject, found))
+    if resource is None:
+        return None, None
+    return resource["spec"] | kind.defaults(resource), found["metadata"].get("labels")
 
 
 def _has(found: object, part: object) -> bool:

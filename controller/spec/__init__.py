@@ -20,7 +20,7 @@ from controller.spec.document import (
 )
 from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
-from controller.spec.reading import Document, read, read_path, written
+from controller.spec.reading import ConfigMapOf, Document, read, read_path, written
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.writing import file_text, starter
 
@@ -29,6 +29,7 @@ __all__ = [
     "SETTABLE",
     "SUSPEND",
     "Change",
+    "ConfigMapOf",
     "Document",
     "LocatedProblem",
     "NoConfigMap",

@@ -468,7 +468,12 @@ class KatibTemplateReader(KatibSectionReader):
             primary["labels"] = labels
         if isinstance(container := section.get("primaryContainerName"), str):
             primary["container"] = container
-        return {"template": template, **({"primary": primary} if primary else {}), **ends}
+        return {
+            "template": template,
+            **({"primary": primary} if primary else {}),
+            **ends,
+            **_queue_of(template),
+        }
 
     def _filled_data(
         self, data: object, at: str, names: dict[str, str], used: set[str]
@@ -639,6 +644,14 @@ class KatibTemplateReader(KatibSectionReader):
             parts += [of_text(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
         return "".join([*parts, of_text(text[end:])])
+
+
+def _queue_of(template: Json) -> Json:
+    """Return the queue that the label of a template names, which decides when a trial starts."""
+    match template:
+        case {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": str(queue)}}}:
+            return {"queue": queue}
+    return {}
 
 
 def _at(data: Json, path: str) -> Json:

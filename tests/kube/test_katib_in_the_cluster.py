@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.operator.katib import KatibSelection
@@ -18,6 +19,7 @@ from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation, experiment
 from tests.kube.test_cluster_commands import Terminal
+from tests.kube.test_controller_in_the_cluster import label_namespace
 
 Raw = dict[str, Any]
 FOREVER = Script(lines=("score=0.5",), forever=True)
@@ -593,3 +595,114 @@ async def test_the_command_line_names_what_is_not_there(installed: KatibInstalla
     async with terminal_of(installed) as terminal:
         missing = await terminal.tuner("stop", "none.kubeflow.org")
     assert "there is no experiment none.kubeflow.org" in missing.err
+
+
+# Templates in ConfigMaps
+
+
+def with_config_map(namespace: str = NAMESPACE, **spec: object) -> tuple[Raw, Raw]:
+    """Return an Experiment whose template is in a ConfigMap, and the ConfigMap."""
+    resource = katib(**spec)
+    template = resource["spec"]["trialTemplate"]
+    job = template.pop("trialSpec")
+    template["configMap"] = {
+        "configMapName": "templates",
+        "configMapNamespace": namespace,
+        "templatePath": "job.yaml",
+    }
+    template["successCondition"] = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
+    template["failureCondition"] = 'status.conditions.#(type=="Failed")#|#(status=="True")#'
+    about = {"name": "templates", "namespace": namespace}
+    return resource, {"metadata": about, "data": {"job.yaml": yaml.safe_dump(job)}}
+
+
+@on_katibs_cluster()
+async def test_a_template_of_a_config_map_runs(installed: KatibInstallation) -> None:
+    resource, config_map = with_config_map()
+    installed.api.put("configmaps", config_map)
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    assert installed.whole()["trialsSucceeded"] == 3
+
+
+@on_katibs_cluster()
+async def test_a_template_of_another_namespace_is_read_if_it_is_for_everybody(
+    installed: KatibInstallation,
+) -> None:
+    resource, config_map = with_config_map("kubeflow")
+    installed.api.put("configmaps", config_map)
+    installed.apply(resource)
+    await installed.until_last("Failed")
+    assert "lacks the label katib.kubeflow.org/component" in last_message(installed)
+    assert not installed.jobs
+    config_map["metadata"]["labels"] = {"katib.kubeflow.org/component": "trial-templates"}
+    installed.api.put("configmaps", config_map)
+    installed.edit("tiny", maxTrialCount=2, parallelTrialCount=2)
+    await installed.until_last("Succeeded")
+
+
+@on_katibs_cluster()
+async def test_a_template_that_is_missing_is_named(installed: KatibInstallation) -> None:
+    resource, _ = with_config_map()
+    installed.apply(resource)
+    await installed.until_last("Failed")
+    message = last_message(installed)
+    assert "spec.trialTemplate.configMap: " in message
+    assert '"templates" not found' in message
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_template_that_is_deleted_later_does_not_matter(
+    installed: KatibInstallation,
+) -> None:
+    resource, config_map = with_config_map()
+    installed.api.put("configmaps", config_map)
+    installed.apply(resource)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    jobs = {job["metadata"]["uid"] for job in installed.jobs}
+    installed.api.remove("configmaps", NAMESPACE, "templates")
+    await installed.stop()
+    installed.start()
+    await installed.until(lambda: installed.status().get("state") == "running")
+    installed.edit("tiny", maxFailedTrialCount=2)
+
+    def refusal() -> str:
+        return str(installed.condition("Accepted").get("message", ""))
+
+    # The same happens to an edit in Katib, whose webhook refuses it.
+    await installed.until(lambda: '"templates" not found' in refusal())
+    assert {job["metadata"]["uid"] for job in installed.jobs} == jobs
+
+
+def last_message(installed: KatibInstallation) -> str:
+    return str(installed.whole()["conditions"][-1]["message"])
+
+
+# Queues
+
+
+@on_katibs_cluster(FOREVER)
+async def test_the_queue_of_a_namespace_is_that_of_each_template(
+    installed: KatibInstallation,
+) -> None:
+    label_namespace(installed, "team")
+    installed.apply(katib())
+    resource, config_map = with_config_map()
+    installed.api.put("configmaps", config_map)
+    resource["metadata"]["name"] = "mapped"
+    installed.apply(resource)
+    own = katib("own")
+    about = {"labels": {"kueue.x-k8s.io/queue-name": "urgent"}}
+    own["spec"]["trialTemplate"]["trialSpec"]["metadata"] = about
+    installed.apply(own)
+
+    def queues() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for job in installed.jobs:
+            labels = job["metadata"]["labels"]
+            names = found.setdefault(job["metadata"]["ownerReferences"][0]["name"], set())
+            names.add(labels.get("kueue.x-k8s.io/queue-name", ""))
+        return found
+
+    await installed.until(lambda: len(queues()) == 3)
+    assert queues() == {"tiny": {"team"}, "mapped": {"team"}, "own": {"urgent"}}

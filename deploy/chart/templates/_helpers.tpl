@@ -43,6 +43,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [kubeflow.org]
   resources: [experiments/finalizers]
   verbs: [update]
+# Templates of trials that an experiment names, in its own namespace, or labeled katib.kubeflow.org/component: trial-templates.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get]
 {{- end }}
 # What has happened to an experiment, and why a pod could not be created, scheduled or started.
 - apiGroups: [""]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from controller.app.experiments import uid_of_resource
+from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     KATIB_EXPERIMENT_LABEL,
     KATIB_SUFFIX,
@@ -20,6 +22,7 @@ from controller.core.model import (
     AttemptKey,
     Experiment,
     Uid,
+    attempt_name,
     by_trial,
     trial_name,
 )
@@ -31,7 +34,7 @@ from controller.kube.custom_resource import (
     OWN_STATUS,
 )
 from controller.kube.errors import ApiError
-from controller.kube.objects import KubernetesObject, ObjectMeta, Raw
+from controller.kube.objects import AnyObject, KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
 from controller.operator.katib_defaults import with_defaults
 from controller.operator.katib_status import (
@@ -57,6 +60,7 @@ from controller.operator.resource import (
     uid_of,
 )
 from controller.operator.status import Observation, Status
+from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import owner_reference
 from controller.search import study_name
 from controller.spec import SUSPEND
@@ -84,6 +88,7 @@ class _Written:
     """What the clients of one experiment have been shown.
 
     trials: by number, the class that its Trial says, and the status of the object.
+    deleted: the uids of Trials that somebody has deleted since.
     first_open: trials with lower numbers have ended, and are shown so.
     basis: what the last result was made from; it stands as long as that is the same.
     """
@@ -92,6 +97,7 @@ class _Written:
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
     observations: dict[int, Raw] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     first_open: int = 0
     basis: object = None
     suggestion: Raw | None = None
@@ -176,6 +182,13 @@ class KatibExperiments:
             trials = await self._trials(client, workspace, resource, seen, experiment)
         return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
 
+    def trial_deleted(self, trial: KubernetesObject) -> None:
+        """Note that somebody has deleted a Trial. The experiment is looked at each second."""
+        for owner in trial["metadata"].get("ownerReferences") or ():
+            shown = self._shown.get(uid_of_resource(owner["uid"]))
+            if shown is not None and trial["metadata"]["uid"] in shown.uids.values():
+                shown.deleted.add(trial["metadata"]["uid"])
+
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete the Trials first: their clients expect that a Trial has its Job."""
         shown = self._shown.pop(uid_of(resource), None)
@@ -201,10 +214,13 @@ class KatibExperiments:
         progress = seen.progress
         assert progress is not None
         objects = workspace.experiments.object_records(experiment.uid).load()
+        writer = _Writer(client, workspace, resource, experiment, shown)
+        if shown.deleted:
+            await writer.run_again(objects)
+            return shown.result
         basis = experiment.state, progress.counts, progress.running, frozenset(objects)
         if basis == shown.basis:
             return shown.result
-        writer = _Writer(client, workspace, resource, experiment, shown)
         await writer.write(frozenset(objects), progress.best)
         await writer.write_suggestion(seen)
         shown.basis = basis
@@ -287,6 +303,26 @@ class _Writer:
         for number, each in sorted(shown.trials.items()):
             names.setdefault(each, []).append(self._name(number))
         shown.result = TrialsOverview(names, {} if best is None else self._optimal(best))
+
+    async def run_again(self, objects: Mapping[AttemptKey, ObjectRecord]) -> None:
+        """Delete the objects of the trials whose Trials were deleted, as Katib's owner would.
+
+        A trial that runs is run again, and all are shown again.
+        """
+        shown = self.shown
+        numbers = [number for number, uid in shown.uids.items() if uid in shown.deleted]
+        template = self.experiment.spec.trial.cluster["template"]
+        kind = await kind_of(self.client, cast(AnyObject, template))
+        for (trial, attempt), record in objects.items():
+            if trial in numbers:
+                name = attempt_name(self.experiment.name, self.experiment.uid, trial, attempt)
+                await self.client.delete(kind, self._namespace, name, uid=record.uid)
+        for number in numbers:
+            for known in (shown.uids, shown.trials, shown.statuses):
+                known.pop(number, None)
+            shown.first_open = min(shown.first_open, number)
+        shown.deleted.clear()
+        shown.basis = None
 
     def _optimal(self, best: Trial) -> Mapping[str, Any]:
         """Return `currentOptimalTrial`, which clients expect whole."""

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from starlette.routing import Mount
@@ -29,6 +30,7 @@ from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.kube.request_limit import PER_S
+from controller.operator import deleted_trials
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.default_queue import DefaultQueues
@@ -188,6 +190,11 @@ async def _manager(
     server: Server | None = None
     # Of this leader: another one may change the resources in between.
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
+    scopes: Sequence[str | None] = options.namespaces or [None]
+    following = [
+        asyncio.create_task(deleted_trials.follow(client, namespace, kind.trial_deleted))
+        for namespace, kind in product(scopes, katib)
+    ]
     kinds = ExperimentKinds([TunerExperiments(), *katib])
     resources = ExperimentResources(client, options.namespaces, kinds)
     access = Access(client)
@@ -243,6 +250,9 @@ async def _manager(
     finally:
         health.leader_trouble = lambda: ""
         metrics.sources = standby
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
         await resources.close()
         await cluster.close_reflectors()
         if server is not None:

@@ -366,14 +366,59 @@ async def test_the_next_controller_writes_no_trial_again(installed: KatibInstall
 
 
 @on_katibs_cluster(FOREVER)
-async def test_a_trial_that_somebody_deletes_is_shown_again(installed: KatibInstallation) -> None:
+async def test_a_trial_whose_object_somebody_deletes_runs_again(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(maxTrialCount=2, parallelTrialCount=2))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    (deleted, kept), before = installed.trials, {each["metadata"]["uid"] for each in installed.jobs}
+    name = deleted["metadata"]["name"]
+    installed.api.remove("trials", NAMESPACE, name)
+
+    def is_back() -> bool:
+        found = installed.api.find("trials", NAMESPACE, name)
+        return found is not None and found["metadata"]["uid"] != deleted["metadata"]["uid"]
+
+    await installed.until(is_back)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    await installed.until(lambda: len(installed.jobs) == 2)
+    assert len({each["metadata"]["uid"] for each in installed.jobs} & before) == 1
+    assert kept in installed.trials
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_whose_object_is_deleted_without_a_controller_is_shown_again(
+    installed: KatibInstallation,
+) -> None:
     installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
     await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
     (trial,) = installed.trials
-    installed.api.remove("trials", NAMESPACE, trial["metadata"]["name"])
     await installed.stop()
+    installed.api.remove("trials", NAMESPACE, trial["metadata"]["name"])
     installed.start()
     await installed.until(lambda: len(installed.trials) == 1)
+    assert len(installed.jobs) == 1
+
+
+@on_katibs_cluster()
+async def test_the_result_of_a_trial_whose_object_is_deleted_stays(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.kubelet.play(
+        lambda job: FOREVER if job["metadata"]["name"].endswith("-1") else SCORED
+    )
+    installed.apply(katib(maxTrialCount=2, parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsSucceeded") == 1)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    first = installed.trials[0]["metadata"]
+    installed.api.remove("trials", NAMESPACE, first["name"])
+    await installed.until(lambda: len(installed.trials) == 2)
+    again = installed.trials[0]
+    assert again["metadata"]["name"] == first["name"]
+    await installed.until(
+        lambda: (installed.trials[0].get("status") or {}).get("observation") is not None
+    )
+    assert all(first["name"] not in job["metadata"]["name"] for job in installed.jobs)
 
 
 @on_katibs_cluster()

@@ -36,7 +36,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [get, list, watch, patch]
 - apiGroups: [kubeflow.org]
   resources: [trials, suggestions]
-  verbs: [create, get, list, delete]
+  verbs: [create, get, list, watch, delete]
 - apiGroups: [kubeflow.org]
   resources: [experiments/status, trials/status, suggestions/status]
   verbs: [patch]

@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.operator.katib import KatibSelection
+from controller.operator.policy import Policy
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation, experiment
@@ -751,3 +752,44 @@ async def test_the_queue_of_a_namespace_is_that_of_each_template(
 
     await installed.until(lambda: len(queues()) == 3)
     assert queues() == {"tiny": {"team"}, "mapped": {"team"}, "own": {"urgent"}}
+
+
+# Kinds
+
+
+TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+
+
+def of_kind(job: Raw, words: str = "--x=${trialParameters.x}") -> Raw:
+    resource = katib()
+    template = resource["spec"]["trialTemplate"]
+    trainer = {"image": "tiny:1", "command": ["train", words]}
+    spec = {"runtimeRef": {"name": "torch"}, "trainer": trainer}
+    template["trialSpec"] = {**job, "spec": spec}
+    return resource
+
+
+@on_katibs_cluster()
+async def test_a_kind_that_is_not_allowed_is_named_with_the_value_that_allows_it(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(of_kind(TRAIN_JOB))
+    await installed.until_last("Failed")
+    assert "controller.kinds" in last_message(installed)
+
+
+@on_katibs_cluster()
+async def test_a_kind_that_is_not_installed_fails_the_experiment(
+    installed: KatibInstallation,
+) -> None:
+    await installed.stop()
+    installed.policy = Policy(kinds=frozenset({"trainer.kubeflow.org/TrainJob"}))
+    installed.start()
+    installed.apply(of_kind(TRAIN_JOB))
+    installed.apply(katib("other"))
+    await installed.until_last("Succeeded", "other")
+    await installed.until_last("Failed")
+    assert "TrainJob" in last_message(installed)
+    assert not installed.trials or all(
+        "tiny" not in t["metadata"]["name"] for t in installed.trials
+    )

@@ -3,7 +3,9 @@ once, the same latencies beside them, and many experiments that have ended or ar
 
 Requires what `make test-cluster` requires. Prints Markdown, a line at a time. `--only` selects a
 part, `--experiments`, `--trials` and `--idle` set sizes. The size that is claimed is
-`--experiments 200 --trials 25 --idle 2000`: 5,000 pods.
+`--experiments 200 --trials 25 --idle 2000`: 5,000 pods. With `--katib`, the resources are those of
+Katib, and `latency` is from the creation of an Experiment to its first Trial, with the writes of
+each trial; claimed is `--katib --idle 980 --experiments 20 --trials 3`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import CORE
+from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, Installed, experiment
 from tests.cluster.waiting import eventually
@@ -42,27 +46,107 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=200)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--idle", type=int, default=200)
+    parser.add_argument("--katib", action="store_true")
     asked = parser.parse_args()
     parts = (asked.only,) if asked.only else ("latency", "idle", "scale")
-    with installation() as installed:
-        controller = Controller(installed)
-        if "latency" in parts:
+    resources = KATIBS if asked.katib else TUNERS
+    with installation(resources) as installed:
+        controller = Controller(installed, resources)
+        if "latency" in parts and asked.katib:
+            print(trials_of_katib(installed, controller, asked.rounds), flush=True)
+        elif "latency" in parts:
             print(latencies(installed, "alone", asked.rounds), flush=True)
         if "idle" in parts:
             print(idle(installed, controller, asked.idle), flush=True)
         if "scale" in parts:
             print(scale(installed, controller, asked.experiments, asked.trials), flush=True)
-            print(latencies(installed, "beside", asked.rounds), flush=True)
+            if not asked.katib:
+                print(latencies(installed, "beside", asked.rounds), flush=True)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The kind of resources that are measured.
+
+    make: returns one with this namespace, name, life of its pods, number of trials, and number of
+    those at a time, 0 to suspend it. status_of: Tuner's own status of one.
+    """
+
+    path: str
+    plural: str
+    settings: tuple[str, ...]
+    flags: tuple[str, ...]
+    make: Callable[[str, str, Mapping[str, str], int, int], Object]
+    status_of: Callable[[Object], dict[str, Any]]
+
+
+def of_tuner(
+    namespace: str, name: str, env: Mapping[str, str], trials: int, parallel: int
+) -> Object:
+    suspended = {} if parallel else {"suspend": True}
+    budget = {"trials": trials}
+    made = experiment(
+        namespace, name, env=env, budget=budget, parallelism=parallel or 1, **suspended
+    )
+    made["spec"]["trial"]["resources"] = {"cpu": "10m"}
+    return made
+
+
+def of_katib(
+    namespace: str, name: str, env: Mapping[str, str], trials: int, parallel: int
+) -> Object:
+    life = {"KWOK_LOG": "score=${trialParameters.x}", "KWOK_RUN": "300ms", **env}
+    container = {
+        "name": "main",
+        "image": "tiny:1",
+        "command": ["train", "--x=${trialParameters.x}"],
+        "env": [{"name": key, "value": value} for key, value in life.items()],
+        "resources": {"requests": {"cpu": "10m"}},
+    }
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    space = {"min": "0", "max": "1"}
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "objective": {"type": "maximize", "objectiveMetricName": "score"},
+            "algorithm": {"algorithmName": "random"},
+            "maxTrialCount": trials,
+            "parallelTrialCount": parallel,
+            "parameters": [{"name": "x", "parameterType": "double", "feasibleSpace": space}],
+            "trialTemplate": {
+                "primaryContainerName": "main",
+                "trialParameters": [{"name": "x", "reference": "x"}],
+                "trialSpec": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": pod}},
+            },
+        },
+    }
+
+
+TUNERS = Resources(
+    EXPERIMENTS, "experiments", (), (), of_tuner, lambda found: dict(found.get("status") or {})
+)
+KATIB = "/apis/kubeflow.org/v1beta1/namespaces/{namespace}/experiments"
+KATIBS = Resources(
+    KATIB,
+    "experiments.kubeflow.org",
+    ("katib.enabled=true",),
+    ("--katib",),
+    of_katib,
+    lambda found: dict((found.get("status") or {}).get("tuner") or {}),
+)
 
 
 class Controller:
     """The process that is measured."""
 
-    def __init__(self, installed: Installed) -> None:
+    def __init__(self, installed: Installed, resources: Resources) -> None:
+        self.resources = resources
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
-        self._process = installed.start("--metrics-port", str(self._port)).pid
+        self._process = installed.start("--metrics-port", str(self._port), *resources.flags).pid
         eventually(self.requests, within_s=60)
 
     def requests(self) -> Counter[str]:
@@ -96,17 +180,51 @@ class Controller:
 
 
 @contextmanager
-def installation() -> Iterator[Installed]:
+def installation(resources: Resources) -> Iterator[Installed]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = ControlPlane(fake_nodes=8)
         try:
-            installed = Installed(cluster, Path(folder))
+            installed = Installed(cluster, Path(folder), *resources.settings)
             try:
                 yield installed
             finally:
                 installed.close()
         finally:
             cluster.close()
+
+
+def trials_of_katib(installed: Installed, controller: Controller, rounds: int) -> str:
+    """Return the seconds to the first Trial, and what a short trial costs."""
+    make_namespaces(installed, ["alone"])
+    api, path = installed.cluster.api(), KATIB.format(namespace="alone")
+    seconds: list[float] = []
+    for n in range(rounds):
+        began = time.monotonic()
+        api.post(path, of_katib("alone", f"e{n}", LONG, 1, 1))
+        wait(partial(has_trial, installed, path.replace("experiments", "trials"), f"e{n}"))
+        seconds.append(time.monotonic() - began)
+        api.delete(f"{path}/e{n}")
+    before, cpu_s, trials_each = controller.requests(), controller.cpu_s, 20
+    api.post(path, of_katib("alone", "ends", {"KWOK_RUN": "1s"}, trials_each, 4))
+    wait(lambda: own_status(installed, KATIBS, f"{path}/ends").get("state") == "succeeded")
+    sent = controller.requests() - before
+    writes = Counter({what: n for what, n in sent.items() if 'verb="GET"' not in what})
+    return (
+        f"create to first Trial: median {statistics.median(seconds):.2f} s, longest "
+        f"{max(seconds):.2f} s; {writes.total() / trials_each:.1f} writes for each of "
+        f"{trials_each} trials {dict(writes)}, {controller.cpu_s - cpu_s:.1f} s of the processor"
+    )
+
+
+def has_trial(installed: Installed, path: str, name: str) -> bool:
+    return any(
+        each["metadata"]["labels"]["katib.kubeflow.org/experiment"] == name
+        for each in installed.cluster.api().items(path)
+    )
+
+
+def own_status(installed: Installed, resources: Resources, path: str) -> dict[str, Any]:
+    return resources.status_of(installed.cluster.api().get(path))
 
 
 def latencies(installed: Installed, namespace: str, rounds: int) -> str:
@@ -176,9 +294,9 @@ def idle(installed: Installed, controller: Controller, experiments: int) -> str:
     the first ones load.
     """
     make_namespaces(installed, ["first", "idle"])
-    rest(installed, "first", FIRST)
+    rest(installed, controller.resources, "first", FIRST)
     memory_mb = controller.memory_mb
-    rest(installed, "idle", experiments)
+    rest(installed, controller.resources, "idle", experiments)
     more_mb = controller.memory_mb - memory_mb
     quiet = controller.quiet()
     return (
@@ -188,18 +306,16 @@ def idle(installed: Installed, controller: Controller, experiments: int) -> str:
     )
 
 
-def rest(installed: Installed, namespace: str, experiments: int) -> None:
+def rest(installed: Installed, resources: Resources, namespace: str, experiments: int) -> None:
     """Create experiments of which one half ends, and the other is suspended from the start."""
     api = installed.cluster.api()
     short = {"KWOK_RUN": "10ms"}
     for n in range(experiments):
-        suspended = {"suspend": True} if n % 2 else {}
-        resource = experiment(namespace, f"e{n}", budget={"trials": 1}, env=short, **suspended)
-        resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
-        api.post(EXPERIMENTS.format(namespace=namespace), resource)
+        resource = resources.make(namespace, f"e{n}", short, 1, 0 if n % 2 else 1)
+        api.post(resources.path.format(namespace=namespace), resource)
 
     def resting() -> int:
-        found = states(installed, namespace)
+        found = states(installed, resources, namespace)
         return found["succeeded"] + found["suspended"]
 
     wait(lambda: resting() == experiments, within_s=3600, every_s=2)
@@ -214,13 +330,10 @@ def scale(installed: Installed, controller: Controller, experiments: int, trials
     began = time.monotonic()
     for n in range(experiments):
         namespace = names[n % len(names)]
-        resource = experiment(
-            namespace, f"e{n}", parallelism=trials, budget={"trials": 1000}, env=LONG
-        )
-        resource["spec"]["trial"]["resources"] = {"cpu": "10m"}
-        installed.kubectl.apply([resource])
+        installed.kubectl.apply([controller.resources.make(namespace, f"e{n}", LONG, 1000, trials)])
     applied_s = time.monotonic() - began
-    wait(lambda: running(installed) == experiments * trials, within_s=3600, every_s=2)
+    all_trials = experiments * trials
+    wait(lambda: running(installed, controller.resources) == all_trials, within_s=3600, every_s=2)
     running_s = time.monotonic() - began
     spent_s, sent = controller.cpu_s - cpu_s, controller.requests() - requests
     quiet = controller.quiet()
@@ -271,18 +384,18 @@ def is_refused(installed: Installed, path: str) -> bool:
     return any((each["type"], each["status"]) == ("Accepted", "False") for each in conditions)
 
 
-def running(installed: Installed) -> int:
-    return sum(status.get("running", 0) for status in statuses(installed, "-A"))
+def running(installed: Installed, resources: Resources) -> int:
+    return sum(status.get("running", 0) for status in statuses(installed, resources, "-A"))
 
 
-def states(installed: Installed, namespace: str) -> Counter[str]:
-    found = statuses(installed, "-n", namespace)
+def states(installed: Installed, resources: Resources, namespace: str) -> Counter[str]:
+    found = statuses(installed, resources, "-n", namespace)
     return Counter(status.get("state", "") for status in found)
 
 
-def statuses(installed: Installed, *where: str) -> list[dict[str, Any]]:
-    found = json.loads(installed.kubectl("get", "experiments", *where, "-o", "json"))["items"]
-    return [each.get("status") or {} for each in found]
+def statuses(installed: Installed, resources: Resources, *where: str) -> list[dict[str, Any]]:
+    found = json.loads(installed.kubectl("get", resources.plural, *where, "-o", "json"))["items"]
+    return [resources.status_of(each) for each in found]
 
 
 if __name__ == "__main__":

@@ -172,7 +172,19 @@ class KatibExperiments:
         if experiment is not None and not whole.get("conditions"):
             # The condition Created comes before the first Trial.
             begins = replace(seen, experiment=None, refusal=None)
-            return {**experiment_status(begins, trials, whole, now), OWN_STATUS: resource["status"]}
+            whole = {
+                **experiment_status(begins, trials, whole, now),
+                OWN_STATUS: resource["status"],
+            }
+            about = resource["metadata"]
+            await client.apply_status(
+                KATIB_EXPERIMENTS,
+                about["namespace"],
+                object_name(resource),
+                whole,
+                uid=about["uid"],
+            )
+            resource = {**resource, "whole": whole}
         if experiment is not None:
             if experiment.state.finished and status == resource["status"]:
                 self._shown.pop(experiment.uid, None)

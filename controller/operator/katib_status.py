@@ -138,7 +138,8 @@ def class_of(trial: Trial, newest: Attempt | None, *, has_object: bool) -> Trial
         return None if newest is None else _ENDS[trial.state]
     if newest is None or not (has_object or newest.ended):
         return None
-    return TrialClass.RUNNING if newest.state is AttemptState.RUNNING else TrialClass.CREATED
+    runs = newest.state in (AttemptState.RUNNING, AttemptState.STOPPING)
+    return TrialClass.RUNNING if runs else TrialClass.CREATED
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from tests.cluster.api import BATCH, CORE, Object
 from tests.cluster.controlplane import ControlPlane
@@ -20,6 +21,7 @@ from tests.cluster.installed import (
     CHART,
     DEFINITION,
     EXPERIMENTS,
+    ROOT,
     SYSTEM,
     Installed,
     experiment,
@@ -29,6 +31,7 @@ from tests.cluster.installed import (
 from tests.cluster.waiting import eventually
 
 FOREVER = {"KWOK_RUN": "600s"}
+KATIB = "experiments.kubeflow.org"
 
 
 class Release(Installed):
@@ -228,3 +231,49 @@ def test_what_was_deleted_after_the_controller_can_be_let_go(
 
 def _finalizers(resource: Object) -> list[str]:
     return list(resource["metadata"].get("finalizers") or [])
+
+
+def katib_experiment(namespace: str, name: str, annotations: dict[str, str]) -> Object:
+    document: Object = yaml.safe_load((ROOT / "examples/katib/random.yaml").read_text("utf-8"))
+    document["metadata"] = {"name": name, "namespace": namespace, "annotations": annotations}
+    job = document["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    life = {"KWOK_LOG": "accuracy=0.5 loss=1", "KWOK_RUN": "300ms"}
+    job["containers"][0]["env"] = [{"name": key, "value": value} for key, value in life.items()]
+    return document
+
+
+def test_beside_katib_its_definitions_stay_and_only_annotated_experiments_run(
+    release: Release, namespace: str
+) -> None:
+    of_katib = [
+        each
+        for each in rendered("katib.enabled=true")
+        if each["kind"] == "CustomResourceDefinition" and "kubeflow" in each["metadata"]["name"]
+    ]
+    release.kubectl.apply(of_katib)
+    for each in of_katib:
+        release.kubectl.established(each["metadata"]["name"])
+    upgrade = ("upgrade", "tuner", str(CHART), "--set", "katib.enabled=true")
+    with pytest.raises(AssertionError, match=r"set katib\.definitions=false to use it as it is"):
+        release.helm(*upgrade)
+    release.helm(*upgrade, "--set", "katib.definitions=false")
+    deployed = release.kubectl("get", "deployment", "tuner-controller", "-n", SYSTEM, "-o", "json")
+    (container,) = json.loads(deployed)["spec"]["template"]["spec"]["containers"]
+    assert "--katib=annotated" in container["args"]
+    release.start("--katib=annotated")
+    release.kubectl.apply(
+        [
+            katib_experiment(namespace, "ours", {"tuner.dev/controlled": "true"}),
+            katib_experiment(namespace, "theirs", {}),
+        ]
+    )
+    path = f"/apis/kubeflow.org/v1beta1/namespaces/{namespace}/experiments"
+    api = release.cluster.api()
+
+    def ended() -> bool:
+        conditions = api.get(f"{path}/ours").get("status", {}).get("conditions") or [{}]
+        return bool(conditions[-1].get("type") == "Succeeded")
+
+    eventually(ended, within_s=60)
+    assert "status" not in api.get(f"{path}/theirs")
+    release.kubectl("delete", KATIB, "--all", "-n", namespace, "--timeout=60s")

@@ -26,7 +26,7 @@ from controller.core.model import (
     by_trial,
     trial_name,
 )
-from controller.kube.client import Kind, KubernetesClient
+from controller.kube.client import CLAIMS, Kind, KubernetesClient
 from controller.kube.custom_resource import (
     KATIB_EXPERIMENTS,
     KATIB_SUGGESTIONS,
@@ -50,6 +50,7 @@ from controller.operator.katib_status import (
     suggestion_status,
     trial_status,
 )
+from controller.operator.katib_volume import claim_of
 from controller.operator.resource import (
     FINALIZER,
     ExperimentResource,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
-_CONFLICT, _NOT_FOUND = 409, 404
+_CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
 
 
 class KatibSelection(enum.Enum):
@@ -424,14 +425,18 @@ class _Writer:
             }
             if "earlyStopping" in spec:
                 written["earlyStopping"] = spec["earlyStopping"]
-            about = {"name": object_name(self.resource)}
+            name = object_name(self.resource)
+            if claim := claim_of(name, spec):
+                await self._claim(claim)
+            about = {"name": name}
             uid = await self._create(KATIB_SUGGESTIONS, {"metadata": about, "spec": written})
             before = {"uid": uid, "state": None, "status": {}}
         if before["state"] == self.experiment.state:
             self.shown.suggestion = before
             return
         count = len(self.shown.trials)
-        status = suggestion_status(seen, count, before["status"], datetime.now(UTC))
+        policy = spec.get("resumePolicy")
+        status = suggestion_status(seen, count, policy, before["status"], datetime.now(UTC))
         await self.client.apply_status(
             KATIB_SUGGESTIONS,
             self._namespace,
@@ -442,8 +447,23 @@ class _Writer:
         state = self.experiment.state
         self.shown.suggestion = {"uid": before["uid"], "state": state, "status": status}
 
+    async def _claim(self, claim: Raw) -> None:
+        """Create the claim of the experiment. A quota that has no room for it is told, once."""
+        try:
+            await self._create(CLAIMS, claim)
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            about = owner_of(self.resource)
+            await events.record(
+                self.client, about, kind="Warning", reason="ClaimRefused", message=str(error)
+            )
+
     async def _create(self, kind: Kind, body: Raw) -> str:
-        """Create an object that the Experiment owns, and return its uid, also if it is there."""
+        """Create an object that the Experiment owns, and return its uid, also if it is there.
+
+        Raises ApiError, also while one of a deleted experiment of the same name is still there.
+        """
         owner = {**owner_reference(owner_of(self.resource)), "controller": True}
         about = {**body["metadata"], "namespace": self._namespace, "ownerReferences": [owner]}
         whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": about}
@@ -453,4 +473,7 @@ class _Writer:
             if error.status != _CONFLICT:
                 raise
             made = await self.client.get(kind, self._namespace, about["name"])
+            owners = [each["uid"] for each in made["metadata"].get("ownerReferences", ())]
+            if owners and owner["uid"] not in owners:
+                raise
         return str(made["metadata"]["uid"])

@@ -342,17 +342,20 @@ def _said_of_trial(shown: TrialClass, is_true: bool, why: str) -> Said:
 
 
 def suggestion_status(
-    seen: Observation, trials: int, before: Status, now: datetime
+    seen: Observation, trials: int, policy: str | None, before: Status, now: datetime
 ) -> dict[str, Any]:
-    """Return the status of the Suggestion, which Katib's clients read beside the Experiment."""
+    """Return the status of the Suggestion, which Katib's clients read beside the Experiment.
+
+    policy: the experiment's resumePolicy; LongRunning keeps the Suggestion after the end.
+    """
     experiment = seen.experiment
-    has_ended = experiment is not None and experiment.state.finished
+    has_ended = experiment is not None and experiment.state.finished and policy != "LongRunning"
     said: list[Said] = [
         ("Created", True, "SuggestionCreated", "Suggestion is created"),
         ("DeploymentReady", True, "DeploymentReady", "Tuner's controller answers"),
         ("Running", not has_ended, "SuggestionRunning", "Suggestion is running"),
     ]
-    if experiment is not None and experiment.state is ExperimentState.SUCCEEDED:
+    if has_ended:
         said.append(("Succeeded", True, "SuggestionSucceeded", "Suggestion has succeeded"))
     return {
         "startTime": before.get("startTime") or time_text(now),

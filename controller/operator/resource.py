@@ -18,6 +18,7 @@ from controller.kube.custom_resource import KATIB_EXPERIMENTS, KEEP_STUDY
 from controller.kube.custom_resource import RESUME as RESUME
 from controller.kube.custom_resource import RETRY as RETRY
 from controller.kube.objects import KubernetesObject, Raw
+from controller.operator.katib_volume import with_volume
 from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.spec import SUSPEND, ConfigMapOf, Document, from_document, read
 from suggest.server import admin
@@ -101,6 +102,8 @@ def file_of(resource: ExperimentResource) -> Mapping[str, object]:
     """Return what the resource says of its experiment, with the runtime that it runs on."""
     kind, about = kind_of(resource), resource["metadata"]
     spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
+    if is_katib(resource):
+        spec = dict(with_volume(object_name(resource), spec))
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -243,6 +243,77 @@ async def test_a_suggestion_has_the_name_of_its_experiment(installed: KatibInsta
 
 
 @on_katibs_cluster()
+async def test_the_suggestion_ends_with_its_experiment_unless_that_may_go_on(
+    installed: KatibInstallation,
+) -> None:
+    for policy in ("Never", "FromVolume", "LongRunning"):
+        installed.apply(katib(policy.lower(), resumePolicy=policy))
+        await installed.until_last("Succeeded", policy.lower())
+    said: dict[str, dict[str, str]] = {}
+    for each in installed.api.all("suggestions", NAMESPACE):
+        conditions = {on["type"]: on["status"] for on in each["status"]["conditions"]}
+        said[each["metadata"]["name"]] = conditions
+    assert said["longrunning"] == {"Created": "True", "DeploymentReady": "True", "Running": "True"}
+    assert said["fromvolume"] == said["never"]
+    assert (said["never"]["Running"], said["never"]["Succeeded"]) == ("False", "True")
+
+
+@on_katibs_cluster()
+async def test_from_volume_has_the_claim_of_katib_and_it_takes_up_no_storage(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(resumePolicy="FromVolume"))
+    await installed.until_last("Succeeded")
+    (claim,) = installed.api.all("persistentvolumeclaims", NAMESPACE)
+    assert claim["metadata"]["name"] == "tiny-random"
+    assert claim["metadata"]["ownerReferences"][0]["kind"] == "Experiment"
+    assert (claim["spec"]["storageClassName"], claim["spec"]["volumeName"]) == (
+        "",
+        "nothing-is-stored",
+    )
+
+
+@on_katibs_cluster(FOREVER)
+async def test_trials_of_pbt_get_a_claim_for_their_checkpoints(
+    installed: KatibInstallation,
+) -> None:
+    settings = {"suggestion_trial_dir": "/data/", "n_population": "5", "truncation_threshold": ".2"}
+    given = [{"name": name, "value": value} for name, value in settings.items()]
+    installed.apply(katib(algorithm={"algorithmName": "pbt", "algorithmSettings": given}))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    (claim,) = installed.api.all("persistentvolumeclaims", NAMESPACE)
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "5Gi"}},
+    }
+    for job in installed.jobs:
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        claims = {each["persistentVolumeClaim"]["claimName"] for each in volumes}
+        assert claims == {claim["metadata"]["name"]} == {"tiny-pbt"}
+
+
+@on_katibs_cluster()
+async def test_a_recreated_experiment_waits_for_its_own_suggestion(
+    installed: KatibInstallation,
+) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "name": "tiny"}
+    about = {"name": "tiny", "namespace": NAMESPACE}
+    earlier = {**about, "ownerReferences": [{**owner, "uid": "of-the-deleted-one"}]}
+    installed.api.put("suggestions", {"metadata": earlier})
+    installed.apply(katib())
+
+    def tried() -> bool:
+        path = f"/apis/kubeflow.org/v1beta1/namespaces/{NAMESPACE}/suggestions/tiny"
+        return any(each[:2] == ("GET", path) for each in installed.api.requests)
+
+    await installed.until(tried)
+    installed.api.remove("suggestions", NAMESPACE, "tiny")
+    await installed.until_last("Succeeded")
+    (suggestion,) = installed.api.all("suggestions", NAMESPACE)
+    assert suggestion["status"]["suggestionCount"] == 3
+
+
+@on_katibs_cluster()
 async def test_a_larger_budget_restarts_what_has_ended(installed: KatibInstallation) -> None:
     installed.apply(katib(maxTrialCount=2, parallelTrialCount=2))
     await installed.until_last("Succeeded")

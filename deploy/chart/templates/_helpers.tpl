@@ -47,6 +47,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get]
+# The claim that Katib has for pbt and for resumePolicy: FromVolume. It goes with its experiment.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, get]
 {{- end }}
 # What has happened to an experiment, and why a pod could not be created, scheduled or started.
 - apiGroups: [""]

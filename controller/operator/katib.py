@@ -416,36 +416,35 @@ class _Writer:
     async def write_suggestion(self, seen: Observation) -> None:
         """Write the Suggestion when the experiment begins, and when it ends."""
         before = self.shown.suggestion
-        spec = self.resource["spec"]
+        spec, name = self.resource["spec"], object_name(self.resource)
         if before is None:
             written = {
                 "algorithm": spec.get("algorithm"),
-                "requests": spec.get("maxTrialCount", 0),
                 "resumePolicy": spec.get("resumePolicy", "Never"),
             }
             if "earlyStopping" in spec:
                 written["earlyStopping"] = spec["earlyStopping"]
-            name = object_name(self.resource)
             if claim := claim_of(name, spec):
                 await self._claim(claim)
-            about = {"name": name}
-            uid = await self._create(KATIB_SUGGESTIONS, {"metadata": about, "spec": written})
-            before = {"uid": uid, "state": None, "status": {}}
-        if before["state"] == self.experiment.state:
+            made = {"metadata": {"name": name}, "spec": written}
+            uid = await self._create(KATIB_SUGGESTIONS, made)
+            before = {"uid": uid, "basis": None, "status": {}}
+        state, count = self.experiment.state, len(self.shown.trials)
+        # A short continuation may begin and end between two statuses.
+        basis = state, count if state.finished else None
+        if before["basis"] == basis:
             self.shown.suggestion = before
             return
-        count = len(self.shown.trials)
+        # The number of trials that are asked for: after the end, those that were needed.
+        requests = count if state.finished else spec.get("maxTrialCount", 0)
+        asked = {"spec": {"requests": requests}}
+        await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
         policy = spec.get("resumePolicy")
         status = suggestion_status(seen, count, policy, before["status"], datetime.now(UTC))
         await self.client.apply_status(
-            KATIB_SUGGESTIONS,
-            self._namespace,
-            object_name(self.resource),
-            status,
-            uid=before["uid"],
+            KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
         )
-        state = self.experiment.state
-        self.shown.suggestion = {"uid": before["uid"], "state": state, "status": status}
+        self.shown.suggestion = {"uid": before["uid"], "basis": basis, "status": status}
 
     async def _claim(self, claim: Raw) -> None:
         """Create the claim of the experiment. A quota that has no room for it is told, once."""

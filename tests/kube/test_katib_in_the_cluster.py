@@ -238,6 +238,7 @@ async def test_a_suggestion_has_the_name_of_its_experiment(installed: KatibInsta
     await installed.until_last("Succeeded")
     (suggestion,) = installed.api.all("suggestions", NAMESPACE)
     assert suggestion["metadata"]["name"] == "tiny"
+    assert suggestion["spec"]["requests"] == 3
     assert suggestion["status"]["suggestionCount"] == 3
     assert suggestion["status"]["conditions"][-1]["type"] == "Succeeded"
 
@@ -320,6 +321,8 @@ async def test_a_larger_budget_restarts_what_has_ended(installed: KatibInstallat
     installed.edit("tiny", maxTrialCount=4)
     await installed.until(lambda: installed.whole().get("trialsSucceeded") == 4)
     await installed.until_last("Succeeded")
+    (suggestion,) = installed.api.all("suggestions", NAMESPACE)
+    assert (suggestion["spec"]["requests"], suggestion["status"]["suggestionCount"]) == (4, 4)
     assert installed.types() == [
         ("Created", "True"),
         ("Restarting", "True"),

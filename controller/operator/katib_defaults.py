@@ -37,6 +37,7 @@ def with_defaults(spec: dict[str, Any]) -> dict[str, Any]:
     _fill_objective(whole.get("objective"))
     for parameter in _list(whole.get("parameters")):
         if isinstance(space := parameter.get("feasibleSpace"), dict):
+            _move_list(space)
             _fill(space, {"distribution": "uniform"})
     collector = whole.setdefault("metricsCollectorSpec", {})
     if isinstance(collector, dict):
@@ -53,6 +54,15 @@ def _fill(mapping: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 def _list(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _move_list(space: dict[str, Any]) -> None:
+    """Move the choices of `search.categorical`, which Katib's SDK sends as the distribution.
+
+    Katib cannot read them (its issue 2542).
+    """
+    if isinstance(space.get("distribution"), list) and space.get("list") is None:
+        space["list"] = [str(choice) for choice in space.pop("distribution")]
 
 
 def _fill_objective(objective: object) -> None:

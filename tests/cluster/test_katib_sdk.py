@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Installed
 
-PYTHON = Path(__file__).parents[2] / ".venv-katib" / "bin" / "python"
-SCRIPT = Path(__file__).with_name("katib_sdk.py")
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-katib" / "bin" / "python"
+EXAMPLES = ROOT / "examples" / "katib"
 SETTINGS = ("katib.enabled=true",)
 
 
@@ -31,14 +35,14 @@ def installed(level_b: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
         made.close()
 
 
-def sdk(cluster: ControlPlane, namespace: str) -> dict[str, Any]:
-    """Run the script, and return what it found."""
+def sdk(cluster: ControlPlane, script: str, *words: object) -> dict[str, Any]:
+    """Run a script of this folder in the environment of Katib's SDK; return what it found."""
     if not PYTHON.exists():
         pytest.skip("`make .venv-katib/stamp` installs Katib's SDK")
     env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig())}
-    done = subprocess.run(
-        [PYTHON, SCRIPT, namespace], env=env, capture_output=True, text=True, check=False
-    )
+    command = [PYTHON, Path(__file__).with_name(script), *map(str, words)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    print(done.stderr)
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -46,7 +50,7 @@ def sdk(cluster: ControlPlane, namespace: str) -> dict[str, Any]:
 def test_every_call_that_needs_no_log_gets_what_katib_answers(
     installed: Installed, level_b: ControlPlane, namespace: str
 ) -> None:
-    found = sdk(level_b, namespace)
+    found = sdk(level_b, "katib_sdk.py", namespace)
     print(found.pop("first_trial_s"))
     assert "already exists" in found.pop("create_again")
     complete = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
@@ -72,3 +76,59 @@ def test_every_call_that_needs_no_log_gets_what_katib_answers(
         "tuned": 2,
         "left": ["sdk", "tuned"],
     }
+
+
+def test_calls_in_orders_that_nobody_planned_get_what_katib_answers(
+    installed: Installed, level_b: ControlPlane, namespace: str
+) -> None:
+    found = sdk(level_b, "katib_orders.py", namespace)
+    level_b.api().delete(f"{CORE}/persistentvolumes/pbt-{namespace}")
+    assert found == {}
+
+
+def on_fake_nodes(document: dict[str, Any]) -> dict[str, Any]:
+    """Return an example whose pods are fake, and print its metrics."""
+    found = copy.deepcopy(document)
+    objective = found["spec"]["objective"]
+    metrics = [objective["objectiveMetricName"], *objective.get("additionalMetricNames", ())]
+    life = {"KWOK_LOG": " ".join(f"{each}=0.5" for each in metrics), "KWOK_RUN": "300ms"}
+    template = found["spec"]["trialTemplate"]["trialSpec"]
+    for container in template["spec"]["template"]["spec"]["containers"]:
+        given = [{"name": name, "value": value} for name, value in life.items()]
+        container["env"] = [*given, *container.get("env", ())]
+    return found
+
+
+# The other examples have metrics in files or in the DBManager, which fake pods do not write.
+ON_FAKE_NODES = (
+    "random",
+    "grid",
+    "sobol",
+    "tpe",
+    "multivariate-tpe",
+    "bayesian-optimization",
+    "cma-es",
+    "hyperband",
+    "distributions",
+    "early-stopping",
+    "metric-strategies",
+    "resume-and-metadata",
+    "enas/enas-cpu",
+)
+
+
+def test_what_katibs_own_test_checks_holds_for_the_examples(
+    installed: Installed, level_b: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    documents = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in ON_FAKE_NODES]
+    for policy in ("Never", "LongRunning", "FromVolume"):
+        resumed = copy.deepcopy(documents[0])
+        resumed["metadata"]["name"] = f"{policy.lower()}-resume"
+        resumed["spec"]["resumePolicy"] = policy
+        documents.append(resumed)
+    paths: list[Path] = []
+    for document in map(on_fake_nodes, documents):
+        paths.append(tmp_path / f"{document['metadata']['name']}.yaml")
+        paths[-1].write_text(yaml.safe_dump(document))
+    found = sdk(level_b, "katib_e2e.py", namespace, *paths)
+    assert found == {path.stem: "passed" for path in paths}

@@ -173,6 +173,19 @@ async def test_defaults_are_written_back_as_katibs_webhook_does(
     ]
 
 
+@on_katibs_cluster()
+async def test_choices_that_katibs_sdk_sends_as_a_distribution_are_choices(
+    installed: KatibInstallation,
+) -> None:
+    resource = katib()
+    sent = {"distribution": ["adam", 3]}
+    resource["spec"]["parameters"][0] |= {"parameterType": "categorical", "feasibleSpace": sent}
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    space = installed.spec()["parameters"][0]["feasibleSpace"]
+    assert space == {"distribution": "uniform", "list": ["adam", "3"]}
+
+
 @on_katibs_cluster(CURVE)
 async def test_a_trial_shows_what_its_program_measured(installed: KatibInstallation) -> None:
     resource = katib(maxTrialCount=1, parallelTrialCount=1)

@@ -1,0 +1,528 @@
+"""Calls of Katib's SDK in orders that nobody planned: prints a JSON object, with the answers of each
+story under its name.
+
+    python katib_orders.py NAMESPACE [STORY ...]
+
+It runs in the environment of katib_sdk.py, with the unmodified kubeflow-katib 0.19.0, and asks the
+cluster of KUBECONFIG. Stories run side by side, each with its own experiments. Pods are fake: see
+kwok.py for the variables of their life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kubeflow.katib import KatibClient, search
+from kubernetes.client import CoreV1Api
+
+namespace = sys.argv[1]
+client = KatibClient(config_file=os.environ["KUBECONFIG"], namespace=namespace)
+SCORE = {"KWOK_LOG": "score=${trialParameters.x}", "KWOK_RUN": "300ms"}
+FOREVER = {**SCORE, "KWOK_RUN": "1h"}
+FAILS = {**SCORE, "KWOK_EXIT": "1"}
+
+
+def experiment(name: str, env: dict[str, str] = SCORE, **spec: Any) -> dict[str, Any]:
+    """Return an Experiment as in a file, without what Katib's webhook fills in."""
+    container = {
+        "name": "main",
+        "image": "tiny:1",
+        "command": ["train", "--x=${trialParameters.x}"],
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+    }
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": pod}}
+    space = {"min": "0", "max": "1"}
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {"name": name},
+        "spec": {
+            "objective": {"type": "maximize", "objectiveMetricName": "score"},
+            "algorithm": {"algorithmName": "random"},
+            "parallelTrialCount": 2,
+            "maxTrialCount": 3,
+            "resumePolicy": "LongRunning",
+            "parameters": [{"name": "x", "parameterType": "double", "feasibleSpace": space}],
+            "trialTemplate": {
+                "primaryContainerName": "main",
+                "trialParameters": [{"name": "x", "reference": "x"}],
+                "trialSpec": job,
+            },
+            **spec,
+        },
+    }
+
+
+def until(condition: Callable[[], Any], within_s: float = 90) -> Any:
+    ends = time.monotonic() + within_s
+    while time.monotonic() < ends:
+        if found := condition():
+            return found
+        time.sleep(0.3)
+    raise TimeoutError(condition.__code__.co_names)
+
+
+def wait(name: str, condition: str = "Succeeded") -> Any:
+    return client.wait_for_experiment_condition(
+        name, expected_condition=condition, timeout=120, polling_interval=1
+    )
+
+
+def status(name: str) -> Any:
+    return client.get_experiment(name).status
+
+
+def told(call: Callable[..., Any], *given: Any, **named: Any) -> str:
+    """Return the class and the words of what a call raises."""
+    try:
+        call(*given, **named)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def is_in(name: str) -> list[str]:
+    calls = ("created", "running", "restarting", "succeeded", "failed")
+    return [each for each in calls if getattr(client, f"is_experiment_{each}")(name)]
+
+
+def conditions(name: str) -> list[str]:
+    listed = client.get_experiment_conditions(name)
+    return [f"{each.type} {each.status} {each.reason}" for each in listed]
+
+
+def names() -> Any:
+    """A name that the API server makes, and one that is taken."""
+    made = experiment("")
+    made["metadata"] = {"generateName": "made-"}
+    client.create_experiment(made)
+    listed = [each.metadata.name for each in client.list_experiments()]
+    (generated,) = (each for each in listed if each.startswith("made-"))
+    wait(generated)
+    client.create_experiment(experiment("taken", FOREVER))
+    again = told(client.create_experiment, experiment("taken", FOREVER))
+    client.delete_experiment("taken")
+    missing = told(client.get_experiment, "never-made")
+    return {
+        "again": "already exists" in again,
+        "missing": "Failed to get" in missing,
+        "delete": "Failed to delete" in told(client.delete_experiment, "never-made"),
+        "trial": "Failed to get" in told(client.get_trial, "never-made"),
+        "none": client.list_trials("never-made"),
+    }
+
+
+def states() -> Any:
+    """Each question in each state, and the best before there is one."""
+    found: dict[str, Any] = {}
+    client.create_experiment(experiment("states", {**SCORE, "KWOK_RUN": "2s"}))
+    found["before"] = client.get_optimal_hyperparameters("states")
+    wait("states", "Created")
+    wait("states", "Running")
+    found["running"] = is_in("states")
+    until(lambda: status("states").trials_running == 2)
+    found["counts"] = sum(
+        getattr(status("states"), each) or 0
+        for each in ("trials_pending", "trials_running", "trials_succeeded")
+    ) == (status("states").trials)
+    wait("states")
+    found["succeeded"], found["conditions"] = is_in("states"), conditions("states")
+    best = client.get_optimal_hyperparameters("states")
+    found["best"] = best.best_trial_name in status("states").succeeded_trial_list
+    client.edit_experiment_budget("states", max_trial_count=4)
+    wait("states", "Restarting")
+    found["restarting"] = set(is_in("states")) >= {"created", "restarting"}
+    until(lambda: status("states").trials_succeeded == 4)
+    wait("states")
+    found["again"] = conditions("states")
+    return found
+
+
+def budgets() -> Any:
+    """More, fewer and other numbers of trials while they run, as fast as one can ask."""
+    client.create_experiment(experiment("budgets", {**SCORE, "KWOK_RUN": "500ms"}))
+    refused = Counter[str]()
+    for most in range(4, 24):
+        refused[told(client.edit_experiment_budget, "budgets", max_trial_count=most)] += 1
+        time.sleep(0.1)
+    client.edit_experiment_budget("budgets", parallel_trial_count=6, max_failed_trial_count=2)
+    until(lambda: (status("budgets").trials_running or 0) > 2)
+    fewer = (status("budgets").trials or 0) + 1
+    client.edit_experiment_budget("budgets", parallel_trial_count=1, max_trial_count=fewer)
+    wait("budgets")
+    ended = status("budgets").trials
+    client.edit_experiment_budget("budgets", max_trial_count=ended + 2)
+    until(lambda: status("budgets").trials_succeeded == ended + 2)
+    wait("budgets")
+    nothing = told(client.edit_experiment_budget, "budgets")
+    return {
+        "edits": dict(refused),
+        "fewer": ended - fewer,
+        "nothing": nothing.partition(":")[0],
+        "spec": client.get_experiment("budgets").spec.max_failed_trial_count,
+    }
+
+
+def suspended() -> Any:
+    client.create_experiment(experiment("suspended", {**SCORE, "KWOK_RUN": "4s"}))
+    until(lambda: (status("suspended") or None) and status("suspended").trials_running == 2)
+    client.edit_experiment_budget("suspended", parallel_trial_count=0)
+    until(lambda: not client.is_experiment_running("suspended"))
+    before = is_in("suspended"), conditions("suspended")[-1]
+    until(lambda: not status("suspended").trials_running)
+    client.edit_experiment_budget("suspended", parallel_trial_count=3)
+    until(lambda: client.is_experiment_running("suspended"))
+    wait("suspended")
+    return {"suspended": before, "trials": status("suspended").trials_succeeded}
+
+
+def recreated() -> Any:
+    """One of the same name, as soon as the deleted one is gone."""
+    client.create_experiment(experiment("recreated", FOREVER))
+    until(lambda: client.list_trials("recreated"))
+    earlier = {each.metadata.name for each in client.list_trials("recreated")}
+    client.delete_experiment("recreated")
+    until(lambda: told(client.create_experiment, experiment("recreated")) == "nothing")
+    wait("recreated")
+    until(lambda: len(client.list_trials("recreated")) == 3)
+    later = {each.metadata.name for each in client.list_trials("recreated")}
+    own = client.get_experiment("recreated").metadata.uid
+    time.sleep(3)  # the garbage collector would have removed what belongs to the earlier one
+    owner = client.get_suggestion("recreated").metadata.owner_references[0].uid
+    return {"none_of_earlier": not earlier & later, "suggestion": owner == own}
+
+
+def policies() -> Any:
+    found: dict[str, Any] = {}
+    for policy in ("Never", "LongRunning", "FromVolume"):
+        client.create_experiment(experiment(policy.lower(), resumePolicy=policy, maxTrialCount=2))
+    for policy in ("Never", "LongRunning", "FromVolume"):
+        found[policy] = continued(policy.lower())
+    claims = CoreV1Api().list_namespaced_persistent_volume_claim(namespace).items
+    found["claims"] = [each.metadata.name for each in claims if "pbt" not in each.metadata.name]
+    return found
+
+
+def continued(name: str) -> list[str]:
+    """Let it end, and go on with a larger budget; return the conditions of the Suggestion between."""
+    wait(name)
+    suggestion = until(lambda: client.get_suggestion(name))
+    before = {each.type for each in suggestion.status.conditions if each.status == "True"}
+    client.edit_experiment_budget(name, max_trial_count=4)
+    wait(name, "Restarting")
+    until(lambda: status(name).trials_succeeded == 4)
+    wait(name)
+    return sorted(before - {"Created", "DeploymentReady"})
+
+
+def failing() -> Any:
+    client.create_experiment(experiment("failing", FAILS, maxTrialCount=9, maxFailedTrialCount=3))
+    raised = told(lambda: wait("failing"))
+    last = client.get_experiment_conditions("failing")[-1]
+    client.create_experiment(experiment("at-once", FAILS, maxFailedTrialCount=0))
+    until(lambda: client.is_experiment_failed("at-once"))
+    trial = client.list_trials("failing")[0].status.conditions[-1]
+    return {
+        "raised": raised.partition(":")[0],
+        "in": is_in("failing"),
+        "last": [last.reason, last.message],
+        "running": [each for each in conditions("failing") if each.startswith("Running")],
+        "trials": status("failing").trials_failed >= 3,
+        "trial": [trial.type, trial.reason, trial.message.startswith("Trial has failed")],
+        "details": client.get_success_trial_details("failing"),
+        "best": client.get_optimal_hyperparameters("failing"),
+        "at_once": status("at-once").trials_failed >= 1,
+    }
+
+
+def unavailable() -> Any:
+    """Trials that end well and never print the objective."""
+    env = {"KWOK_LOG": "loss=1", "KWOK_RUN": "200ms"}
+    client.create_experiment(experiment("unavailable", env, maxFailedTrialCount=2))
+    until(lambda: client.is_experiment_failed("unavailable"))
+    last = client.list_trials("unavailable")[0].status.conditions[-1]
+    count = status("unavailable").trial_metrics_unavailable
+    return {"trial": [last.type, last.reason], "count": count >= 2}
+
+
+def stopped_early() -> Any:
+    """Trials of 9, 8 and 1: the last is below the others when it is judged."""
+    line = "score=${trialParameters.x}"
+    env = {"KWOK_LOG": f"{line}\n+200ms {line}\n+400ms {line}", "KWOK_RUN": "1500ms"}
+    settings = [{"name": "min_trials_required", "value": "1"}, {"name": "start_step", "value": "2"}]
+    listed = {"name": "x", "parameterType": "discrete", "feasibleSpace": {"list": ["9", "8", "1"]}}
+    client.create_experiment(
+        experiment(
+            "stopped",
+            env,
+            algorithm={"algorithmName": "grid"},
+            earlyStopping={"algorithmName": "medianstop", "algorithmSettings": settings},
+            parameters=[listed],
+            parallelTrialCount=1,
+        )
+    )
+    wait("stopped")
+    stopped = [
+        each
+        for each in client.list_trials("stopped")
+        if each.status.conditions[-1].type == "EarlyStopped"
+    ]
+    return {
+        "counts": [status("stopped").trials_succeeded, status("stopped").trials_early_stopped],
+        "listed": sorted(each.metadata.name for each in stopped)
+        == sorted(status("stopped").early_stopped_trial_list or []),
+        "reasons": sorted({each.status.conditions[-1].reason for each in stopped}),
+        "observed": all(each.status.observation.metrics for each in stopped),
+    }
+
+
+SPACE = {
+    "double": {"name": "x", "parameterType": "double", "feasibleSpace": {"min": "0.1", "max": "1"}},
+    "int": {"name": "n", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "9"}},
+    "stepped": {
+        "name": "x",
+        "parameterType": "double",
+        "feasibleSpace": {"min": "0.1", "max": "0.9", "step": "0.2"},
+    },
+}
+ALGORITHMS: dict[str, dict[str, str]] = {
+    "random": {"random_state": "1"},
+    "tpe": {"n_startup_trials": "2", "gamma": "0.25"},
+    "multivariate-tpe": {"n_ei_candidates": "8"},
+    "bayesianoptimization": {"random_state": "10", "base_estimator": "GP", "n_initial_points": "2"},
+    "cmaes": {"sigma": "0.1", "restart_strategy": "ipop"},
+    "sobol": {},
+    "grid": {},
+    "hyperband": {"resource_name": "n", "eta": "3", "r_l": "9"},
+    "pbt": {
+        "suggestion_trial_dir": "/opt/katib/data",
+        "n_population": "5",
+        "truncation_threshold": "0.2",
+    },
+}
+
+
+def of_algorithm(name: str) -> dict[str, Any]:
+    given = [{"name": key, "value": value} for key, value in ALGORITHMS[name].items()]
+    spaces = [SPACE["stepped" if name in ("grid", "pbt") else "double"]]
+    made = experiment(f"by-{name}", algorithm={"algorithmName": name, "algorithmSettings": given})
+    if name in ("cmaes", "hyperband"):
+        spaces.append(SPACE["int"])
+        template = made["spec"]["trialTemplate"]
+        template["trialParameters"].append({"name": "n", "reference": "n"})
+        pod = template["trialSpec"]["spec"]["template"]["spec"]
+        pod["containers"][0]["command"].append("--n=${trialParameters.n}")
+    made["spec"] |= {"parameters": spaces, "maxTrialCount": 4}
+    return made
+
+
+def algorithms() -> Any:
+    """All algorithms but those of networks, each read back with its settings as they were sent."""
+    volume = {
+        "metadata": {"name": f"pbt-{namespace}"},
+        "spec": {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": "/nowhere"},
+            "claimRef": {"namespace": namespace, "name": "by-pbt-pbt"},
+        },
+    }
+    CoreV1Api().create_persistent_volume(volume)
+    for name in ALGORITHMS:
+        client.create_experiment(of_algorithm(name))
+    found: dict[str, Any] = {}
+    for name in ALGORITHMS:
+        whole = wait(f"by-{name}")
+        sent = [{"name": key, "value": value} for key, value in ALGORITHMS[name].items()]
+        settings = whole.spec.algorithm.algorithm_settings or []
+        kept = [each.to_dict() for each in settings] == sent
+        best = client.get_optimal_hyperparameters(f"by-{name}")
+        assigned = sorted(each.name for each in best.parameter_assignments)
+        found[name] = [whole.status.trials_succeeded, kept, assigned]
+    return found
+
+
+OPERATIONS = [
+    {
+        "operationType": kind,
+        "parameters": [
+            {
+                "name": "filter_size",
+                "parameterType": "categorical",
+                "feasibleSpace": {"list": ["3", "5"]},
+            }
+        ],
+    }
+    for kind in ("separable_convolution", "max_pooling")
+]
+
+
+def of_network(name: str, metric: str, line: str, parameters: list[str], **spec: Any) -> Any:
+    made = experiment(name, {"KWOK_LOG": line, "KWOK_RUN": "300ms"}, **spec)
+    del made["spec"]["parameters"]
+    made["spec"]["objective"]["objectiveMetricName"] = metric
+    graph = {"numLayers": 2, "inputSizes": [8, 8, 1], "outputSizes": [10]}
+    made["spec"]["nasConfig"] = {"graphConfig": graph, "operations": OPERATIONS}
+    template = made["spec"]["trialTemplate"]
+    given = [f"x{number}" for number, _ in enumerate(parameters)]
+    template["trialParameters"] = [
+        {"name": name, "reference": reference}
+        for name, reference in zip(given, parameters, strict=True)
+    ]
+    pod = template["trialSpec"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = [
+        "train",
+        *(f'"${{trialParameters.{each}}}"' for each in given),
+    ]
+    return made
+
+
+def networks() -> Any:
+    genotype = "Best-Genotype=Genotype(normal=[[('max_pooling_3x3',0)]],reduce=[])"
+    filters = {"filter": {"metricsFormat": [r"([\w-]+)=(Genotype.*)"]}}
+    darts = of_network(
+        "darts",
+        "Best-Genotype",
+        genotype,
+        ["algorithm-settings", "search-space", "num-layers"],
+        algorithm={"algorithmName": "darts"},
+        metricsCollectorSpec={"collector": {"kind": "StdOut"}, "source": filters},
+        maxTrialCount=1,
+        parallelTrialCount=1,
+    )
+    enas = of_network(
+        "enas",
+        "Validation-Accuracy",
+        "Validation-Accuracy=0.5",
+        ["architecture", "nn_config"],
+        algorithm={"algorithmName": "enas"},
+    )
+    for each in (darts, enas):
+        client.create_experiment(each)
+    found = {}
+    for name in ("darts", "enas"):
+        whole = wait(name)
+        best = whole.status.current_optimal_trial
+        latest = best.observation.metrics[0].latest
+        assigned = sorted(each.name for each in best.parameter_assignments)
+        found[name] = [whole.status.trials_succeeded, latest[:16], assigned]
+    return found
+
+
+def tuned() -> Any:
+    """tune() with every kind of parameter, as the SDK makes its Job."""
+
+    def objective(parameters: dict[str, Any]) -> None:
+        print(f"score={parameters['lr']}")
+
+    client.tune(
+        name="tuned",
+        objective=objective,
+        parameters={
+            "lr": search.double(min=0.1, max=0.9, step=0.1),
+            "layers": search.int(min=2, max=8, step=2),
+            "kind": search.categorical(["adam", "sgd"]),
+            "fixed": 3,
+        },
+        objective_metric_name="score",
+        additional_metric_names=["loss"],
+        objective_type="minimize",
+        objective_goal=0.05,
+        algorithm_name="tpe",
+        algorithm_settings={"n_startup_trials": 2},
+        max_trial_count=4,
+        parallel_trial_count=2,
+        max_failed_trial_count=1,
+        retain_trials=True,
+        packages_to_install=["numpy"],
+        pip_index_urls=["https://example.invalid/simple"],
+        base_image="tiny:1",
+        env_per_trial={"KWOK_LOG": "score=0.5 loss=1", "KWOK_RUN": "300ms"},
+        resources_per_trial={"cpu": "100m", "memory": "64Mi"},
+        trial_active_deadline_seconds=600,
+    )
+    whole = wait("tuned")
+    spaces = {each.name: each.feasible_space for each in whole.spec.parameters}
+    best = client.get_optimal_hyperparameters("tuned")
+    return {
+        "trials": whole.status.trials_succeeded,
+        "spaces": sorted(spaces),
+        "distributions": sorted({each.distribution for each in spaces.values()}),
+        "strategies": [each.value for each in whole.spec.objective.metric_strategies],
+        "best": sorted(each.name for each in best.parameter_assignments),
+        "again": "already exists" in told(client.create_experiment, experiment("tuned", FOREVER)),
+    }
+
+
+def waiting() -> Any:
+    """What a wait says when nothing comes, and when the experiment is deleted meanwhile."""
+    client.create_experiment(experiment("waiting", FOREVER))
+    late = told(
+        lambda: client.wait_for_experiment_condition("waiting", timeout=2, polling_interval=1)
+    )
+    client.delete_experiment("waiting")
+    until(lambda: "Failed to get" in told(client.get_experiment, "waiting"))
+    gone = told(lambda: wait("waiting"))
+    until(lambda: not client.list_trials("waiting"))
+    return {"late": late.partition(":")[0], "gone": gone.partition(":")[0]}
+
+
+def invalid() -> Any:
+    """What Katib's webhook would refuse: the SDK's create succeeds, or says that it failed."""
+    wrong = experiment("invalid", maxFailedTrialCount=9)
+    made = told(lambda: client.create_experiment(wrong))
+    if made == "nothing":
+        until(lambda: client.is_experiment_failed("invalid"))
+        made = client.get_experiment_conditions("invalid")[-1].reason
+    return {"refused": made}
+
+
+STORIES = {
+    each.__name__: each
+    for each in (
+        names,
+        states,
+        budgets,
+        suspended,
+        recreated,
+        policies,
+        failing,
+        unavailable,
+        stopped_early,
+        algorithms,
+        networks,
+        tuned,
+        waiting,
+        invalid,
+    )
+}
+
+
+def main() -> None:
+    chosen = sys.argv[2:] or list(STORIES)
+    found: dict[str, Any] = {}
+
+    def tell(name: str) -> None:
+        began = time.monotonic()
+        try:
+            found[name] = STORIES[name]()
+        except Exception:
+            found[name] = {"raised": traceback.format_exc()[-3000:]}
+        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+    with ThreadPoolExecutor(len(chosen)) as threads:
+        list(threads.map(tell, chosen))
+    print(json.dumps({name: found[name] for name in chosen}))
+
+
+if __name__ == "__main__":
+    main()

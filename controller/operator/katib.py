@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from controller.app.experiments import uid_of_resource
 from controller.core.attempt import ObjectRecord
@@ -46,6 +46,7 @@ from controller.operator.katib_status import (
     experiment_status,
     mapping_of,
     observation,
+    observed_text,
     sound_status,
     suggestion_status,
     trial_status,
@@ -63,11 +64,14 @@ from controller.operator.resource import (
 from controller.operator.status import Observation, Status
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.launch import fidelity
 from controller.search import study_name
 from controller.spec import SUSPEND
+from suggest.space import Assignment
 from suggest.trial import Trial
 
 if TYPE_CHECKING:
+    from controller.app.suggestion_service import SessionClient
     from controller.operator.hosting import HostedWorkspace
 
 # Whether Tuner runs an Experiment: "true" or "false"; otherwise it does unless Katib has begun it.
@@ -90,6 +94,7 @@ class _Written:
 
     trials: by number, the class that its Trial says, and the status of the object.
     deleted: the uids of Trials that somebody has deleted since.
+    optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
     basis: what the last result was made from; it stands as long as that is the same.
     """
@@ -97,8 +102,8 @@ class _Written:
     trials: dict[int, TrialClass] = field(default_factory=dict)
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
-    observations: dict[int, Raw] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    optimal: dict[int, Raw] = field(default_factory=dict)
     first_open: int = 0
     basis: object = None
     suggestion: Raw | None = None
@@ -298,16 +303,10 @@ class _Writer:
                 each = class_of(trial, newest, has_object=has_object)
                 if each is None or shown.trials.get(trial.number) is each:
                     continue
-                observed: Raw = {}
-                if each.ended:
-                    measured = await studies.list_measurements(study, trial.number)
-                    measurements = [measurement for _, measurement in measured]
-                    observed = observation(trial, measurements, self._metrics)
+                observed = await self._observed(studies, trial, newest) if each.ended else {}
                 await self._write_trial(trial, newest, each, observed)
-            if best is not None and best.number not in shown.observations:
-                measured = await studies.list_measurements(study, best.number)
-                measurements = [measurement for _, measurement in measured]
-                shown.observations = {best.number: observation(best, measurements, self._metrics)}
+            if best is not None and best.number not in shown.optimal:
+                shown.optimal = {best.number: await self._optimal(studies, best)}
         for trial in trials:
             if not trial.finished:
                 break
@@ -315,7 +314,7 @@ class _Writer:
         names: dict[TrialClass, list[str]] = {}
         for number, each in sorted(shown.trials.items()):
             names.setdefault(each, []).append(self._name(number))
-        shown.result = TrialsOverview(names, {} if best is None else self._optimal(best))
+        shown.result = TrialsOverview(names, {} if best is None else shown.optimal[best.number])
 
     async def run_again(self, objects: Mapping[AttemptKey, ObjectRecord]) -> None:
         """Delete the objects of the trials whose Trials were deleted, as Katib's owner would.
@@ -337,23 +336,53 @@ class _Writer:
         shown.deleted.clear()
         shown.basis = None
 
-    def _optimal(self, best: Trial) -> Mapping[str, Any]:
-        """Return `currentOptimalTrial`, which clients expect whole."""
-        observed = self.shown.observations.get(best.number)
+    async def _observed(
+        self, studies: SessionClient, trial: Trial, newest: Attempt | None
+    ) -> Raw:
+        """Return what a trial has measured, {} without a value of the objective."""
+        objective = self.experiment.spec.objective
+        if objective.text:
+            return observed_text(objective.metric, "" if newest is None else newest.reason)
+        measured = await studies.list_measurements(study_name(self.experiment), trial.number)
+        return observation(trial, [measurement for _, measurement in measured], self._metrics)
+
+    async def _optimal(self, studies: SessionClient, best: Trial) -> Raw:
+        """Return `currentOptimalTrial`, which clients expect whole; {} if it is not."""
+        number = best.number
+        tried = self.workspace.experiments.attempts_between(self.experiment.uid, number, number)
+        newest = tried[-1] if tried else None
+        observed = await self._observed(studies, best, newest)
         if not observed:
             return {}
         return {
-            "bestTrialName": self._name(best.number),
-            "parameterAssignments": assignments(best.parameters),
+            "bestTrialName": self._name(number),
+            "parameterAssignments": self._assignments(best, newest),
             "observation": observed,
         }
+
+    def _assignments(self, trial: Trial, newest: Attempt | None) -> list[dict[str, str]]:
+        """Return the parameters, in the order of Katib's file, with the texts of the program.
+
+        Those of a network are two texts, and hyperband's resource is that of the latest attempt.
+        """
+        spec, point = self.experiment.spec, trial.parameters
+        given: Assignment = {
+            each.name: point[each.name] for each in spec.space.parameters if each.name in point
+        }
+        if spec.network is not None and not spec.space.missing(point):
+            given = spec.network.texts(point)
+        resource = {} if newest is None else fidelity(self.experiment, newest)
+        return assignments({**given, **resource})
 
     async def _write_trial(
         self, trial: Trial, newest: Attempt | None, each: TrialClass, observed: Raw
     ) -> None:
         shown, number = self.shown, trial.number
         if number not in shown.uids:
-            shown.uids[number] = await self._create(KATIB_TRIALS, self._trial(trial))
+            shown.uids[number] = await self._create(KATIB_TRIALS, self._trial(trial, newest))
+        elif each.ended and self.experiment.spec.fidelity is not None:
+            reached = {"spec": {"parameterAssignments": self._assignments(trial, newest)}}
+            await self.client.patch(KATIB_TRIALS, self._namespace, self._name(number), reached)
         began = None if newest is None else newest.start_time
         before = shown.statuses.get(number, {})
         status = trial_status(trial, each, began, observed, before, datetime.now(UTC))
@@ -385,7 +414,7 @@ class _Writer:
             message=condition["message"],
         )
 
-    def _trial(self, trial: Trial) -> Raw:
+    def _trial(self, trial: Trial, newest: Attempt | None) -> Raw:
         spec = self.resource["spec"]
         template = mapping_of(spec.get("trialTemplate"))
         kept = {
@@ -403,7 +432,7 @@ class _Writer:
             "metadata": about,
             "spec": {
                 "objective": spec.get("objective"),
-                "parameterAssignments": assignments(trial.parameters),
+                "parameterAssignments": self._assignments(trial, newest),
                 "retainRun": bool(template.get("retain")),
                 **kept,
             },

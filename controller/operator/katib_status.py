@@ -298,6 +298,16 @@ def observation(
     return {"metrics": found} if metrics[0] in values else {}
 
 
+def observed_text(metric: str, reason: str) -> dict[str, Any]:
+    """Return the observation of a trial whose objective is a text; {} without one.
+
+    reason: of its latest attempt, which says the text.
+    """
+    _, is_told, text = reason.partition(f"{metric}=")
+    extremes = dict.fromkeys(("min", "max"), "unavailable")
+    return {"metrics": [{"name": metric, "latest": text, **extremes}]} if is_told else {}
+
+
 def _metric(name: str, values: Sequence[float]) -> dict[str, str]:
     # nan is neither the least nor the greatest.
     numbers = [value for value in values if value == value] or list(values)

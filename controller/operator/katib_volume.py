@@ -20,7 +20,11 @@ _VOLUME = "suggestion-volume"
 
 def claim_of(experiment: str, spec: Mapping[str, Any]) -> Raw | None:
     """Return the claim of an experiment, without its owner; None if it has none."""
-    about = {"name": f"{experiment}-{spec['algorithm']['algorithmName']}"}
+    match spec.get("algorithm"):
+        case {"algorithmName": str(algorithm)}:
+            about = {"name": f"{experiment}-{algorithm}"}
+        case _:
+            return None
     if with_volume(experiment, spec) is not spec:
         return {"metadata": about, "spec": _asked("ReadWriteMany", "5Gi")}
     if spec.get("resumePolicy") != FROM_VOLUME:

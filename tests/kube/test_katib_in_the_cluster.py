@@ -23,6 +23,7 @@ from tests.kube.test_cluster_commands import Terminal
 from tests.kube.test_controller_in_the_cluster import label_namespace
 
 Raw = dict[str, Any]
+GENOTYPE = Script(lines=("Best-Genotype=Genotype(normal=[[('skip',0)]])",))
 FOREVER = Script(lines=("score=0.5",), forever=True)
 CURVE = Script(lines=("score=0.2 loss=3", "score=0.9 loss=2", "score=0.5 loss=1"))
 
@@ -67,6 +68,22 @@ def katib(name: str = "tiny", **spec: object) -> Raw:
             **spec,
         },
     }
+
+
+def of_network(algorithm: str, *parameters: str, **spec: object) -> Raw:
+    """Return a search for the layers of a network, whose trials get these parameters."""
+    resource = katib(algorithm={"algorithmName": algorithm}, **spec)
+    size = {"name": "size", "parameterType": "categorical", "feasibleSpace": {"list": ["3"]}}
+    graph = {"numLayers": 2, "inputSizes": [8, 8, 1], "outputSizes": [10]}
+    operations = [{"operationType": "max_pooling", "parameters": [size]}]
+    del resource["spec"]["parameters"]
+    resource["spec"]["nasConfig"] = {"graphConfig": graph, "operations": operations}
+    template = resource["spec"]["trialTemplate"]
+    names = [{"name": f"x{i}", "reference": each} for i, each in enumerate(parameters)]
+    template["trialParameters"] = names
+    pod = template["trialSpec"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = [f"${{trialParameters.{each['name']}}}" for each in names]
+    return resource
 
 
 class KatibInstallation(Installation):
@@ -202,6 +219,70 @@ async def test_a_trial_shows_what_its_program_measured(installed: KatibInstallat
         {"name": "loss", "latest": "1.0", "min": "1.0", "max": "3.0"},
     ]
     assert trial["status"]["conditions"][-1]["type"] == "Succeeded"
+
+
+@on_katibs_cluster()
+async def test_the_parameters_of_a_network_are_the_two_that_its_program_gets(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(of_network("enas", "architecture", "nn_config"))
+    await installed.until_last("Succeeded")
+    given = [trial["spec"]["parameterAssignments"] for trial in installed.trials]
+    given.append(installed.whole()["currentOptimalTrial"]["parameterAssignments"])
+    assert {tuple(each["name"] for each in one) for one in given} == {("architecture", "nn_config")}
+    made = [change.after for change in installed.api.changes if change.plural == "jobs"]
+    pods = [job["spec"]["template"]["spec"] for job in made if job is not None]
+    commands = [pod["containers"][0]["command"] for pod in pods]
+    assert all([each["value"] for each in one] in commands for one in given)
+
+
+@on_katibs_cluster(GENOTYPE)
+async def test_a_text_is_the_latest_value_of_its_metric(installed: KatibInstallation) -> None:
+    filters = {"filter": {"metricsFormat": [r"([\w-]+)=(Genotype.*)"]}}
+    collector = {"collector": {"kind": "StdOut"}, "source": filters}
+    names = ("algorithm-settings", "search-space", "num-layers")
+    resource = of_network("darts", *names, metricsCollectorSpec=collector)
+    resource["spec"]["objective"]["objectiveMetricName"] = "Best-Genotype"
+    resource["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1}
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    best = installed.whole()["currentOptimalTrial"]
+    assert best["observation"]["metrics"] == [
+        {
+            "name": "Best-Genotype",
+            "latest": "Genotype(normal=[[('skip',0)]])",
+            "min": "unavailable",
+            "max": "unavailable",
+        }
+    ]
+    assert [each["name"] for each in best["parameterAssignments"]] == list(names)
+    assert installed.trials[0]["status"]["observation"] == best["observation"]
+
+
+@on_katibs_cluster()
+async def test_hyperbands_resource_is_a_parameter_of_its_trials(
+    installed: KatibInstallation,
+) -> None:
+    settings = {"resource_name": "n", "eta": "3", "r_l": "3"}
+    given = [{"name": name, "value": value} for name, value in settings.items()]
+    resource = katib(algorithm={"algorithmName": "hyperband", "algorithmSettings": given})
+    space = {"min": "1", "max": "3"}
+    parameter = {"name": "n", "parameterType": "int", "feasibleSpace": space}
+    resource["spec"]["parameters"].append(parameter)
+    template = resource["spec"]["trialTemplate"]
+    template["trialParameters"].append({"name": "n", "reference": "n"})
+    pod = template["trialSpec"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"].append("${trialParameters.n}")
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    reached: dict[str, str] = {}
+    for trial in installed.trials:
+        assigned = {each["name"]: each["value"] for each in trial["spec"]["parameterAssignments"]}
+        reached[trial["metadata"]["name"]] = assigned["n"]
+    best = installed.whole()["currentOptimalTrial"]
+    assert best["parameterAssignments"][1] == {"name": "n", "value": "3"}
+    assert reached[best["bestTrialName"]] == "3"
+    assert set(reached.values()) == {"1", "3"}
 
 
 @on_katibs_cluster(FOREVER)

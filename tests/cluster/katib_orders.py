@@ -20,11 +20,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kubeflow.katib import KatibClient, search
+from kubeflow.katib import KatibClient, V1beta1ExperimentStatus, search
 from kubernetes.client import CoreV1Api
 
 namespace = sys.argv[1]
 client = KatibClient(config_file=os.environ["KUBECONFIG"], namespace=namespace)
+# By default the calls of all threads wait for each other.
+client.custom_api.api_client.pool_threads = 16
 SCORE = {"KWOK_LOG": "score=${trialParameters.x}", "KWOK_RUN": "300ms"}
 FOREVER = {**SCORE, "KWOK_RUN": "1h"}
 FAILS = {**SCORE, "KWOK_EXIT": "1"}
@@ -78,7 +80,7 @@ def wait(name: str, condition: str = "Succeeded") -> Any:
 
 
 def status(name: str) -> Any:
-    return client.get_experiment(name).status
+    return client.get_experiment(name).status or V1beta1ExperimentStatus()
 
 
 def told(call: Callable[..., Any], *given: Any, **named: Any) -> str:
@@ -103,7 +105,8 @@ def conditions(name: str) -> list[str]:
 def names() -> Any:
     """A name that the API server makes, and one that is taken."""
     made = experiment("")
-    made["metadata"] = {"generateName": "made-"}
+    # The SDK looks for a name as its models write it, in a dictionary as well.
+    made["metadata"] = {"generateName": "made-", "generate_name": "made-"}
     client.create_experiment(made)
     listed = [each.metadata.name for each in client.list_experiments()]
     (generated,) = (each for each in listed if each.startswith("made-"))
@@ -124,12 +127,12 @@ def names() -> Any:
 def states() -> Any:
     """Each question in each state, and the best before there is one."""
     found: dict[str, Any] = {}
-    client.create_experiment(experiment("states", {**SCORE, "KWOK_RUN": "2s"}))
+    client.create_experiment(experiment("states", {**SCORE, "KWOK_RUN": "6s"}))
     found["before"] = client.get_optimal_hyperparameters("states")
     wait("states", "Created")
     wait("states", "Running")
     found["running"] = is_in("states")
-    until(lambda: status("states").trials_running == 2)
+    until(lambda: status("states").trials_running)
     found["counts"] = sum(
         getattr(status("states"), each) or 0
         for each in ("trials_pending", "trials_running", "trials_succeeded")
@@ -149,32 +152,39 @@ def states() -> Any:
 
 def budgets() -> Any:
     """More, fewer and other numbers of trials while they run, as fast as one can ask."""
-    client.create_experiment(experiment("budgets", {**SCORE, "KWOK_RUN": "500ms"}))
+    client.create_experiment(experiment("budgets", {**SCORE, "KWOK_RUN": "2s"}))
     refused = Counter[str]()
+
+    def edit(**budget: int) -> None:
+        """Edit as often as it takes: another write may come between the SDK's two requests."""
+        while told(client.edit_experiment_budget, "budgets", **budget) != "nothing":
+            refused["edits"] += 1
+
     for most in range(4, 24):
-        refused[told(client.edit_experiment_budget, "budgets", max_trial_count=most)] += 1
+        edit(max_trial_count=most)
         time.sleep(0.1)
-    client.edit_experiment_budget("budgets", parallel_trial_count=6, max_failed_trial_count=2)
+    edit(parallel_trial_count=6, max_failed_trial_count=2)
     until(lambda: (status("budgets").trials_running or 0) > 2)
     fewer = (status("budgets").trials or 0) + 1
-    client.edit_experiment_budget("budgets", parallel_trial_count=1, max_trial_count=fewer)
+    edit(parallel_trial_count=1, max_trial_count=fewer)
     wait("budgets")
     ended = status("budgets").trials
-    client.edit_experiment_budget("budgets", max_trial_count=ended + 2)
+    edit(max_trial_count=ended + 2)
     until(lambda: status("budgets").trials_succeeded == ended + 2)
     wait("budgets")
     nothing = told(client.edit_experiment_budget, "budgets")
     return {
-        "edits": dict(refused),
-        "fewer": ended - fewer,
+        # The SDK reads and patches: a status that is written between the two refuses the edit.
+        "refused_few": refused["edits"] <= 12,
+        "ended_before_23": fewer <= ended < 23,
         "nothing": nothing.partition(":")[0],
         "spec": client.get_experiment("budgets").spec.max_failed_trial_count,
     }
 
 
 def suspended() -> Any:
-    client.create_experiment(experiment("suspended", {**SCORE, "KWOK_RUN": "4s"}))
-    until(lambda: (status("suspended") or None) and status("suspended").trials_running == 2)
+    client.create_experiment(experiment("suspended", {**SCORE, "KWOK_RUN": "6s"}))
+    until(lambda: status("suspended").trials_running)
     client.edit_experiment_budget("suspended", parallel_trial_count=0)
     until(lambda: not client.is_experiment_running("suspended"))
     before = is_in("suspended"), conditions("suspended")[-1]
@@ -277,9 +287,8 @@ def stopped_early() -> Any:
         if each.status.conditions[-1].type == "EarlyStopped"
     ]
     return {
-        "counts": [status("stopped").trials_succeeded, status("stopped").trials_early_stopped],
         "listed": sorted(each.metadata.name for each in stopped)
-        == sorted(status("stopped").early_stopped_trial_list or []),
+        == sorted(status("stopped").early_stopped_trial_list),
         "reasons": sorted({each.status.conditions[-1].reason for each in stopped}),
         "observed": all(each.status.observation.metrics for each in stopped),
     }
@@ -346,8 +355,8 @@ def algorithms() -> Any:
         settings = whole.spec.algorithm.algorithm_settings or []
         kept = [each.to_dict() for each in settings] == sent
         best = client.get_optimal_hyperparameters(f"by-{name}")
-        assigned = sorted(each.name for each in best.parameter_assignments)
-        found[name] = [whole.status.trials_succeeded, kept, assigned]
+        assigned = [each.name for each in best.parameter_assignments]
+        found[name] = [kept and whole.status.trials == 4, assigned]
     return found
 
 
@@ -419,11 +428,18 @@ def networks() -> Any:
 
 
 def tuned() -> Any:
-    """tune() with every kind of parameter, as the SDK makes its Job."""
+    """tune() with every kind of parameter, as the SDK makes its Job; in pods of IMAGE if set."""
 
     def objective(parameters: dict[str, Any]) -> None:
-        print(f"score={parameters['lr']}")
+        import os
 
+        assert parameters["kind"] in ("adam", "sgd")
+        assert parameters["fixed"] == 3
+        assert int(parameters["layers"]) in (2, 4, 6, 8)
+        assert os.environ["KWOK_RUN"] == "300ms"
+        print(f"score={parameters['lr']} loss=1")
+
+    image = os.environ.get("IMAGE")
     client.tune(
         name="tuned",
         objective=objective,
@@ -443,9 +459,9 @@ def tuned() -> Any:
         parallel_trial_count=2,
         max_failed_trial_count=1,
         retain_trials=True,
-        packages_to_install=["numpy"],
+        packages_to_install=None if image else ["numpy"],
         pip_index_urls=["https://example.invalid/simple"],
-        base_image="tiny:1",
+        base_image=image or "tiny:1",
         env_per_trial={"KWOK_LOG": "score=0.5 loss=1", "KWOK_RUN": "300ms"},
         resources_per_trial={"cpu": "100m", "memory": "64Mi"},
         trial_active_deadline_seconds=600,
@@ -459,6 +475,9 @@ def tuned() -> Any:
         "distributions": sorted({each.distribution for each in spaces.values()}),
         "strategies": [each.value for each in whole.spec.objective.metric_strategies],
         "best": sorted(each.name for each in best.parameter_assignments),
+        "value": image is None
+        or best.observation.metrics[0].latest
+        in [each.value for each in best.parameter_assignments],
         "again": "already exists" in told(client.create_experiment, experiment("tuned", FOREVER)),
     }
 

@@ -72,10 +72,83 @@ def test_every_call_that_needs_no_log_gets_what_katib_answers(
         "trials": 3,
         "details": [["metrics", "name", "parameter_assignments"]] * 3,
         "trial": "Succeeded",
-        "suggestion": "Succeeded",
+        "suggestion": "Running",
         "tuned": 2,
         "left": ["sdk", "tuned"],
     }
+
+
+STATES = [
+    "Created True ExperimentCreated",
+    "Running False ExperimentRunning",
+    "Succeeded True ExperimentMaxTrialsReached",
+]
+OF_ONE_PARAMETER = (
+    "random",
+    "tpe",
+    "multivariate-tpe",
+    "bayesianoptimization",
+    "sobol",
+    "grid",
+    "pbt",
+)
+NETWORK = ["algorithm-settings", "num-layers", "search-space"]
+# By the names of the stories.
+ANSWERS: dict[str, object] = {
+    "names": {"again": True, "missing": True, "delete": True, "trial": True, "none": []},
+    "states": {
+        "before": None,
+        "running": ["created", "running"],
+        "counts": True,
+        "succeeded": ["created", "succeeded"],
+        "conditions": STATES,
+        "best": True,
+        "restarting": True,
+        "again": [STATES[0], "Restarting True ExperimentRestarting", *STATES[1:]],
+    },
+    "budgets": {"refused_few": True, "ended_before_23": True, "nothing": "ValueError", "spec": 2},
+    "suspended": {"suspended": [["created"], "Running False ExperimentSuspended"], "trials": 3},
+    "recreated": {"none_of_earlier": True, "suggestion": True},
+    "policies": {
+        "Never": ["Succeeded"],
+        "LongRunning": ["Running"],
+        "FromVolume": ["Succeeded"],
+        "claims": ["fromvolume-random"],
+    },
+    "failing": {
+        "raised": "RuntimeError",
+        "in": ["created", "failed"],
+        "last": ["ExperimentFailed", "Experiment has failed because max failed count has reached"],
+        "running": ["Running False ExperimentRunning"],
+        "trials": True,
+        "trial": ["Failed", "TrialFailed", True],
+        "details": [],
+        "best": None,
+        "at_once": True,
+    },
+    "unavailable": {"trial": ["MetricsUnavailable", "MetricsUnavailable"], "count": True},
+    "stopped_early": {"listed": True, "reasons": ["TrialEarlyStopped"], "observed": True},
+    "algorithms": {
+        **{name: [True, ["x"]] for name in OF_ONE_PARAMETER},
+        "cmaes": [True, ["x", "n"]],
+        "hyperband": [True, ["x", "n"]],
+    },
+    "networks": {
+        "darts": [1, "Genotype(normal=", NETWORK],
+        "enas": [3, "0.5", ["architecture", "nn_config"]],
+    },
+    "tuned": {
+        "trials": 4,
+        "spaces": ["kind", "layers", "lr"],
+        "distributions": ["uniform"],
+        "strategies": ["min", "min"],
+        "best": ["kind", "layers", "lr"],
+        "value": True,
+        "again": True,
+    },
+    "waiting": {"late": "TimeoutError", "gone": "RuntimeError"},
+    "invalid": {"refused": "ExperimentInvalid"},
+}
 
 
 def test_calls_in_orders_that_nobody_planned_get_what_katib_answers(
@@ -83,7 +156,23 @@ def test_calls_in_orders_that_nobody_planned_get_what_katib_answers(
 ) -> None:
     found = sdk(level_b, "katib_orders.py", namespace)
     level_b.api().delete(f"{CORE}/persistentvolumes/pbt-{namespace}")
-    assert found == {}
+    for story, answers in ANSWERS.items():
+        assert found[story] == answers, story
+    listed = {each: columns(installed, namespace, each) for each in COLUMNS}
+    assert listed == COLUMNS
+
+
+# What kubectl prints above them.
+COLUMNS = {
+    "experiments": "NAME TYPE STATUS AGE",
+    "trials": "NAME TYPE STATUS AGE",
+    "suggestions": "NAME TYPE STATUS REQUESTED ASSIGNED AGE",
+}
+
+
+def columns(installed: Installed, namespace: str, plural: str) -> str:
+    listed = installed.kubectl("get", f"{plural}.kubeflow.org", "-n", namespace)
+    return " ".join(listed.splitlines()[0].split())
 
 
 def on_fake_nodes(document: dict[str, Any]) -> dict[str, Any]:

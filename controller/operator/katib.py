@@ -336,9 +336,7 @@ class _Writer:
         shown.deleted.clear()
         shown.basis = None
 
-    async def _observed(
-        self, studies: SessionClient, trial: Trial, newest: Attempt | None
-    ) -> Raw:
+    async def _observed(self, studies: SessionClient, trial: Trial, newest: Attempt | None) -> Raw:
         """Return what a trial has measured, {} without a value of the objective."""
         objective = self.experiment.spec.objective
         if objective.text:

@@ -15,7 +15,6 @@ import os
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -92,6 +91,17 @@ def told(call: Callable[..., Any], *given: Any, **named: Any) -> str:
     return "nothing"
 
 
+def edit(name: str, **budget: int) -> int:
+    """Edit as often as it takes, and return how often that was refused.
+
+    The SDK reads and patches: a status that is written between the two refuses the edit.
+    """
+    for refused in range(20):
+        if told(client.edit_experiment_budget, name, **budget) == "nothing":
+            return refused
+    raise TimeoutError(name)
+
+
 def is_in(name: str) -> list[str]:
     calls = ("created", "running", "restarting", "succeeded", "failed")
     return [each for each in calls if getattr(client, f"is_experiment_{each}")(name)]
@@ -141,7 +151,7 @@ def states() -> Any:
     found["succeeded"], found["conditions"] = is_in("states"), conditions("states")
     best = client.get_optimal_hyperparameters("states")
     found["best"] = best.best_trial_name in status("states").succeeded_trial_list
-    client.edit_experiment_budget("states", max_trial_count=4)
+    edit("states", max_trial_count=4)
     wait("states", "Restarting")
     found["restarting"] = set(is_in("states")) >= {"created", "restarting"}
     until(lambda: status("states").trials_succeeded == 4)
@@ -153,29 +163,22 @@ def states() -> Any:
 def budgets() -> Any:
     """More, fewer and other numbers of trials while they run, as fast as one can ask."""
     client.create_experiment(experiment("budgets", {**SCORE, "KWOK_RUN": "2s"}))
-    refused = Counter[str]()
-
-    def edit(**budget: int) -> None:
-        """Edit as often as it takes: another write may come between the SDK's two requests."""
-        while told(client.edit_experiment_budget, "budgets", **budget) != "nothing":
-            refused["edits"] += 1
-
+    refused = 0
     for most in range(4, 24):
-        edit(max_trial_count=most)
+        refused += edit("budgets", max_trial_count=most)
         time.sleep(0.1)
-    edit(parallel_trial_count=6, max_failed_trial_count=2)
+    refused += edit("budgets", parallel_trial_count=6, max_failed_trial_count=2)
     until(lambda: (status("budgets").trials_running or 0) > 2)
     fewer = (status("budgets").trials or 0) + 1
-    edit(parallel_trial_count=1, max_trial_count=fewer)
+    refused += edit("budgets", parallel_trial_count=1, max_trial_count=fewer)
     wait("budgets")
     ended = status("budgets").trials
-    edit(max_trial_count=ended + 2)
+    refused += edit("budgets", max_trial_count=ended + 2)
     until(lambda: status("budgets").trials_succeeded == ended + 2)
     wait("budgets")
     nothing = told(client.edit_experiment_budget, "budgets")
     return {
-        # The SDK reads and patches: a status that is written between the two refuses the edit.
-        "refused_few": refused["edits"] <= 12,
+        "refused_few": refused <= 12,
         "ended_before_23": fewer <= ended < 23,
         "nothing": nothing.partition(":")[0],
         "spec": client.get_experiment("budgets").spec.max_failed_trial_count,
@@ -185,11 +188,11 @@ def budgets() -> Any:
 def suspended() -> Any:
     client.create_experiment(experiment("suspended", {**SCORE, "KWOK_RUN": "6s"}))
     until(lambda: status("suspended").trials_running)
-    client.edit_experiment_budget("suspended", parallel_trial_count=0)
+    edit("suspended", parallel_trial_count=0)
     until(lambda: not client.is_experiment_running("suspended"))
     before = is_in("suspended"), conditions("suspended")[-1]
     until(lambda: not status("suspended").trials_running)
-    client.edit_experiment_budget("suspended", parallel_trial_count=3)
+    edit("suspended", parallel_trial_count=3)
     until(lambda: client.is_experiment_running("suspended"))
     wait("suspended")
     return {"suspended": before, "trials": status("suspended").trials_succeeded}
@@ -227,7 +230,7 @@ def continued(name: str) -> list[str]:
     wait(name)
     suggestion = until(lambda: client.get_suggestion(name))
     before = {each.type for each in suggestion.status.conditions if each.status == "True"}
-    client.edit_experiment_budget(name, max_trial_count=4)
+    edit(name, max_trial_count=4)
     wait(name, "Restarting")
     until(lambda: status(name).trials_succeeded == 4)
     wait(name)
@@ -496,13 +499,14 @@ def waiting() -> Any:
 
 
 def invalid() -> Any:
-    """What Katib's webhook would refuse: the SDK's create succeeds, or says that it failed."""
-    wrong = experiment("invalid", maxFailedTrialCount=9)
-    made = told(lambda: client.create_experiment(wrong))
-    if made == "nothing":
-        until(lambda: client.is_experiment_failed("invalid"))
-        made = client.get_experiment_conditions("invalid")[-1].reason
-    return {"refused": made}
+    """What the definition refuses, and what only the controller can."""
+    refused = told(client.create_experiment, experiment("refused", maxFailedTrialCount=9))
+    wrong = experiment("invalid")
+    wrong["spec"]["parameters"][0]["feasibleSpace"] = {"min": "2", "max": "1"}
+    client.create_experiment(wrong)
+    until(lambda: client.is_experiment_failed("invalid"))
+    last = client.get_experiment_conditions("invalid")[-1].reason
+    return {"refused": "Failed to create" in refused, "failed": last}
 
 
 STORIES = {

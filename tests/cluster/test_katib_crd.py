@@ -66,6 +66,10 @@ def test_defaults_that_clients_read_are_there_at_once(kubectl: Kubectl, namespac
     assert spec["metricsCollectorSpec"] == {"collector": {"kind": "StdOut"}}
 
 
+def test_choices_may_be_where_katibs_sdk_sends_them(kubectl: Kubectl, namespace: str) -> None:
+    tried(kubectl, katib(namespace, parameters=space("categorical", distribution=["a", 1])))
+
+
 def test_unknown_keys_stay_for_the_controller_to_name(kubectl: Kubectl, namespace: str) -> None:
     assert tried(kubectl, katib(namespace, paralelTrialCount=2))["spec"]["paralelTrialCount"] == 2
 
@@ -134,9 +138,6 @@ WRONG: dict[str, dict[str, Any]] = {
     },
     "spec.parameters[0].feasibleSpace.list: Invalid value: a parameter of type int or double": {
         "parameters": space("int", min="1", max="2", list=["1"])
-    },
-    "spec.parameters[0].feasibleSpace.list: Invalid value: must be specified": {
-        "parameters": space("categorical")
     },
     "spec.parameters[0].feasibleSpace: Invalid value: a discrete or categorical parameter": {
         "parameters": space("discrete", list=["1"], step="1")

@@ -147,7 +147,7 @@ ANSWERS: dict[str, object] = {
         "again": True,
     },
     "waiting": {"late": "TimeoutError", "gone": "RuntimeError"},
-    "invalid": {"refused": "ExperimentInvalid"},
+    "invalid": {"refused": True, "failed": "ExperimentInvalid"},
 }
 
 

@@ -433,11 +433,11 @@ def networks() -> Any:
 def tuned() -> Any:
     """tune() with every kind of parameter, as the SDK makes its Job; in pods of IMAGE if set."""
 
-    def objective(parameters: dict[str, Any]) -> None:
+    def objective(parameters: dict[str, str]) -> None:
         import os
 
         assert parameters["kind"] in ("adam", "sgd")
-        assert parameters["fixed"] == 3
+        assert str(parameters["fixed"]) == "3"
         assert int(parameters["layers"]) in (2, 4, 6, 8)
         assert os.environ["KWOK_RUN"] == "300ms"
         print(f"score={parameters['lr']} loss=1")

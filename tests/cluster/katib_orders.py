@@ -131,6 +131,7 @@ def names() -> Any:
         "delete": "Failed to delete" in told(client.delete_experiment, "never-made"),
         "trial": "Failed to get" in told(client.get_trial, "never-made"),
         "none": client.list_trials("never-made"),
+        "suggestions": generated in [each.metadata.name for each in client.list_suggestions()],
     }
 
 

@@ -49,6 +49,7 @@ VALUES = [
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("rbac.commandLine=false", "controller.kubeApiQps=20"),
     ("katib.enabled=true",),
+    ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),
     ("katib.enabled=true", "katib.definitions=false", "rbac.aggregate=false"),
     ("storage.storageClassName=fast", "storage.size=1Ti"),
     (f"storage.postgres.url={DATABASE}", "storage.postgres.existingSecret=tuner-database"),

@@ -95,7 +95,14 @@ OF_ONE_PARAMETER = (
 NETWORK = ["algorithm-settings", "num-layers", "search-space"]
 # By the names of the stories.
 ANSWERS: dict[str, object] = {
-    "names": {"again": True, "missing": True, "delete": True, "trial": True, "none": []},
+    "names": {
+        "again": True,
+        "missing": True,
+        "delete": True,
+        "trial": True,
+        "none": [],
+        "suggestions": True,
+    },
     "states": {
         "before": None,
         "running": ["created", "running"],

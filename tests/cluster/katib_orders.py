@@ -510,6 +510,66 @@ def invalid() -> Any:
     return {"refused": "Failed to create" in refused, "failed": last}
 
 
+SERVES = """
+import http.server, threading, time
+scraped = threading.Event()
+class Metrics(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"score 0.5\\n")
+        scraped.set()
+server = http.server.ThreadingHTTPServer(("", 8080), Metrics)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+scraped.wait(20)
+time.sleep(0.2)
+"""
+
+
+def file_at(path: str, kind: str = "File", **more: str) -> dict[str, Any]:
+    return {"fileSystemPath": {"path": path, "kind": kind, **more}}
+
+
+def collected() -> Any:
+    """Metrics from files, event files and an endpoint, of real containers of IMAGE.
+
+    EVENTS: an event file in base64, whose last accuracy is 1.
+    """
+    events = f"import base64; open('/runs/x.tfevents', 'wb').write(base64.b64decode('{os.environ['EVENTS']}'))"
+    ways: dict[str, tuple[str, Any, list[str]]] = {
+        "StdOut": ("score", {}, ["sh", "-c", "echo score=0.5"]),
+        "File": (
+            "score",
+            file_at("/katib/metrics.log", format="TEXT"),
+            ["sh", "-c", "echo score=0.5 > /katib/metrics.log"],
+        ),
+        "JSON": (
+            "score",
+            file_at("/katib/metrics.json", format="JSON"),
+            ["sh", "-c", """echo '{"score": "0.5", "step": "1"}' > /katib/metrics.json"""],
+        ),
+        "TensorFlowEvent": ("accuracy", file_at("/runs", "Directory"), ["python", "-c", events]),
+        "PrometheusMetric": ("score", {}, ["python", "-c", SERVES]),
+    }
+    for way, (metric, source, command) in ways.items():
+        collector: dict[str, Any] = {"collector": {"kind": "File" if way == "JSON" else way}}
+        if source:
+            collector["source"] = source
+        made = experiment(way.lower(), metricsCollectorSpec=collector, maxTrialCount=2)
+        made["spec"]["objective"]["objectiveMetricName"] = metric
+        pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+        given = {"name": "X", "value": "${trialParameters.x}"}
+        pod["containers"][0] |= {"image": os.environ["IMAGE"], "command": command, "env": [given]}
+        client.create_experiment(made)
+    found = {}
+    for way in ways:
+        whole = wait(way.lower())
+        metric = whole.status.current_optimal_trial.observation.metrics[0]
+        found[way] = [whole.status.trials_succeeded, metric.latest]
+    return found
+
+
+# Others need real containers.
 STORIES = {
     each.__name__: each
     for each in (
@@ -538,7 +598,7 @@ def main() -> None:
     def tell(name: str) -> None:
         began = time.monotonic()
         try:
-            found[name] = STORIES[name]()
+            found[name] = (STORIES | {"collected": collected})[name]()
         except Exception:
             found[name] = {"raised": traceback.format_exc()[-3000:]}
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)

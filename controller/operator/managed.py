@@ -341,7 +341,7 @@ class ManagedExperiment:
         if is_lost and not self.is_running:
             await self._recover_lost(resource, document)
         elif is_suspended(resource):
-            await self._suspend(resource, stored)
+            await self._suspend(resource, stored, document)
         elif stored is not None:
             await self._go_on(resource, stored, document)
         elif document is not None and self._running is None:
@@ -495,8 +495,15 @@ class ManagedExperiment:
         recovered = RecoveredExperiment(uid, client.context, stored, trials)
         return await session.rebuild(self.name, recovered)
 
-    async def _suspend(self, resource: ExperimentResource, stored: Experiment | None) -> None:
-        """Stop what runs, has just begun, or was left running by an earlier controller."""
+    async def _suspend(
+        self, resource: ExperimentResource, stored: Experiment | None, document: Document | None
+    ) -> None:
+        """Stop what runs, has just begun, or was left running by an earlier controller.
+
+        What the spec changes comes into force when the experiment goes on, and is checked now.
+        """
+        if stored is not None:
+            self._changes(resource, stored, document)
         left_running = stored is not None and stored.state in (
             ExperimentState.RUNNING,
             ExperimentState.STOPPING,
@@ -511,12 +518,7 @@ class ManagedExperiment:
     async def _go_on(
         self, resource: ExperimentResource, stored: Experiment, document: Document | None
     ) -> None:
-        changes: list[Change] = []
-        if document is not None:
-            try:
-                document, changes = accepted_changes(self.experiments, stored, document)
-            except FailedPrecondition as error:
-                self._refuse(_spec_of(resource), CHANGE_REFUSED, str(error))
+        document, changes = self._changes(resource, stored, document)
         if document is not None and changes:
             if (early_s := self._revise_at_s - time.monotonic()) > 0:
                 self._is_early = True
@@ -540,6 +542,18 @@ class ManagedExperiment:
             await self._unprotect(resource)
         if (asked or recovered) and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
+
+    def _changes(
+        self, resource: ExperimentResource, stored: Experiment, document: Document | None
+    ) -> tuple[Document | None, list[Change]]:
+        """Return the completed document, and what it changes: nothing if that is refused."""
+        if document is None:
+            return None, []
+        try:
+            return accepted_changes(self.experiments, stored, document)
+        except FailedPrecondition as error:
+            self._refuse(_spec_of(resource), CHANGE_REFUSED, str(error))
+            return document, []
 
     async def _retry(self, resource: ExperimentResource) -> None:
         """Run failed trials again, as `tuner retry` does. The annotation goes in any case."""

@@ -201,6 +201,23 @@ async def test_a_suspended_experiment_stops_and_goes_on(installed: Installation)
 
 
 @on_a_cluster(FOREVER)
+async def test_an_edit_of_a_suspended_experiment_is_checked_at_once(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    installed.edit("tiny", suspend=True)
+    await installed.until_state("suspended")
+    installed.edit("tiny", objective={"metric": "loss", "direction": "minimize"})
+    await installed.until(lambda: installed.condition("Accepted").get("reason") == "ChangeRefused")
+    assert "spec.objective.direction" in installed.condition("Accepted")["message"]
+    assert installed.status()["state"] == "suspended"
+    installed.edit("tiny", objective={"metric": "score", "direction": "maximize"})
+    await installed.until(lambda: installed.condition("Accepted").get("status") == "True")
+    assert installed.status()["revision"] == 1
+
+
+@on_a_cluster(FOREVER)
 async def test_what_was_suspended_without_a_controller_is_stopped_by_the_next(
     installed: Installation,
 ) -> None:

@@ -2,8 +2,9 @@
 
 The API server decides both: TokenReview says whose a token is, SubjectAccessReview whether that
 person or pod has a verb on `experiments.tuner.dev` in a namespace. Answers are kept for KEPT_S, so
-what is revoked has no effect after twice that at most. While the API server cannot be asked, there
-are no new answers.
+what is revoked has no effect after twice that at most. TokenReview alone would be later: the API
+server itself keeps for 10 s that a token is valid. So a service account is also read by its name.
+While the API server cannot be asked, there are no new answers.
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ _CA_KEPT_S = 30.0
 # Requests at a time: whoever sends unknown tokens must not keep the API server busy.
 _AT_ONCE = 16
 _TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
+_ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")
 _ACCESS_REVIEWS = Kind(
     "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", False
 )
 # Where the API server publishes, for servers behind it, the authorities of client certificates.
 _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 _LONGEST_TOKEN = 16_384
+# Before namespace and name, in the names of service accounts.
+_OF_ACCOUNT = "system:serviceaccount:"
+_NOT_FOUND = 404
 Answer = TypeVar("Answer")
 
 
@@ -67,6 +72,7 @@ class Access:
         self._client = client
         self._asking = asyncio.Semaphore(_AT_ONCE)
         self._callers = Answers[Caller | None](clock, KEPT_S)
+        self._account_uids = Answers[str](clock, KEPT_S)
         self._rights = Answers[bool](clock, KEPT_S)
         self._authorities = Answers[bytes](clock, _CA_KEPT_S)
 
@@ -128,7 +134,8 @@ class Access:
     async def readable(self, caller: Caller, namespaces: Collection[str]) -> frozenset[str] | None:
         """Return those of the namespaces whose experiments the caller may list; None for all.
 
-        Raises Unavailable.
+        Raises Unavailable, and PermissionDenied if there are none of them: an empty list would look
+        as if there were no experiments.
         """
         if await self.may(caller, "list", None):
             return None
@@ -142,6 +149,11 @@ class Access:
                 for namespace in namespaces
             )
         )
+        if not any(allowed):
+            raise PermissionDenied(
+                f"there are no experiments in the namespaces in which {caller.name} may list "
+                f"experiments.{_GROUP}; to see others, ask for the role {_ROLES['list']}"
+            )
         pairs = zip(namespaces, allowed, strict=True)
         return frozenset(namespace for namespace, is_allowed in pairs if is_allowed)
 
@@ -153,12 +165,36 @@ class Access:
             return None
         user = status.get("user") or {}
         extra = ((name, tuple(values)) for name, values in (user.get("extra") or {}).items())
-        return Caller(
+        caller = Caller(
             user.get("username", ""),
             user.get("uid", ""),
             tuple(user.get("groups") or ()),
             tuple(sorted(extra)),
         )
+        return caller if await self._still_exists(caller) else None
+
+    async def _still_exists(self, caller: Caller) -> bool:
+        """Return whether the caller's service account, if it has one, was not deleted."""
+        if not caller.name.startswith(_OF_ACCOUNT):
+            return True
+        namespace, _, name = caller.name.removeprefix(_OF_ACCOUNT).partition(":")
+        uid = await self._account_uids.get(
+            (namespace, name), lambda: self._account_uid(namespace, name)
+        )
+        return uid == caller.uid
+
+    async def _account_uid(self, namespace: str, name: str) -> str:
+        """Return the uid of a service account; "" if it does not exist. Raises Unavailable."""
+        try:
+            async with self._asking:
+                found = await self._client.get(_ACCOUNTS, namespace, name)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return ""
+            raise _unknown(error) from error
+        except (Unreachable, AccessDenied) as error:
+            raise _unknown(error) from error
+        return str(found["metadata"]["uid"])
 
     async def _allowed(self, caller: Caller, verb: str, namespace: str | None) -> bool:
         attributes = {"group": _GROUP, "resource": EXPERIMENTS.plural, "verb": verb}
@@ -193,7 +229,7 @@ class Access:
             async with self._asking:
                 review = await self._client.create(kind, None, body)
         except (ApiError, Unreachable, AccessDenied) as error:
-            raise Unavailable(f"the API server does not say who may do what: {error}") from error
+            raise _unknown(error) from error
         status: Raw = review.get("status") or {}
         return status
 
@@ -207,6 +243,10 @@ _ROLES: Mapping[str, str] = {
     "patch": "tuner-experiments-edit",
     "delete": "tuner-experiments-edit",
 }
+
+
+def _unknown(error: Exception) -> Unavailable:
+    return Unavailable(f"the API server does not say who may do what: {error}")
 
 
 def _audiences(token: str) -> Sequence[str]:

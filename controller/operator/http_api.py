@@ -28,7 +28,13 @@ from controller.operator.manager import ExperimentResources
 from controller.operator.resource import uid_of
 from controller.operator.rpc_access import ClusterAuthenticator
 from controller.ui.application import status_of
-from suggest.errors import InvalidArgument, NotFound, TunerError, Unauthenticated
+from suggest.errors import (
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    TunerError,
+    Unauthenticated,
+)
 from suggest.server import Server
 
 _HEADERS = (AUTHORIZATION.lower(), "authorization")
@@ -94,14 +100,7 @@ class HttpApi:
         """Answer with a page of the experiments that the caller may list."""
         after = tuple(request.query_params.get("after", "/").split("/", 1))
         name = request.query_params.get("name")
-        namespace = request.query_params.get("namespace")
-        if namespace is None:
-            readable = await self._readable(request)
-        else:
-            caller = await caller_of(self._access, request.headers)
-            await self._access.check(caller, "list", namespace)
-            readable = sorted(key for key in self._resources.keys if key[0] == namespace)
-        keys = [key for key in readable if key > after]
+        keys = [key for key in await self._readable(request) if key > after]
         if name is not None:
             keys = [key for key in keys if key[1] == name]
         page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]
@@ -116,14 +115,23 @@ class HttpApi:
         return _json({"experiments": documents, "neverRan": never_ran, "next": following})
 
     async def _names(self, request: Request) -> Response:
-        namespace = request.query_params.get("namespace")
-        keys = await self._readable(request)
-        return _json({"names": [key[1] for key in keys if namespace in (None, key[0])]})
+        """Answer with names to propose: none to those who may not list them."""
+        try:
+            keys = await self._readable(request)
+        except PermissionDenied:
+            keys = []
+        return _json({"names": [key[1] for key in keys]})
 
     async def _readable(self, request: Request) -> list[Key]:
-        """Return the sorted keys of the experiments that the caller may list."""
+        """Return the sorted keys of the experiments that the caller may list.
+
+        Those of one namespace if the request names it. Raises PermissionDenied if it may list none.
+        """
         caller = await caller_of(self._access, request.headers)
         keys = sorted(self._resources.keys)
+        if (namespace := request.query_params.get("namespace")) is not None:
+            await self._access.check(caller, "list", namespace)
+            return [key for key in keys if key[0] == namespace]
         namespaces = await self._access.readable(caller, {key[0] for key in keys})
         return [key for key in keys if namespaces is None or key[0] in namespaces]
 

@@ -101,7 +101,7 @@ class Visitor:
         await self.access.check(await self.caller(), "get", namespace)
 
     async def readable(self, namespaces: Collection[str]) -> frozenset[str] | None:
-        """As `Access.readable`. Raises Unauthenticated, Unavailable."""
+        """As `Access.readable`. Raises what it raises, and Unauthenticated."""
         return await self.access.readable(await self.caller(), namespaces)
 
 
@@ -127,7 +127,7 @@ class VisitorBoard:
         resources = self._board.resources
         try:
             readable = await self._visitor.readable(resources.namespaces)
-        except Unavailable as error:
+        except (PermissionDenied, Unavailable) as error:
             return Encoded.of({"searches": [], "trouble": str(error), "source": ""})
         seen = [
             resource

@@ -170,7 +170,33 @@ def test_a_right_that_is_revoked_has_no_effect_after_a_few_seconds(
     assert asked(ask, lambda: now_s) == [True, True, False]
 
 
-def test_a_deleted_account_has_no_token(installed: Installed, namespace: str) -> None:
+def test_a_deleted_account_has_no_effect_even_while_the_api_server_accepts_its_token(
+    installed: Installed, namespace: str
+) -> None:
+    account(installed, namespace)
+    own = token(installed, namespace, AUDIENCE)
+    now_s = 0.0
+
+    def review() -> bool:
+        body = {"spec": {"token": own, "audiences": [AUDIENCE]}}
+        path = "/apis/authentication.k8s.io/v1/tokenreviews"
+        return bool(installed.cluster.api().post(path, body)["status"].get("authenticated"))
+
+    async def ask(access: Access) -> bool:
+        nonlocal now_s
+        await access.by_token(own)
+        installed.kubectl("delete", "serviceaccount", ACCOUNT, "-n", namespace)
+        now_s = KEPT_S
+        with pytest.raises(Unauthenticated):
+            await access.by_token(own)
+        return await asyncio.to_thread(review)
+
+    assert asked(ask, lambda: now_s), "the API server has kept that the token is valid"
+
+
+def test_a_new_account_of_the_name_does_not_revive_an_earlier_token(
+    installed: Installed, namespace: str
+) -> None:
     account(installed, namespace)
     own = token(installed, namespace, AUDIENCE)
     now_s = 0.0
@@ -179,12 +205,11 @@ def test_a_deleted_account_has_no_token(installed: Installed, namespace: str) ->
         nonlocal now_s
         await access.by_token(own)
         installed.kubectl("delete", "serviceaccount", ACCOUNT, "-n", namespace)
-        while True:
-            now_s += KEPT_S
-            try:
-                await access.by_token(own)
-            except Unauthenticated as error:
-                return str(error)
+        account(installed, namespace)
+        now_s = KEPT_S
+        with pytest.raises(Unauthenticated) as refused:
+            await access.by_token(own)
+        return str(refused.value)
 
     assert "has expired" in asked(ask, lambda: now_s)
 

@@ -77,7 +77,8 @@ METHODS: Mapping[str, str] = {
     "EstimateStudy": "get",
 }
 # What a visitor needs for each route: nothing, to be somebody, or the verb get in the namespace.
-OPEN, SOMEBODY, GET = "open", "somebody", "get"
+# The last: the verb list in some namespace that has experiments. None has any here.
+OPEN, SOMEBODY, GET, LIST_SOME = "open", "somebody", "get", "list some"
 _EXPERIMENT = "/api/experiments/{namespace}/{name}"
 _TRIAL = f"{_EXPERIMENT}/trials/{{number:int}}"
 ROUTES: Mapping[str, str] = {
@@ -99,7 +100,7 @@ _LOG = f"{_API}/trials/{{trial}}/attempts/{{attempt:int}}/log"
 _READING = f"/{SERVICE}/{{method}}"  # the methods that read, by POST
 API_ROUTES: Mapping[str, str] = {
     "/api/v1/whoami": SOMEBODY,
-    "/api/v1/experiments": SOMEBODY,
+    "/api/v1/experiments": LIST_SOME,
     "/api/v1/names": SOMEBODY,
     _API: GET,
     f"{_API}/attempts": GET,
@@ -420,3 +421,30 @@ def test_what_is_revoked_ends_within_ten_seconds(running: Installation) -> None:
         eventually(lambda: outcomes() == {ALLOWED})
         remove(cluster, f"{RBAC}/rolebindings/leaving")
         eventually(lambda: outcomes() == {DENIED}, within_s=REVOKED_WITHIN_S)
+
+
+def test_a_deleted_account_ends_within_ten_seconds(running: Installation) -> None:
+    cluster = running.installed.cluster
+    account(cluster, OURS, "deleted", "edit")
+    secret = token(cluster, OURS, "deleted", AUDIENCE)
+    path = f"/{SERVICE}/GetStudy"
+    message = request(path, RPCS["GetStudy"], OURS)
+    with running.channel() as channel:
+        eventually(lambda: called(channel, path, message, secret) == ALLOWED)
+        remove(cluster, f"{CORE}/namespaces/{OURS}/serviceaccounts/deleted")
+        eventually(
+            lambda: called(channel, path, message, secret) == UNKNOWN, within_s=REVOKED_WITHIN_S
+        )
+
+
+def test_a_list_of_nothing_that_one_may_see_names_the_missing_right(running: Installation) -> None:
+    headers = {"Authorization": f"Bearer {running.tokens['no-role']}"}
+    with running.browser() as browser:
+        reply = browser.get("/api/v1/experiments", headers=headers)
+        named = browser.get("/api/v1/names", headers=headers)
+    assert (reply.status_code, reply.json()["code"]) == (403, "permission_denied")
+    assert reply.json()["message"] == (
+        f"there are no experiments in the namespaces in which system:serviceaccount:{OURS}:no-role "
+        "may list experiments.tuner.dev; to see others, ask for the role tuner-experiments-view"
+    )
+    assert named.json() == {"names": []}

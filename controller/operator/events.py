@@ -12,7 +12,7 @@ from controller.kube.client import EVENTS, KubernetesClient
 from controller.kube.errors import ApiError
 from controller.kube.objects import Raw
 from controller.operator.resource import ExperimentResource, owner_of
-from controller.operator.status import PENDING, condition_of, shortened, time_text
+from controller.operator.status import ARCHIVE_AWAY, PENDING, condition_of, shortened, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
 _CONFLICT, _FORBIDDEN = 409, 403
@@ -52,6 +52,9 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
     is_new = (earlier.get("status"), earlier.get("message")) != ("False", accepted["message"])
     if accepted["reason"] == "ChangeRefused" and is_new:
         yield "Warning", "ChangeRefused", accepted["message"]
+    away, was_away = condition_of(now, ARCHIVE_AWAY), condition_of(before, ARCHIVE_AWAY)
+    if away and away["status"] != was_away.get("status"):
+        yield "Warning" if away["status"] == "True" else "Normal", away["reason"], away["message"]
 
 
 async def record(

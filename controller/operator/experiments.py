@@ -87,6 +87,28 @@ class HostedExperiments(LocalExperiments):
     def holder(self, uid: Uid) -> Holder | None:
         return self._controlled.get(uid)
 
+    @property
+    def archive_is_away(self) -> bool:
+        """Return whether there is a bucket, and its last use has failed."""
+        return self.archiver is not None and bool(self.archiver.trouble)
+
+    @property
+    def behind(self) -> frozenset[Uid] | None:
+        """Return the experiments with logs that the bucket has refused; None: not known yet."""
+        return frozenset() if self.archiver is None else self.archiver.behind
+
+    def archive_trouble(self, uid: Uid) -> str | None:
+        """Return why the bucket has refused logs of an experiment; "": no logs wait for it.
+
+        None: not known yet.
+        """
+        if self.archiver is None:
+            return ""
+        behind = self.archiver.behind
+        if behind is None:
+            return None
+        return self.archiver.trouble if uid in behind else ""
+
     async def available_log(self, uid: Uid, attempt: Attempt) -> LocalLog:
         """Return the log of an attempt, which is copied from the bucket if only that has it."""
         if self.archiver is not None:

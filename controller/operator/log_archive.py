@@ -2,6 +2,7 @@
 
 Nothing waits for the bucket: files stay in the directory until they are uploaded, and are tried
 again while it is away. An uploaded log is read again from the bucket when somebody asks for it.
+Experiments whose logs it does not take say so in their statuses (`Archiver.behind`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +23,6 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from controller.core.model import FINAL, Attempt, TrialOrFinal, Uid, trial_label
-from controller.folders import AttemptFolders
 from controller.runtime.log_limit import kept_part
 from suggest.backoff import Backoff
 from suggest.errors import InvalidArgument
@@ -138,16 +139,20 @@ class Archiver:
     """Uploads what has ended, and deletes what is no longer kept, until it is cancelled.
 
     trouble: why the bucket cannot be used at present; "" if it can.
+    behind: the experiments with logs that it has refused; None: not known yet.
     """
 
     def __init__(
         self, archive: LogArchive, experiments: HostedExperiments, retention: Retention
     ) -> None:
         self.trouble = ""
+        self.behind: frozenset[Uid] | None = None
         self._archive = archive
         self._experiments = experiments
         self._retention = retention
         self._deleted: set[Uid] = set()
+        # Folders that the bucket has refused. They come last, so that none keeps the others back.
+        self._refused: set[Path] = set()
         self._expired_at_s: float | None = None
 
     def forget(self, uid: Uid) -> None:
@@ -164,7 +169,7 @@ class Archiver:
         except FileNotFoundError:
             return
         except (BaseError, OSError) as error:
-            self._note(str(error))
+            self._note(error)
             return
         (folders.root / UPLOADED).touch()
 
@@ -175,42 +180,61 @@ class Archiver:
             try:
                 await self.turn()
                 failures = 0
-                self._note("")
+                self._note(None)
             except (BaseError, OSError) as error:
-                self._note(str(error))
+                self._note(error)
                 pause_s = _BACKOFF.pause_s(failures)
                 failures += 1
             await asyncio.sleep(pause_s)
 
     async def turn(self) -> None:
         """Do what is due. Raises BaseError and OSError."""
+        waiting = deque(await asyncio.to_thread(self._not_uploaded))
+        self._refused.intersection_update(folder for _, folder in waiting)
+        try:
+            while waiting:
+                await self._upload(*waiting[0])
+                waiting.popleft()
+        finally:
+            self.behind = self._with_ended(waiting)
+        await asyncio.to_thread(self._drop_copies)
         for uid in list(self._deleted):
             await self._archive.delete(uid)
             self._deleted.discard(uid)
-        for uid, folders in await asyncio.to_thread(self._not_uploaded):
-            for attempt in self._ended(uid, folders):
-                folder = self._experiments.folders(uid).attempt(attempt.trial, attempt.number).root
-                await self._archive.upload(uid, attempt, folder)
-                if folder.exists():  # it may have been deleted meanwhile
-                    (folder / UPLOADED).touch()
-        await asyncio.to_thread(self._drop_copies)
         now_s = asyncio.get_running_loop().time()
         if self._expired_at_s is None or now_s - self._expired_at_s >= EXPIRE_S:
             await self._archive.expire(self._retention, datetime.now(UTC))
             self._expired_at_s = now_s
 
-    def _not_uploaded(self) -> list[tuple[Uid, AttemptFolders]]:
+    def _with_ended(self, waiting: Iterable[tuple[Uid, Path]]) -> frozenset[Uid]:
+        """Return the experiments of the folders whose attempts have ended."""
+        found: set[Uid] = set()
+        for uid, folder in waiting:
+            if uid not in found and self._ended(uid, folder):
+                found.add(uid)
+        return frozenset(found)
+
+    async def _upload(self, uid: Uid, folder: Path) -> None:
+        try:
+            for attempt in self._ended(uid, folder):
+                await self._archive.upload(uid, attempt, folder)
+                if folder.exists():  # it may have been deleted meanwhile
+                    (folder / UPLOADED).touch()
+        except (BaseError, OSError):
+            self._refused.add(folder)
+            raise
+
+    def _not_uploaded(self) -> list[tuple[Uid, Path]]:
+        """Return the folders of attempts with logs that the bucket may not have."""
         root = self._experiments.directory.experiments
         found = [*root.glob("*/trials/*/*/log.txt"), *root.glob("*/final/*/log.txt")]
-        return [
-            (log.relative_to(root).parts[0], AttemptFolders(log.parent, log.parent, log.parent))
-            for log in found
-            if not (log.parent / UPLOADED).exists()
-        ]
+        folders = [log.parent for log in found if not (log.parent / UPLOADED).exists()]
+        folders.sort(key=self._refused.__contains__)
+        return [(folder.relative_to(root).parts[0], folder) for folder in folders]
 
-    def _ended(self, uid: Uid, folders: AttemptFolders) -> list[Attempt]:
+    def _ended(self, uid: Uid, folder: Path) -> list[Attempt]:
         """Return the attempt of the folder, if it has ended."""
-        label, number = folders.root.parent.name, folders.root.name
+        label, number = folder.parent.name, folder.name
         attempts = self._experiments.attempts(
             uid, FINAL if label == trial_label(FINAL) else int(label)
         )
@@ -226,10 +250,20 @@ class Archiver:
             if total > KEPT_BYTES:
                 path.unlink(missing_ok=True)
 
-    def _note(self, trouble: str) -> None:
-        if bool(trouble) != bool(self.trouble):
-            if trouble:
-                _log.warning("event=archiveAway error=%s; logs stay in the directory", trouble)
-            else:
+    def _note(self, error: Exception | None) -> None:
+        if error is None:
+            if self.trouble:
                 _log.info("event=archiveBack")
-        self.trouble = trouble
+            self.trouble = ""
+            return
+        if not self.trouble:
+            sentence = str(error).partition("\n")[0]
+            _log.warning("event=archiveAway error=%s; logs stay in the directory", sentence)
+        self.trouble = _for_tenants(error)
+
+
+def _for_tenants(error: Exception) -> str:
+    """Return why a request failed, without its address, which may be of another tenant's log."""
+    sentence = str(error).partition("\n")[0]
+    cause = sentence.rpartition("  - ")[2]
+    return cause.partition(": <")[0]  # what the server has sent as XML

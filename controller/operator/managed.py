@@ -227,6 +227,7 @@ class ManagedExperiment:
             progress=progress,
             refusal=self.refusal,
             trouble=self.trouble or waits or ("" if progress is None else progress.trouble),
+            archive_trouble=self.experiments.archive_trouble(uid_of(resource)),
             suspended=is_suspended(resource),
             before=before,
         )

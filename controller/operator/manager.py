@@ -18,6 +18,7 @@ from itertools import chain, count
 from typing import cast
 
 from controller.core.attempt import RuntimeLost
+from controller.core.model import Uid
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import ApiError
 from controller.kube.objects import KubernetesObject, Raw
@@ -29,8 +30,8 @@ from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.leadership import Leadership
 from controller.operator.managed import ManagedExperiment
-from controller.operator.resource import ExperimentResource, kind_of, object_name
-from controller.operator.status import status_of, waiting_status
+from controller.operator.resource import ExperimentResource, kind_of, object_name, uid_of
+from controller.operator.status import ARCHIVE_AWAY, condition_of, status_of, waiting_status
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
 
@@ -229,6 +230,7 @@ class Manager:
             for key in self._experiments.namespaced_names():
                 self.resource_changed(key)
             was_away = ""
+            was_behind = self._experiments.behind
             while True:
                 if was_away and not self._experiments.away:
                     for managed in self._managed.values():
@@ -238,10 +240,23 @@ class Manager:
                     # First, because to detach takes longer; nothing is written without the lease.
                     await self._workspace.guard.release()
                     raise StoreAway(was_away)
+                behind = self._experiments.behind
+                if behind is not None and behind != was_behind:
+                    was_behind = behind
+                    self._notify_archived(behind)
                 self._write_statuses()
                 await asyncio.sleep(STATUS_S)
         finally:
             await self._detach()
+
+    def _notify_archived(self, behind: frozenset[Uid]) -> None:
+        """Look at the experiments whose statuses say something else of their logs."""
+        for resource in list(self._resources.all):
+            shown = condition_of(resource.get("status") or {}, ARCHIVE_AWAY).get("status")
+            about = resource["metadata"]
+            managed = self._managed.get((about["namespace"], about["name"]))
+            if managed is not None and (shown == "True") != (uid_of(resource) in behind):
+                managed.notify()
 
     async def _manage(self, key: Key, managed: ManagedExperiment) -> None:
         await managed.run()

@@ -116,6 +116,16 @@ STORE_ERRORS = Declared(
     "Calls that failed because the store of the studies was unavailable or broken.",
     ("kind",),
 )
+ARCHIVE_AWAY = Declared(
+    "tuner_controller_archive_away",
+    "gauge",
+    "1 if the last use of the bucket of logs has failed, else 0.",
+)
+ARCHIVE_BEHIND = Declared(
+    "tuner_controller_archive_experiments_behind",
+    "gauge",
+    "Experiments with logs of ended attempts that the bucket has refused.",
+)
 LAG = Declared(
     "tuner_controller_loop_lag_seconds",
     "histogram",
@@ -134,6 +144,8 @@ DECLARED = (
     WATCHES,
     STATUSES,
     STORE_ERRORS,
+    ARCHIVE_AWAY,
+    ARCHIVE_BEHIND,
     LAG,
 )
 
@@ -149,6 +161,8 @@ class MetricSources:
     broken_watches: Callable[[], Iterable[str]] = tuple
     status_writes: Mapping[str, int] = field(default_factory=dict)
     store_errors: Callable[[], Mapping[str, int]] = dict
+    archive_is_away: Callable[[], bool] = bool
+    archive_behind: Callable[[], int] = int
 
 
 class ControllerMetrics:
@@ -207,6 +221,8 @@ class ControllerMetrics:
         yield _family(WATCHES, _labelled(Counter(sources.broken_watches())))
         yield _family(STATUSES, _labelled(sources.status_writes))
         yield _family(STORE_ERRORS, _labelled(sources.store_errors()))
+        yield _family(ARCHIVE_AWAY, [((), float(sources.archive_is_away()))])
+        yield _family(ARCHIVE_BEHIND, [((), sources.archive_behind())])
 
 
 def _of_resources(resources: Iterable[ExperimentResource]) -> Iterator[Metric]:

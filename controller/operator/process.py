@@ -231,6 +231,8 @@ async def _manager(
                 broken_watches=lambda: [*resources.broken_watches, *cluster.broken_watches],
                 status_writes=manager.status_writes,
                 store_errors=server.store_errors,
+                archive_is_away=lambda: experiments.archive_is_away,
+                archive_behind=lambda: len(experiments.behind or ()),
             )
             board = ClusterBoard(workspace, experiments, resources)
             api = HttpApi(access, experiments, server, authenticator, resources)

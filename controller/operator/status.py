@@ -29,6 +29,7 @@ ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefuse
 SUSPENDED, WAITING = "Suspended", "Waiting"
 PENDING, LOST = "pending", "lost"  # states
 STATE_LOST = "StateLost"
+ARCHIVE_AWAY = "ArchiveAway"  # a condition that most experiments never have
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Observation:
     progress: of its controller's loop; None: no loop runs, or has run in this process.
     refusal: why the spec, or a change of it, is not in force.
     trouble: what keeps it from running, if that may pass.
+    archive_trouble: why the bucket has refused logs of its trials; "": no logs wait for it; None:
+    not known yet.
     """
 
     generation: int
@@ -55,6 +58,7 @@ class Observation:
     progress: Progress | None = None
     refusal: SpecRefusal | None = None
     trouble: str = ""
+    archive_trouble: str | None = None
     suspended: bool = False
     before: Status = field(default_factory=dict)
 
@@ -204,7 +208,24 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
         judged.append(("Paused", False, named, ""))
     for kind, end in (("Succeeded", ExperimentState.SUCCEEDED), ("Failed", ExperimentState.FAILED)):
         judged.append((kind, state is end, named, experiment.reason if state is end else ""))
+    judged += _archive_away(seen)
     return judged
+
+
+def _archive_away(seen: Observation) -> Sequence[_Judgement]:
+    before = condition_of(seen.before, ARCHIVE_AWAY)
+    if seen.archive_trouble:
+        sentence = (
+            f"logs of ended trials cannot be copied to the bucket: {seen.archive_trouble}; the "
+            "controller keeps them, and tries again at most a minute later"
+        )
+        return [(ARCHIVE_AWAY, True, "LogsWait", sentence)]
+    if not before:
+        return []
+    if seen.archive_trouble is None:
+        is_true = before["status"] == "True"
+        return [(ARCHIVE_AWAY, is_true, before["reason"], before.get("message", ""))]
+    return [(ARCHIVE_AWAY, False, "NoLogsWait", "no logs of ended trials wait for the bucket")]
 
 
 _SUSPENDED = "spec.suspend is true; it continues when that is false"

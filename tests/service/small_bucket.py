@@ -14,13 +14,14 @@ NAME = "logs"
 
 
 class SmallBucket(ThreadingHTTPServer):
-    """content: what is stored, by key. refuses: answer 503."""
+    """content: what is stored, by key. refuses: answer 503. refused_key: and so for this one."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.content: dict[str, bytes] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
         self.refuses = False
+        self.refused_key = ""
 
     @property
     def url(self) -> str:
@@ -45,7 +46,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _do(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.server.refuses:
+        refused = self.server.refused_key
+        if self.server.refuses or (refused and refused in self.path):
             self._answer("<Error><Code>SlowDown</Code></Error>", 503)
             return
         address = urlsplit(self.path)

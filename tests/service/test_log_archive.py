@@ -49,13 +49,15 @@ def experiments(tmp_path: Path) -> Iterator[HostedExperiments]:
         yield experiments
 
 
-def logged(experiments: HostedExperiments, text: str, *, ended: bool = True) -> Attempt:
-    """Record an attempt with this log."""
-    recorded = attempt(1)
+def logged(
+    experiments: HostedExperiments, text: str, *, ended: bool = True, trial: int = 0
+) -> Attempt:
+    """Record the first attempt of a trial with this log."""
+    recorded = replace(attempt(1), trial=trial)
     if ended:
-        recorded = replace(attempt(1, AttemptState.SUCCEEDED), end_time=at(1))
+        recorded = replace(recorded, state=AttemptState.SUCCEEDED, end_time=at(1))
     experiments.save(UID, Changes(attempts=[recorded]))
-    log = experiments.folders(UID).attempt(0, 1).log
+    log = experiments.folders(UID).attempt(trial, 1).log
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)
     return recorded
@@ -89,6 +91,32 @@ def test_a_bucket_that_is_away_delays_nothing_and_gets_the_log_later(
     bucket.refuses = False
     asyncio.run(archiver.turn())
     assert list(bucket.content) == [f"team/{UID}/0/1/log.txt"]
+
+
+def test_a_log_that_is_refused_does_not_keep_the_others_back(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    for trial in range(3):
+        logged(experiments, "score=0.5\n", trial=trial)
+    archiver = Archiver(archive_in(bucket), experiments, Retention())
+    bucket.refused_key = f"{UID}/1/"
+    for _ in range(2):
+        with pytest.raises(BaseError, match="503"):
+            asyncio.run(archiver.turn())
+    assert set(bucket.content) == {f"team/{UID}/{trial}/1/log.txt" for trial in (0, 2)}
+    assert archiver.behind == {UID}
+
+
+def test_only_experiments_with_ended_attempts_are_behind(
+    bucket: SmallBucket, experiments: HostedExperiments
+) -> None:
+    archiver = Archiver(archive_in(bucket), experiments, Retention())
+    assert archiver.behind is None
+    bucket.refuses = True
+    logged(experiments, "score=0.5\n", ended=False)
+    with pytest.raises(BaseError):  # of the retention
+        asyncio.run(archiver.turn())
+    assert archiver.behind == frozenset()
 
 
 def test_the_hole_of_a_capped_log_is_not_uploaded(

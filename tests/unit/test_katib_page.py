@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "katib.md").read_text(encoding="utf-8")
 SHOWN = [
     line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
-IN_TABLES = re.findall(r"`(tuner (?:run|get|describe|logs|extend|delete|stop|ui)\b[^`]*)`", PAGE)
+IN_TABLES = re.findall(r"`(tuner (?:run|get|describe|logs|extend|delete|stop|ui) [^`]+)`", PAGE)
 
 
 @pytest.mark.parametrize("line", [*SHOWN, *IN_TABLES])

@@ -14,28 +14,8 @@ from suggest.space import Choice, Float, Int, Scale
 from suggest.study import Direction
 from tests import called
 
-TEXT = """apiVersion: trainer.kubeflow.org/v1alpha1
-kind: OptimizationJob
-metadata: {name: bert, namespace: team-a, labels: {team: nlp}}
-spec:
-  objectives: [{metric: val_loss}]
-  searchAlgorithm: {random: {seed: 42}}
-  parameters:
-    - {name: learning_rate, searchSpace: {logUniform: {min: "0.0001", max: "1e-1"}}}
-    - {name: dropout, searchSpace: {uniform: {min: "0", max: "0.5"}}}
-    - {name: layers, searchSpace: {uniform: {min: "2", max: "8", type: Int}}}
-    - {name: batch_size, searchSpace: {categorical: {choices: ["16", "32"]}}}
-  numTrials: 20
-  parallelTrials: 4
-  trainJobTemplate:
-    metadata: {labels: {app: bert}}
-    spec:
-      runtimeRef: {name: torch-distributed}
-      trainer:
-        image: registry.example/bert:1
-        command: [sh, -c, "echo ${HOME}; python train.py"]
-        env: [{name: SEED, value: "1"}]
-"""
+FILE = Path(__file__).parents[2] / "examples" / "trainer" / "optimizationjob.yaml"
+TEXT = FILE.read_text()
 
 
 def converted(text: str = TEXT) -> Document:

@@ -164,7 +164,7 @@ def test_calls_in_orders_that_nobody_planned_get_what_katib_answers(
     found = sdk(level_b, "katib_orders.py", namespace)
     level_b.api().delete(f"{CORE}/persistentvolumes/pbt-{namespace}")
     for story, answers in ANSWERS.items():
-        assert found[story] == answers, story
+        assert found[story] == answers, f"{story}: {found[story]}"
     listed = {each: columns(installed, namespace, each) for each in COLUMNS}
     assert listed == COLUMNS
 

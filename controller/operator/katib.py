@@ -8,7 +8,6 @@ nothing is read from them but what an earlier controller has written. Tuner's ow
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -79,9 +78,6 @@ if TYPE_CHECKING:
 CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
-# Between two statuses of which only numbers differ. Katib's SDK edits an Experiment by sending back
-# what it has read, which conflicts with every status that was written in between.
-NUMBERS_S = 3.0
 _CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
 
 
@@ -101,7 +97,6 @@ class _Written:
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
     basis: what the last result was made from; it stands as long as that is the same.
-    told_s: when the Experiment's status was last told, by the monotonic clock.
     """
 
     trials: dict[int, TrialClass] = field(default_factory=dict)
@@ -113,7 +108,6 @@ class _Written:
     basis: object = None
     suggestion: Raw | None = None
     result: TrialsOverview = field(default_factory=lambda: TrialsOverview({}, {}))
-    told_s: float = 0.0
 
 
 class KatibExperiments:
@@ -204,20 +198,7 @@ class KatibExperiments:
             if seen.progress is None or not seen.progress.known:
                 return self.whole(resource, status)
             trials = await self._trials(client, workspace, resource, seen, experiment)
-        told = {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
-        return dict(whole) if self._can_wait(seen, whole, told) else told
-
-    def _can_wait(self, seen: Observation, whole: Raw, told: Raw) -> bool:
-        """Return whether the status is told later, because only numbers differ."""
-        shown = None if seen.experiment is None else self._shown.get(seen.experiment.uid)
-        # Without a running trial, nothing may come that lets it be looked at again.
-        if shown is None or seen.progress is None or not seen.progress.running or told == whole:
-            return False
-        now_s = time.monotonic()
-        if _states(told) == _states(whole) and now_s < shown.told_s + NUMBERS_S:
-            return True
-        shown.told_s = now_s
-        return False
+        return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
 
     def trial_deleted(self, trial: KubernetesObject) -> None:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""
@@ -262,15 +243,6 @@ class KatibExperiments:
         await writer.write_suggestion(seen)
         shown.basis = basis
         return shown.result
-
-
-def _states(status: Raw) -> object:
-    """Return what a status says without numbers of trials."""
-    own = status.get(OWN_STATUS) or {}
-    return [
-        status.get("conditions"),
-        *(own.get(key) for key in ("conditions", "state", "observedGeneration")),
-    ]
 
 
 async def _already_shown(client: KubernetesClient, resource: ExperimentResource) -> _Written:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-import controller.operator.katib
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.operator.katib import KatibSelection
 from controller.operator.policy import Policy
@@ -656,27 +655,6 @@ async def test_what_is_left_to_another_controller_stops_and_keeps_its_results(
     assert before["trials"] == 3
     # The search went on where it was.
     assert len(installed.trials) == 3
-
-
-def test_numbers_wait_so_that_edits_meet_few_conflicts_and_the_end_tells_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(controller.operator.katib, "NUMBERS_S", 1e9)
-
-    @on_katibs_cluster(Script(lines=("score=0.5",), seconds=1.0))
-    async def claim(installed: KatibInstallation) -> None:
-        installed.apply(katib(maxTrialCount=9))
-        statuses = []
-
-        def has_succeeded() -> bool:
-            statuses.append(installed.whole().get("trialsSucceeded", 0))
-            return installed.types()[-1:] == [("Succeeded", "True")]
-
-        await installed.until(has_succeeded)
-        # Trials ended, and the Experiment's status said so only when its conditions changed.
-        assert set(statuses) == {0, 9}
-
-    claim(tmp_path)
 
 
 BROKEN_STATUSES: dict[str, object] = {

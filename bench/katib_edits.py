@@ -50,7 +50,9 @@ def main() -> None:
         command = [PYTHON, "-c", SDK, NAMESPACE, str(EXPERIMENTS), str(asked.edits)]
         env = {**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig())}
         done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
-    rows = [line.split() for line in done.stdout.splitlines() if line[:5] in ("taken", "refus")]
+    rows = [
+        line.split() for line in done.stdout.splitlines() if line.startswith(("taken ", "refused "))
+    ]
     refused = sum(answer == "refused" for answer, _ in rows)
     median_s = statistics.median(float(seconds) for _, seconds in rows)
     print(

@@ -44,9 +44,11 @@ def with_volume(experiment: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     One that mounts a volume there itself is returned as it is, like that of another algorithm.
     """
     folder = _trial_dir(spec)
+    if folder is None:
+        return spec
     whole = copy.deepcopy(spec)
     found = _primary(whole)
-    if folder is None or found is None:
+    if found is None:
         return spec
     pod, container = found
     mounts = container.get("volumeMounts") or []

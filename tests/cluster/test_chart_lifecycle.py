@@ -110,7 +110,7 @@ def test_an_upgrade_and_a_rollback_change_the_definition_and_interrupt_no_trial(
     release.helm("rollback", "tuner", "1")
     assert not release.has_field("later")
     release.kubectl(
-        *("patch", "experiment", "tiny", "-n", namespace, "--type=merge"),
+        *("patch", "texp", "tiny", "-n", namespace, "--type=merge"),
         *("-p", '{"spec": {"parallelism": 4}}'),
     )
     release.until(namespace, lambda status: status.get("running") == 4)
@@ -122,9 +122,9 @@ def test_a_definition_that_the_chart_no_longer_installs_stays(
 ) -> None:
     release.kubectl.apply([experiment(namespace, suspend=True)])
     release.helm("upgrade", "tuner", str(CHART), "--set", "crds.install=false")
-    assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
+    assert "tiny" in release.kubectl("get", "texp", "-n", namespace)
     release.helm("upgrade", "tuner", str(CHART), "--set", "crds.install=true", "--take-ownership")
-    assert "tiny" in release.kubectl("get", "experiments", "-n", namespace)
+    assert "tiny" in release.kubectl("get", "texp", "-n", namespace)
 
 
 def fifty_run(release: Release, namespace: str) -> list[str]:
@@ -154,14 +154,14 @@ def upgrade(
     replace_all()
     for name in names:
         release.kubectl(
-            *("patch", "experiment", name, "-n", namespace, "--type=merge"),
+            *("patch", "texp", name, "-n", namespace, "--type=merge"),
             *("-p", '{"spec": {"parallelism": 2}}'),
         )
     # The new controller has adopted every trial: it adds one to each.
     eventually(lambda: running(release, namespace) == 2 * len(names), within_s=240)
     assert jobs.items() < release.jobs(namespace).items()
     assert pods < release.pods(namespace)
-    release.kubectl("delete", "experiments", "--all", "-n", namespace, "--timeout=400s")
+    release.kubectl("delete", "texp", "--all", "-n", namespace, "--timeout=400s")
     assert release.jobs(namespace) == {}
 
 
@@ -195,7 +195,7 @@ def test_uninstalling_after_the_experiments_leaves_nothing_but_what_is_kept(
     release.start()
     release.kubectl.apply([experiment(namespace, parallelism=2, env=FOREVER)])
     release.until(namespace, lambda status: status.get("running") == 2)
-    release.kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=120s")
+    release.kubectl("delete", "texp", "--all", "--all-namespaces", "--timeout=120s")
     assert release.jobs(namespace) == {}
     said = release.helm("uninstall", "tuner")
     assert "experiments.tuner.dev" in said
@@ -219,13 +219,13 @@ def test_what_was_deleted_after_the_controller_can_be_let_go(
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     release.helm("uninstall", "tuner")
-    release.kubectl("delete", "experiment", "tiny", "-n", namespace, "--wait=false")
+    release.kubectl("delete", "texp", "tiny", "-n", namespace, "--wait=false")
     assert _finalizers(release.object(namespace, "tiny")) == ["tuner.dev/stop"]
     release.kubectl(
-        *("patch", "experiment", "tiny", "-n", namespace, "--type=merge"),
+        *("patch", "texp", "tiny", "-n", namespace, "--type=merge"),
         *("-p", '{"metadata":{"finalizers":null}}'),
     )
-    release.kubectl("wait", "--for=delete", "experiment/tiny", "-n", namespace, "--timeout=30s")
+    release.kubectl("wait", "--for=delete", "texp/tiny", "-n", namespace, "--timeout=30s")
     eventually(lambda: release.jobs(namespace) == {}, within_s=60)
 
 

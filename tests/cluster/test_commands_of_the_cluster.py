@@ -158,7 +158,7 @@ def test_people_do_what_their_roles_say(people: People) -> None:
     reapplied = people.tuner(editor, "apply", "-f", str(file))
     assert reapplied.stdout == f"experiment {namespace}/tiny configured\n", reapplied.stderr
     patch = ("--type=merge", "-p", '{"spec":{"parallelism":3}}')
-    people.installed.kubectl("patch", "experiment", "tiny", "-n", namespace, *patch)
+    people.installed.kubectl("patch", "texp", "tiny", "-n", namespace, *patch)
     refused = people.tuner(editor, "apply", "-f", str(file))
     assert (refused.returncode, "kubectl-patch: spec.parallelism" in refused.stderr) == (6, True)
     stopped = people.tuner(editor, "delete", "tiny", "--yes")

@@ -39,19 +39,19 @@ def test_an_applied_experiment_runs_to_its_end(installed: Installed, namespace: 
     status = installed.until(namespace, lambda status: status.get("state") == "succeeded")
     assert (status["done"], status["trials"]) == ("4/4", {"succeeded": 4})
     assert 0 <= status["best"]["value"] <= 1
-    table = installed.kubectl("get", "experiments", "-n", namespace)
+    table = installed.kubectl("get", "texp", "-n", namespace)
     head, line = table.splitlines()
     assert head.split() == ["NAME", "STATE", "DONE", "BEST", "RUNNING", "QUEUED", "AGE"]
     assert line.split()[:3] == ["tiny", "succeeded", "4/4"]
-    installed.kubectl("wait", "--for=condition=Succeeded", "experiment/tiny", "-n", namespace)
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=30s")
+    installed.kubectl("wait", "--for=condition=Succeeded", "texp/tiny", "-n", namespace)
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=30s")
 
 
 def test_a_deletion_ends_its_jobs_and_keeps_nothing(installed: Installed, namespace: str) -> None:
     installed.start()
     installed.kubectl.apply([experiment(namespace, parallelism=3, env={"KWOK_RUN": "600s"})])
     installed.until(namespace, lambda status: status.get("running") == 3)
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=60s")
     assert jobs(installed, namespace) == []
     assert list((installed.state / "experiments").iterdir()) == []
 
@@ -89,7 +89,7 @@ def test_a_standby_takes_over_from_a_killed_and_from_a_frozen_leader(
     first.send_signal(signal.SIGKILL)
     installed.kubectl(
         "patch",
-        "experiment",
+        "texp",
         "tiny",
         "-n",
         namespace,

@@ -66,7 +66,7 @@ def installed(level_c: RealNode) -> Iterator[Kubectl]:
     installing = ("install", "tuner", str(CHART), "--create-namespace", "--values", str(values))
     helm(level_c.kubeconfig(), *installing)
     yield kubectl
-    kubectl("delete", "experiments", "--all", "--all-namespaces", "--timeout=60s")
+    kubectl("delete", "texp", "--all", "--all-namespaces", "--timeout=60s")
     helm(level_c.kubeconfig(), "uninstall", "tuner")
     # The next test installs under the same names.
     kubectl("delete", "namespace", SYSTEM, "--timeout=120s")
@@ -114,7 +114,7 @@ def test_from_an_empty_cluster_to_a_best_trial_also_when_the_controller_is_repla
         if pod["metadata"]["uid"] != controller["metadata"]["uid"]
     )
     assert all(each["restartCount"] == 0 for each in successor["status"]["containerStatuses"])
-    installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
+    installed("delete", "texp", "digits", "-n", namespace, "--timeout=60s")
     eventually(lambda: not list(api.items(pods(namespace))), within_s=60)
 
 
@@ -131,7 +131,7 @@ def test_the_commands_of_the_readme_lead_to_a_best_trial(
 
     eventually(lambda: best() > 0.5, within_s=120)
     print(f"from kubectl apply to a best trial: {time.monotonic() - began:.0f} s")
-    installed("delete", "experiment", "digits", "-n", namespace, "--timeout=60s")
+    installed("delete", "texp", "digits", "-n", namespace, "--timeout=60s")
     eventually(lambda: not list(level_c.api().items(pods(namespace))), within_s=60)
 
 

@@ -126,7 +126,7 @@ def test_keys_with_nothing_in_them_are_as_absent_ones(kubectl: Kubectl, namespac
 
 
 def test_kubectl_explains_keys_and_status(kubectl: Kubectl) -> None:
-    assert "The metric to optimize" in kubectl("explain", "experiment.spec.objective")
+    assert "The metric to optimize" in kubectl("explain", "texp.spec.objective")
     assert "The best trial" in kubectl("explain", "texp.status.best")
 
 

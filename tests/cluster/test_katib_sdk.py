@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.cluster.api import CORE
+from tests.cluster.conftest import lacks
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Installed
 
@@ -38,7 +39,7 @@ def installed(level_b: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
 def sdk(cluster: ControlPlane, script: str, *words: object) -> dict[str, Any]:
     """Run a script of this folder in the environment of Katib's SDK; return what it found."""
     if not PYTHON.exists():
-        pytest.skip("`make .venv-katib/stamp` installs Katib's SDK")
+        lacks("`make .venv-katib/stamp` installs Katib's SDK")
     env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig())}
     command = [PYTHON, Path(__file__).with_name(script), *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -37,7 +37,7 @@ def platform(
     )
     yield installation
     for team in TEAMS:
-        kubectl("delete", "experiments", "--all", "-n", team, "--timeout=60s")
+        kubectl("delete", "texp", "--all", "-n", team, "--timeout=60s")
     installation.close()
     kubectl("delete", "namespace", *TEAMS, "--wait=false")
 
@@ -85,12 +85,12 @@ def test_a_tenant_runs_an_experiment_in_its_own_namespace_and_in_no_other(
             platform.kubectl(*as_member("vision"), "create", "-n", other, "-f", "-", given=given)
     platform.kubectl(*as_member("vision"), "create", "-n", "vision", "-f", "-", given=given)
     platform.until("vision", lambda status: status.get("state") == "succeeded", name="digits")
-    shown = platform.kubectl(*as_member("vision"), "get", "experiments", "-n", "vision")
+    shown = platform.kubectl(*as_member("vision"), "get", "texp", "-n", "vision")
     assert "succeeded" in shown
     with pytest.raises(AssertionError, match="is forbidden"):
-        platform.kubectl(*as_member("speech"), "get", "experiments", "-n", "vision")
+        platform.kubectl(*as_member("speech"), "get", "texp", "-n", "vision")
     with pytest.raises(AssertionError, match="is forbidden"):
-        platform.kubectl(*as_member("speech"), "get", "experiments", "--all-namespaces")
+        platform.kubectl(*as_member("speech"), "get", "texp", "--all-namespaces")
 
 
 @pytest.mark.parametrize(("team", "other"), [TEAMS, TEAMS[::-1]])

@@ -72,7 +72,7 @@ def test_a_namespace_that_is_deleted_takes_its_experiments_along_and_may_come_ba
     assert not before & jobs(installed, other)
     assert jobs(installed, namespace) == untouched
     installed.kubectl("delete", "namespace", other, "--timeout=60s")
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=60s")
     end(process)
 
 
@@ -93,7 +93,7 @@ def test_a_definition_that_is_removed_ends_its_experiments_and_may_come_back(
     installed.kubectl.apply([document])
     installed.until(namespace, lambda status: status.get("running") == 2)
     assert not before & jobs(installed, namespace)
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=60s")
     assert "kind=experiments lost: " in end(process)
 
 
@@ -109,14 +109,14 @@ def test_a_definition_that_is_removed_without_a_controller_leaves_no_job(
     process.communicate()
     installed.kubectl("delete", "crd", "experiments.tuner.dev", "--wait=false")
     patch = json.dumps({"metadata": {"finalizers": None}})
-    installed.kubectl("patch", "experiment", "tiny", "-n", namespace, "--type=merge", "-p", patch)
+    installed.kubectl("patch", "texp", "tiny", "-n", namespace, "--type=merge", "-p", patch)
     installed.kubectl("wait", "--for=delete", "crd/experiments.tuner.dev", "--timeout=60s")
     process = installed.start("--log-format=json")
     Installed(installed.cluster, tmp_path)
     installed.kubectl.apply([document])
     installed.until(namespace, lambda status: status.get("running") == 2)
     eventually(lambda: not before & jobs(installed, namespace))
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=60s")
     end(process)
 
 
@@ -156,6 +156,6 @@ def test_an_object_as_large_as_the_store_takes_disturbs_no_other(
 
     eventually(is_told, within_s=30)
     api.delete(f"{path}/large")
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=30s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=30s")
     log = end(process)
     assert log.count("large cannot be written") < 10

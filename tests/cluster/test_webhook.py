@@ -104,7 +104,7 @@ def test_apply_refuses_a_change_as_the_condition_would_and_takes_one_that_is_all
     assert accepted(status)["reason"] == "ChangeRefused"
     assert accepted(status)["message"].splitlines()[0] in said
     # A refused spec in the cluster must not keep the controller from its own changes.
-    installed.kubectl("delete", "experiment", "tiny", "-n", namespace, "--timeout=60s")
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=60s")
 
 
 def accepted(status: dict[str, Any]) -> dict[str, Any]:

@@ -39,26 +39,22 @@ Loop = Any  # the mutants use private attributes of the loop
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces.
-
-    seed: of the experiments that are drawn, where the first ones of seed 1 do not meet a rare bug.
-    """
+    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces."""
 
     name: str
     costs: str
     places: tuple[tuple[Any, str], ...]
     bug: Callable[..., Any]
-    seed: int
 
 
 MUTANTS: list[Mutant] = []
 
 
 def mutant(
-    costs: str, *places: tuple[Any, str], seed: int = 1
+    costs: str, *places: tuple[Any, str]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def plant(bug: Callable[..., Any]) -> Callable[..., Any]:
-        MUTANTS.append(Mutant(bug.__name__, costs, places, bug, seed))
+        MUTANTS.append(Mutant(bug.__name__, costs, places, bug))
         return bug
 
     return plant
@@ -97,7 +93,7 @@ def room_forgets_what_is_under_way(
     )
 
 
-@mutant("cancelled trials eat the budget", (budget, "spent_trials"), seed=2)
+@mutant("cancelled trials eat the budget", (budget, "spent_trials"))
 def cancelled_trials_count(counts: Mapping[TrialState, int]) -> int:
     return sum(n for state, n in counts.items() if state.finished)
 
@@ -112,7 +108,7 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
     return False
 
 
-@mutant("nan is the best value of the study", (observe, "judge"), seed=2)
+@mutant("nan is the best value of the study", (observe, "judge"))
 def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
         log = replace(log, value=0.0)
@@ -204,7 +200,7 @@ async def start_before_the_record(self: Loop, action: Any) -> bool:
     return False
 
 
-@mutant("what the store refused is remembered as done", (loop.Loop, "_save"), seed=6)
+@mutant("what the store refused is remembered as done", (loop.Loop, "_save"))
 def remember_then_store(self: Loop, changes: list[tuple[Any, Attempt]]) -> None:
     pairs = [(known.attempts[-1], after) for known, after in changes if after != known.attempts[-1]]
     for known, after in changes:
@@ -252,9 +248,7 @@ def advice_is_not_taken(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> 
     return iter(())
 
 
-@mutant(
-    "a restarted controller never sends the stop it recorded", (decide, "_stop_everything"), seed=7
-)
+@mutant("a restarted controller never sends the stop it recorded", (decide, "_stop_everything"))
 def stops_are_recorded_only(
     left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
 ) -> Any:
@@ -280,7 +274,6 @@ def final_stage_does_not_wait(
 @mutant(
     "the model that is shipped has the parameters of the last trial",
     (search.ExperimentStudy, "best"),
-    seed=4,
 )
 async def latest_instead_of_best(self: Any) -> Any:
     return max(
@@ -294,7 +287,7 @@ def final_stage_is_forgotten(self: Any, attempts: Sequence[Attempt], *, begun: A
     self.finals, self.earlier_finals = [], max((each.number for each in attempts), default=0)
 
 
-@mutant("after Ctrl-C and resume there is no model", (decide, "_final_is_due"), seed=2)
+@mutant("after Ctrl-C and resume there is no model", (decide, "_final_is_due"))
 def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any) -> bool:
     stopped = final.newest is not None and final.newest.state is AttemptState.CANCELLED
     return not stopped and _final_is_due(final, snapshot, ending)
@@ -303,7 +296,6 @@ def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any)
 @mutant(
     "a search that was extended ships the model of its first end",
     (decide, "_final_is_outdated"),
-    seed=2,
 )
 def final_stage_never_ages(snapshot: Snapshot) -> bool:
     return False
@@ -317,7 +309,6 @@ def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -
 @mutant(
     "a script that broke meanwhile burns the rest of the budget",
     (breaker, "max_same_failures"),
-    seed=2,
 )
 def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
     return 10**6

@@ -382,6 +382,12 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         'annotation tuner.dev/controlled: "true"',
     )
     parser.add_argument(
+        "--db-manager-port",
+        metavar="PORT",
+        type=int,
+        help="answer Katib's clients that ask its DBManager for values of trials; without TLS",
+    )
+    parser.add_argument(
         "--allow-service-account",
         metavar="NAME",
         action="append",

@@ -21,9 +21,11 @@ from suggest import server
 from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
 
+_PORTS = ("--health-port", "--metrics-port", "--http-port", "--grpc-port", "--db-manager-port")
+
 
 def controller(arguments: argparse.Namespace) -> ExitCode:
-    for flag in ("--health-port", "--metrics-port", "--http-port", "--grpc-port"):
+    for flag in _PORTS:
         port = getattr(arguments, flag.strip("-").replace("-", "_"))
         if port is not None and not 0 < port < 65536:
             raise InvalidArgument.at(flag, f"{port} is not a port; write 1 to 65535")
@@ -46,6 +48,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         page_proxy=_page_proxy(arguments),
         webhook=arguments.webhook,
         katib=arguments.katib and KatibSelection(arguments.katib),
+        db_manager_port=arguments.db_manager_port,
         archive=arguments.archive,
         keep_logs_s=_keep_logs_for(arguments.keep_logs_for),
         keep_logs_bytes=_size("--keep-logs-size", arguments.keep_logs_size),

@@ -33,6 +33,7 @@ from controller.kube.request_limit import PER_S
 from controller.operator import deleted_trials
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
+from controller.operator.db_manager import DbManager, Peers, served
 from controller.operator.default_queue import DefaultQueues
 from controller.operator.endpoint import Endpoint
 from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
@@ -67,7 +68,8 @@ class ControllerOptions:
     tls: the files of the certificate of the HTTP and gRPC ports and of its key; None: the
     controller makes one. page_proxy: signs people in to the page. webhook: the
     ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
-    katib: which of Katib's Experiments are run as well; None: none.
+    katib: which of Katib's Experiments are run as well; None: none. db_manager_port: of Katib's
+    DBManager, without TLS.
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     requests_per_s: to the API server, without those of the process itself.
     """
@@ -84,6 +86,7 @@ class ControllerOptions:
     page_proxy: PageProxy | None = None
     webhook: str = ""
     katib: KatibSelection | None = None
+    db_manager_port: int | None = None
     archive: str = ""
     keep_logs_s: float | None = None
     keep_logs_bytes: int | None = None
@@ -244,8 +247,10 @@ async def _manager(
                 kinds=kinds,
                 experiments=experiments,
             )
+            db_manager = DbManager(workspace, Peers(client, options.namespaces))
             async with (
                 _http(options, server, access, api, board, webhook),
+                served(options.db_manager_port, db_manager),
                 _archiving(options, experiments),
             ):
                 yield manager

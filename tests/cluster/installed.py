@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 INSTALL = ROOT / "deploy" / "install.yaml"
 SYSTEM = "tuner-system"
+KUBEFLOW = "kubeflow"  # where Katib's clients look for its DBManager
 DEFINITION = "experiments.tuner.dev"
 KUBE_VERSION = "1.34.0"
 HEADER = """\
@@ -103,8 +104,12 @@ class Installed:
         self._folder = folder
         self._started: list[subprocess.Popen[str]] = []
         self.kubectl = Kubectl(cluster.kubeconfig())
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-        self.kubectl.apply([namespace])
+        self.kubectl.apply(
+            [
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                for name in (SYSTEM, KUBEFLOW)
+            ]
+        )
         workloads = ("Deployment", "PersistentVolumeClaim", "NetworkPolicy")
         objects = [each for each in rendered(*settings) if each["kind"] not in workloads]
         self.kubectl.apply(objects)

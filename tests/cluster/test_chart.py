@@ -22,6 +22,7 @@ from tests.cluster.installed import (
     CHART,
     DEFINITION,
     INSTALL,
+    KUBEFLOW,
     SYSTEM,
     Kubectl,
     install_text,
@@ -48,9 +49,9 @@ VALUES = [
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("rbac.commandLine=false", "controller.kubeApiQps=20"),
-    ("katib.enabled=true",),
+    ("katib.enabled=true", "katib.clusterDomain=k8s.example.org"),
     ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),
-    ("katib.enabled=true", "katib.definitions=false", "rbac.aggregate=false"),
+    ("katib.enabled=true", "katib.definitions=false", "katib.dbManagerNamespace="),
     ("storage.storageClassName=fast", "storage.size=1Ti"),
     (f"storage.postgres.url={DATABASE}", "storage.postgres.existingSecret=tuner-database"),
     ("backup.enabled=true", "backup.schedule=@daily", "image.pullSecrets={pull}"),
@@ -126,9 +127,11 @@ def kubectl(level_b: ControlPlane) -> Kubectl:
         yaml.safe_load(program(file).read_text(encoding="utf-8"))
         for file in ("servicemonitors.yaml", "prometheusrules.yaml")
     ]
-    client.apply(
-        [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, *defined]
-    )
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in (SYSTEM, KUBEFLOW)
+    ]
+    client.apply([*namespaces, *defined])
     for each in defined:
         client.established(each["metadata"]["name"])
     return client

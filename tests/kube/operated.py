@@ -58,12 +58,13 @@ class Installation:
         self.policy = NO_EXCEPTIONS
         self.archive = ""
         self.katib: KatibSelection | None = None
-        self.metrics_port = self.http_port = self.grpc_port = 0
+        self.metrics_port = self.http_port = self.grpc_port = self.db_manager_port = 0
         self._running: asyncio.Task[None] | None = None
 
     def start(self, *namespaces: str) -> None:
         self.metrics_port = free_port()
         self.http_port, self.grpc_port = free_port(), free_port()
+        self.db_manager_port = free_port()
         options = ControllerOptions(
             self.state,
             namespaces=namespaces,
@@ -74,6 +75,7 @@ class Installation:
             policy=self.policy,
             archive=self.archive,
             katib=self.katib,
+            db_manager_port=None if self.katib is None else self.db_manager_port,
         )
         self._running = asyncio.create_task(run_controller(options))
 

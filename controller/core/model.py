@@ -478,6 +478,8 @@ EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"
 # By which Katib's clients find the trials of an experiment, and the pods of a trial.
 KATIB_EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 KATIB_TRIAL_LABEL = "katib.kubeflow.org/trial"
+# An annotation of a template: "true" keeps the objects of its attempts until the experiment goes.
+RETAIN = "katib.kubeflow.org/retain"
 
 
 def trial_label(number: TrialOrFinal) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from controller.core.model import RETAIN
 from controller.core.substitute import TRIAL_NAME, literal
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
@@ -463,6 +464,10 @@ class KatibTemplateReader(KatibSectionReader):
         used: set[str] = set()
         template = self._filled_data(job, f"{at}.trialSpec", names, used)
         self._check_used(names, used)
+        if section.get("retain") is True:
+            about = template.get("metadata") or {}
+            annotations = {**(about.get("annotations") or {}), RETAIN: "true"}
+            template["metadata"] = {**about, "annotations": annotations}
         primary: Json = {}
         if isinstance(labels := section.get("primaryPodLabels"), dict):
             primary["labels"] = labels

@@ -934,6 +934,11 @@ def of_kind(job: Raw, words: str = "--x=${trialParameters.x}") -> Raw:
     trainer = {"image": "tiny:1", "command": ["train", words]}
     spec = {"runtimeRef": {"name": "torch"}, "trainer": trainer}
     template["trialSpec"] = {**job, "spec": spec}
+
+
+def with_retain(*, retain: bool) -> Raw:
+    resource = katib()
+    resource["spec"]["trialTemplate"]["retain"] = retain
     return resource
 
 
@@ -961,3 +966,24 @@ async def test_a_kind_that_is_not_installed_fails_the_experiment(
     assert not installed.trials or all(
         "tiny" not in t["metadata"]["name"] for t in installed.trials
     )
+
+
+async def test_retained_jobs_stay_as_long_as_their_trials(installed: KatibInstallation) -> None:
+    installed.apply(with_retain(retain=True))
+    await installed.until_last("Succeeded")
+    names = sorted(each["metadata"]["name"] for each in installed.trials)
+    assert sorted(each["metadata"]["name"] for each in installed.jobs) == names
+    await installed.stop()
+    installed.start()
+    installed.edit("tiny", maxTrialCount=4)
+    await installed.until(lambda: installed.whole().get("trialsSucceeded") == 4)
+    await installed.until_last("Succeeded")
+    assert {*names} < {each["metadata"]["name"] for each in installed.jobs}
+    assert len(installed.jobs) == 4
+
+
+@on_katibs_cluster()
+async def test_other_jobs_go_with_the_end_of_their_trials(installed: KatibInstallation) -> None:
+    installed.apply(with_retain(retain=False))
+    await installed.until_last("Succeeded")
+    await installed.until(lambda: installed.jobs == [])

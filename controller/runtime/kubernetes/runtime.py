@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.core.attempt import AttemptStatus, ObjectRecord
-from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
+from controller.core.model import FINAL, RETAIN, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.kube.client import JOBS, PODS, SERVICES, Kind
 from controller.kube.cluster import Cluster, ReadingBudget
 from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
@@ -183,6 +183,8 @@ class KubernetesRuntime:
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._attempts: dict[str, AttemptOnCluster] = {}
+        # Of attempts that were removed, whose objects stay; see RETAIN.
+        self._retained: set[AttemptKey] = set()
         # of objects that have an attempt's name but other parameters
         self._foreign_uids: set[str] = set()
         self._server_clock = target.cluster.clock
@@ -302,7 +304,11 @@ class KubernetesRuntime:
             self._records.remove(attempt.key)
         if not self._deletions.is_under_way(name):
             if attempt.existing is not None:
-                await self._start_deletion(name, self._remove(informer, attempt, *attempt.existing))
+                if _is_retained(attempt):
+                    self._retained.add(attempt.key)
+                else:
+                    removal = self._remove(informer, attempt, *attempt.existing)
+                    await self._start_deletion(name, removal)
             elif orphans:
                 await self._start_deletion(name, self._delete_pods(orphans, grace_s=0))
         informer.forget_pods(attempt.key)
@@ -340,7 +346,7 @@ class KubernetesRuntime:
                 await self.remove(name)
         for key in look.remains:
             informer.forget_pods(key)  # their deletion by the garbage collector shows later
-        self._records.forget_removed(but={*look.leaving.values(), *look.remains})
+        self._records.forget_removed(but={*look.leaving.values(), *look.remains, *self._retained})
         latest: list[tuple[AttemptOnCluster, AttemptStatus]] = []
         for attempt in look.attempts:
             status = attempt.cached_status() or await self._reconcile_attempt(informer, attempt)
@@ -528,7 +534,8 @@ class KubernetesRuntime:
             if obj["metadata"]["uid"] in self._foreign_uids:
                 pods.pop(key, None)
             elif self._records.is_removed(key):
-                leaving[name] = key
+                if key not in self._retained:
+                    leaving[name] = key
             else:
                 attempt = attempts[name] = self._attempt(informer, name, key)
                 attempt.created = True
@@ -672,6 +679,14 @@ class KubernetesRuntime:
             return await request
         except (ApiError, AccessDenied) as error:
             raise self._errors.classify(error, patient=self._opened is not None) from error
+
+
+def _is_retained(attempt: AttemptOnCluster) -> bool:
+    """Return whether the attempt has ended, and its object is to stay until its owner goes."""
+    if attempt.obj is None or attempt.status().exit is None:
+        return False
+    annotations = attempt.obj["metadata"].get("annotations") or {}
+    return annotations.get(RETAIN) == "true"
 
 
 def _uid_of(attempt: AttemptOnCluster) -> str:

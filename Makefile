@@ -42,7 +42,7 @@ test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started h
 	$(BIN)/python -m pytest -m 'not soak' -n 4 --timeout=900 $(or $(TESTS),tests/cluster)
 
 .PHONY: test-operators
-test-operators: operator-binaries  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer
+test-operators: operator-binaries .venv-katib/stamp  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer
 	$(BIN)/python -m pytest -n 2 $(or $(TESTS),tests/operators)
 
 .PHONY: soak
@@ -285,7 +285,8 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 # Katib's SDK demands protobuf < 5, and kubernetes 37 breaks it.
 .venv-katib/stamp: Makefile
 	$(PYTHON) -m venv .venv-katib
-	.venv-katib/bin/python -m pip --disable-pip-version-check --quiet install 'kubeflow-katib==0.19.0' 'kubernetes==35.*'
+	.venv-katib/bin/python -m pip --disable-pip-version-check --quiet install 'kubeflow-katib==0.19.0' 'kubernetes==35.*' \
+	  'kubeflow==0.5.0'
 	@touch $@
 
 # An environment for each version of Optuna: 4.4, the newest 4.x, the newest 5.x.

@@ -121,7 +121,7 @@ def _host(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or host
 
 
-class DbManager(grpc.GenericRpcHandler):
+class ClusterDbManager(grpc.GenericRpcHandler):
     """Answers the calls of Katib's DBManager."""
 
     def __init__(self, workspace: HostedWorkspace, peers: Peers) -> None:
@@ -221,7 +221,7 @@ def _time(field: str, text: str) -> datetime | None:
 
 
 @asynccontextmanager
-async def served(port: int | None, manager: DbManager) -> AsyncIterator[None]:
+async def served(port: int | None, manager: ClusterDbManager) -> AsyncIterator[None]:
     """Serve while the context is open, if there is a port. Raises Unavailable."""
     if port is None:
         yield

@@ -33,7 +33,7 @@ from controller.kube.request_limit import PER_S
 from controller.operator import deleted_trials
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
-from controller.operator.db_manager import DbManager, Peers, served
+from controller.operator.db_manager import ClusterDbManager, Peers, served
 from controller.operator.default_queue import DefaultQueues
 from controller.operator.endpoint import Endpoint
 from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
@@ -247,7 +247,7 @@ async def _manager(
                 kinds=kinds,
                 experiments=experiments,
             )
-            db_manager = DbManager(workspace, Peers(client, options.namespaces))
+            db_manager = ClusterDbManager(workspace, Peers(client, options.namespaces))
             async with (
                 _http(options, server, access, api, board, webhook),
                 served(options.db_manager_port, db_manager),

@@ -34,7 +34,8 @@ from tests.operators.operators import Operators
 from tests.operators.table import Table
 
 FAKE_NODES = 4
-REAL = "/test_training.py::"  # tests that need the real node
+# tests that need the real node
+REAL = ("/test_training.py::", "/test_optimizer_sdk.py::")
 TABLE = Table()
 
 
@@ -51,11 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def _is_real(nodeid: str) -> bool:
+    return any(each in nodeid for each in REAL)
+
+
 class ByOperators(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """All tests that need the real node run in one process, so that there is one node."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "real" if REAL in nodeid else nodeid
+        return "real" if _is_real(nodeid) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByOperators:
@@ -67,11 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     astray = [
         item.nodeid
         for item in items
-        if "real" in getattr(item, "fixturenames", ()) and REAL not in item.nodeid
+        if "real" in getattr(item, "fixturenames", ()) and not _is_real(item.nodeid)
     ]
     if astray:
         raise pytest.UsageError(
-            f"only tests in {REAL.strip('/:')} may need the real node: {', '.join(astray)}"
+            f"only tests in {' and '.join(REAL)} may need the real node: {', '.join(astray)}"
         )
 
 

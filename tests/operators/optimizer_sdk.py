@@ -23,6 +23,7 @@ from kubeflow.optimizer import (
     Search,
     TrialConfig,
 )
+from kubeflow.optimizer.types.optimization_types import Direction
 from kubeflow.trainer import CustomTrainer, TrainerClient, TrainJobTemplate
 
 namespace, runtime = sys.argv[1:]
@@ -59,30 +60,22 @@ name = client.optimize(
     template(),
     search_space={"x": Search.uniform(min=0.0, max=1.0), "kind": Search.choice(["a", "b"])},
     trial_config=TrialConfig(num_trials=3, parallel_trials=2),
-    objectives=[Objective(metric="score", direction="maximize"), Objective(metric="loss")],
+    objectives=[Objective(metric="score", direction=Direction.MAXIMIZE), Objective(metric="loss")],
     algorithm=RandomSearch(random_state=3),
 )
-found["statuses"] = []
-broken = 0
+found["statuses"], found["broken"] = [], []
 # As fast as the calls are: a Trial without its TrainJob breaks each of them.
 deadline = time.monotonic() + 240
 job: Any = None
-followed: Any = None
 while time.monotonic() < deadline:
     job = answers(client.get_job, name)
     if isinstance(job, str):
-        found.setdefault("broken", []).append(job)
+        found["broken"].append(job)
         continue
     if job.status not in found["statuses"]:
         found["statuses"].append(job.status)
-    running = [each.name for each in job.trials if each.trainjob.status == "Running"]
-    if running and followed is None:
-        followed = answers(
-            lambda trial: list(client.get_job_logs(name, trial_name=trial, follow=True)), running[0]
-        )
     if job.status in ("Complete", "Failed"):
         break
-found["followed"] = followed
 found["status"] = job.status
 found["search_space"] = {key: type(value).__name__ for key, value in job.search_space.items()}
 found["algorithm"] = type(job.algorithm).__name__
@@ -100,7 +93,6 @@ found["best"] = {
     "metrics": [each.name for each in best.metrics],
     "whole": all(None not in (each.latest, each.max, each.min) for each in best.metrics),
 }
-found["logs"] = answers(lambda: list(client.get_job_logs(name)))
 found["trainer_logs"] = answers(lambda: list(trainer.get_job_logs(job.trials[0].name)))
 events = client.get_job_events(name)
 found["events"] = [
@@ -111,7 +103,7 @@ grid = client.optimize(
     template(),
     search_space={"x": Search.choice(["0.5", "1"]), "kind": Search.choice(["a"])},
     trial_config=TrialConfig(num_trials=2, parallel_trials=2),
-    objectives=[Objective(metric="score", direction="maximize")],
+    objectives=[Objective(metric="score", direction=Direction.MAXIMIZE)],
     algorithm=GridSearch(),
 )
 found["listed"] = answers(

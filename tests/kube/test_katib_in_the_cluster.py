@@ -934,11 +934,6 @@ def of_kind(job: Raw, words: str = "--x=${trialParameters.x}") -> Raw:
     trainer = {"image": "tiny:1", "command": ["train", words]}
     spec = {"runtimeRef": {"name": "torch"}, "trainer": trainer}
     template["trialSpec"] = {**job, "spec": spec}
-
-
-def with_retain(*, retain: bool) -> Raw:
-    resource = katib()
-    resource["spec"]["trialTemplate"]["retain"] = retain
     return resource
 
 
@@ -968,6 +963,13 @@ async def test_a_kind_that_is_not_installed_fails_the_experiment(
     )
 
 
+def with_retain(*, retain: bool) -> Raw:
+    resource = katib()
+    resource["spec"]["trialTemplate"]["retain"] = retain
+    return resource
+
+
+@on_katibs_cluster()
 async def test_retained_jobs_stay_as_long_as_their_trials(installed: KatibInstallation) -> None:
     installed.apply(with_retain(retain=True))
     await installed.until_last("Succeeded")

@@ -79,10 +79,15 @@ class Kubectl:
     def established(self, definition: str) -> None:
         """Wait until the server serves what a definition says.
 
-        `kubectl wait` fails where the server has not written a condition yet.
+        `kubectl wait` and paths fail where the server has not written a condition yet.
         """
-        path = 'jsonpath={.status.conditions[?(@.type=="Established")].status}'
-        eventually(lambda: self("get", "crd", definition, "-o", path) == "True", within_s=60)
+
+        def is_established() -> bool:
+            status = json.loads(self("get", "crd", definition, "-o", "json")).get("status", {})
+            said = status.get("conditions") or ()
+            return any((each["type"], each["status"]) == ("Established", "True") for each in said)
+
+        eventually(is_established, within_s=60)
 
 
 def helm(kubeconfig: Path, *words: str) -> str:

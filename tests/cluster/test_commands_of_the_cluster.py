@@ -146,7 +146,7 @@ def test_people_do_what_their_roles_say(people: People) -> None:
     refused = people.tuner(stranger, "get", "trials", "tiny")
     assert (refused.returncode, "may not get experiments" in refused.stderr) == (4, True)
     nothing = people.tuner(stranger, "get", "experiments", "-A", "-o", "name")
-    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert (nothing.returncode, nothing.stdout) == (4, "")
 
     extended = people.tuner(editor, "extend", "tiny", "--trials", "+1")
     assert extended.returncode == 0, extended.stderr

@@ -114,7 +114,7 @@ ANSWERS: dict[str, object] = {
         "restarting": True,
         "again": [STATES[0], "Restarting True ExperimentRestarting", *STATES[1:]],
     },
-    "budgets": {"refused_few": True, "ended_before_23": True, "nothing": "ValueError", "spec": 2},
+    "budgets": {"refused_few": True, "ended_before_all": True, "nothing": "ValueError", "spec": 2},
     "suspended": {"suspended": [["created"], "Running False ExperimentSuspended"], "trials": 3},
     "recreated": {"none_of_earlier": True, "suggestion": True},
     "policies": {

@@ -58,6 +58,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     # no network diverges at the remaining learning rates.
     changes = (
         "parallelism=4",
+        "budget.trials=20",
         "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}",
         "parameters.lr.max=0.1",
     )
@@ -66,9 +67,9 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     assert code == 0, err
     best = re.search(r"best accuracy (\S+)", out)
     assert best is not None
-    assert float(best[1]) >= 0.97
+    assert float(best[1]) >= 0.95
     trials = me.trials("digits")
-    assert len(trials) == 40
+    assert len(trials) == 20
     assert {trial["state"] for trial in trials} <= {"succeeded", "pruned"}
     assert any(trial["state"] == "pruned" for trial in trials)
     assert all(trial["attempts"][-1]["node"] for trial in trials)

@@ -44,7 +44,7 @@ spec:
     image: {image}
     imagePullPolicy: Never
     command: [python, -c, "{program}", "${{x}}"]
-    resources: {{cpu: 100m, memory: 64Mi}}
+    resources: {{cpu: 400m, memory: 64Mi}}
     checkpoints: {{claim: kept}}
     gracePeriod: 1s
 """

@@ -59,7 +59,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     changes = (
         "parallelism=4",
         "budget.trials=20",
-        "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}",
+        "trial.resources={gpu: 1, cpu: 800m, memory: 256Mi}",
         "parameters.lr.max=0.1",
     )
     flags = [part for change in changes for part in ("--set", f"spec.{change}")]
@@ -83,7 +83,7 @@ def test_a_quota_for_two_pods_runs_two_trials_at_a_time(level_c: RealNode, me: S
         "--set",
         "spec.budget.trials=6",
         "--set",
-        "spec.trial.resources={cpu: 100m}",
+        "spec.trial.resources={cpu: 400m}",
     )
     running = me.start(*run(me, "random.yaml", *flags))
     most = 0
@@ -110,7 +110,7 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(
         "--set",
         "spec.budget.trials=2",
         "--set",
-        "spec.trial.resources={cpu: 100m}",
+        "spec.trial.resources={cpu: 400m}",
     )
     running = me.start(*run(me, "distributed.yaml", *flags))
     api = level_c.api()
@@ -158,7 +158,7 @@ spec:
     image: {images.DIGITS}
     imagePullPolicy: Never
     command: [python, -c, "{program}", "${{x}}"]
-    resources: {{cpu: 100m}}
+    resources: {{cpu: 400m}}
     gracePeriod: 10s
 """
     )

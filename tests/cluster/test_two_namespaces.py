@@ -153,7 +153,7 @@ def sleeping(me: Searcher) -> Path:
     )
     command = '[sh, -c, "sleep 1; echo score=${x}"]'
     text = text.replace('[python, train.py, "--x=${x}"]', command).replace(
-        "{gpu: 1}", "{cpu: 100m}"
+        "{gpu: 1}", "{cpu: 400m}"
     )
     path.write_text(text)
     return path

@@ -187,7 +187,8 @@ def total_of(trials: str, name: str, present: int | None) -> int:
     if present is None:
         raise InvalidArgument.at(
             "--trials",
-            f"{name} has no limit of trials to raise; widen its parameters with --set",
+            f"{name} has no limit of trials to raise; write a total to set one, or widen its "
+            "parameters with --set",
         )
     return present + int(trials)
 

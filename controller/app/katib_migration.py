@@ -109,9 +109,10 @@ class Found:
         return self.document is not None
 
     @property
-    def left(self) -> int:
-        """Return how many trials of its budget Katib has not begun."""
-        return int(self.experiment["spec"].get("maxTrialCount") or 0) - self.trials.begun
+    def left(self) -> int | None:
+        """Return how many trials of its budget Katib has not begun; None without a limit."""
+        limit = self.experiment["spec"].get("maxTrialCount")
+        return None if limit is None else max(int(limit) - self.trials.begun, 0)
 
     @property
     def state(self) -> str:
@@ -229,7 +230,7 @@ def _document(found: Found, context: str) -> Document:
             f"spec.algorithm.algorithmName: {algorithm} cannot be taken over, because "
             f"{_NOT_CARRIED[algorithm]}; let it end"
         )
-    if spec.get("maxTrialCount") is not None and found.left < 1:
+    if found.left == 0:
         raise FailedPrecondition(
             f"spec.maxTrialCount: Katib has begun all {spec['maxTrialCount']} trials; let it end"
         )
@@ -263,7 +264,9 @@ def _document(found: Found, context: str) -> Document:
 def _rest_of_budget(spec: ExperimentSpec, trials: KatibTrials) -> list[str]:
     """Return the `--set` of what Katib has not used. What still runs there counts as used."""
     budget = spec.budget
-    rest = [f"spec.budget.trials={(budget.trials or 0) - trials.begun}"]
+    rest: list[str] = []
+    if budget.trials is not None:
+        rest.append(f"spec.budget.trials={budget.trials - trials.begun}")
     if budget.failed_trials is not None:
         rest.append(f"spec.budget.failedTrials={max(budget.failed_trials - trials.failed, 1)}")
     return rest

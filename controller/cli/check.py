@@ -19,7 +19,7 @@ from controller.cli.options import file_options_of, workspace_of
 from controller.cli.terminal import write_data
 from controller.phrases import command, quantity
 from controller.runtime import registry
-from controller.spec import Document, file_text, starter
+from controller.spec import END_BY_THEMSELVES, Document, file_text, starter
 from controller.spec import schema as file_schema
 from suggest.errors import FailedPrecondition
 
@@ -34,11 +34,12 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec
-        budget = (
-            "until the space is exhausted"
-            if spec.budget.trials is None
-            else quantity(spec.budget.trials, "trial")
-        )
+        if spec.budget.trials is not None:
+            budget = quantity(spec.budget.trials, "trial")
+        elif spec.algorithm.name in END_BY_THEMSELVES:
+            budget = "until the space is exhausted"
+        else:
+            budget = "no limit of trials"
         print(
             f"{document.source} is valid: experiment {spec.name}, "
             f"{quantity(len(spec.space.parameters), 'parameter')}, "

@@ -86,7 +86,7 @@ def _do(arguments: argparse.Namespace, api: ControllerApi, found: Found) -> Exit
     say(
         arguments,
         f"{name} is taken over: {quantity(len(taken.trials.ended), 'ended trial')} of Katib's, "
-        f"{running} that run under Katib and count, {taken.left} left. Watch it: "
+        f"{running} that run under Katib and count, {_left(taken)} left. Watch it: "
         f"{command('get', 'trials', found.name, '-w')}",
     )
     return ExitCode.OK
@@ -110,7 +110,12 @@ def _undo(arguments: argparse.Namespace, api: ControllerApi, found: list[Found])
 
 
 def _row(found: Found) -> list[str]:
-    left = "" if found.has_ended else str(max(found.left, 0))
     trials = found.trials
-    counts = [str(len(trials.ended)), str(len(trials.running)), left]
+    counts = [str(len(trials.ended)), str(len(trials.running)), _left(found)]
     return [found.namespace, found.name, found.state, *counts]
+
+
+def _left(found: Found) -> str:
+    if found.has_ended:
+        return ""
+    return "no limit" if found.left is None else str(found.left)

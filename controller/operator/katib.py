@@ -463,7 +463,7 @@ class _Writer:
             self.shown.suggestion = before
             return
         # The number of trials that are asked for: after the end, those that were needed.
-        requests = count if state.finished else spec.get("maxTrialCount", 0)
+        requests = count if state.finished else spec.get("maxTrialCount")
         asked = {"spec": {"requests": requests}}
         await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
         policy = spec.get("resumePolicy")

@@ -84,7 +84,9 @@ def fill_defaults(document: Json) -> None:
         }
     if "trials" not in budget and spec["algorithm"]["name"] not in END_BY_THEMSELVES:
         budget["trials"] = DEFAULT_TRIALS
-    budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
+    trials = budget.get("trials", "none")
+    tenth = 0 if trials == "none" else -(-trials // 10)
+    budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, tenth))
 
 
 def space_of(parameters: Json, network: Network | None = None) -> Space:

@@ -353,17 +353,10 @@ class KatibReader(KatibDomainReader):
 
     def _counts(self, spec: Json) -> Json:
         max_trials = self._count(spec, "maxTrialCount", 1)
-        if max_trials is None:
-            if spec.get("maxTrialCount") is None:
-                self._problems.add(
-                    "spec.maxTrialCount",
-                    "is missing, so it would never end; write maxTrialCount: 100",
-                )
-            return {}
         parallel = self._count(spec, "parallelTrialCount", 1)
         failed = self._count(spec, "maxFailedTrialCount", 0)
         for key, count in (("parallelTrialCount", parallel), ("maxFailedTrialCount", failed)):
-            if count is not None and count > max_trials:
+            if max_trials is not None and count is not None and count > max_trials:
                 self._problems.add(
                     f"spec.{key}",
                     f"should be less than or equal to spec.maxTrialCount, {max_trials}",
@@ -371,8 +364,9 @@ class KatibReader(KatibDomainReader):
         # In Katib, 0 fails an experiment at the first failed trial,
         # and a missing count never fails it.
         failures = "none" if failed is None else max(failed, 1)
-        budget = {"trials": max_trials, "failedTrials": failures}
-        return {"parallelism": parallel or min(_DEFAULT_PARALLEL, max_trials), "budget": budget}
+        budget = {"trials": max_trials or "none", "failedTrials": failures}
+        default_parallel = min(_DEFAULT_PARALLEL, max_trials or _DEFAULT_PARALLEL)
+        return {"parallelism": parallel or default_parallel, "budget": budget}
 
     def _count(self, spec: Json, key: str, least: int) -> int | None:
         count = spec.get(key)

@@ -380,14 +380,22 @@ FIDELITY = Section(
     ),
     expected="a mapping such as {parameter: epochs, min: 1, max: 81}",
 )
+
+
+def _limit(number: object) -> object:
+    return None if number == "none" else number
+
+
 BUDGET = Section(
     (
         Key(
             "trials",
-            WholeNumber(1),
-            "Number of trials, whatever their outcome; only cancelled trials do not count.",
+            NumberOrNone(WholeNumber(1)),
+            "Number of trials, whatever their outcome; only cancelled trials do not count. With "
+            "`none`, their number does not end the experiment.",
             says="100; none with a grid, which ends by itself",
             field="trials",
+            value=_limit,
         ),
         Key(
             "failedTrials",
@@ -396,7 +404,7 @@ BUDGET = Section(
             "end it.",
             says="a tenth of `trials`, at least 5",
             field="failed_trials",
-            value=lambda limit: None if limit == "none" else limit,
+            value=_limit,
         ),
         Key(
             "wallClock",

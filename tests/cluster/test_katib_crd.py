@@ -90,7 +90,6 @@ WRONG: dict[str, dict[str, Any]] = {
         "maxFailedTrialCount": 99
     },
     "spec.maxTrialCount: Invalid value: 0": {"maxTrialCount": 0},
-    "spec.maxTrialCount: Invalid value: is missing, so it would never end": {"maxTrialCount": None},
     "spec.parallelTrialCount: Invalid value: -1": {"parallelTrialCount": -1},
     "spec.parallelTrialCount: Invalid value: should be less than or equal": {
         "parallelTrialCount": 99

@@ -24,6 +24,7 @@ from tests.kube.test_controller_in_the_cluster import label_namespace
 
 Raw = dict[str, Any]
 GENOTYPE = Script(lines=("Best-Genotype=Genotype(normal=[[('skip',0)]])",))
+LOW = Script(lines=("score=0.1",))
 FOREVER = Script(lines=("score=0.5",), forever=True)
 CURVE = Script(lines=("score=0.2 loss=3", "score=0.9 loss=2", "score=0.5 loss=1"))
 
@@ -809,6 +810,68 @@ async def test_the_command_line_names_what_is_not_there(installed: KatibInstalla
     async with terminal_of(installed) as terminal:
         missing = await terminal.tuner("stop", "none.kubeflow.org")
     assert "there is no experiment none.kubeflow.org" in missing.err
+
+
+# Without a limit of trials, as `tune()` of Katib's SDK creates it by default
+
+
+def without_limit(**spec: object) -> Raw:
+    resource = katib(**spec)
+    del resource["spec"]["maxTrialCount"]
+    return resource
+
+
+@on_katibs_cluster()
+async def test_a_search_without_a_limit_ends_at_its_goal(installed: KatibInstallation) -> None:
+    installed.api.kubelet.play(
+        lambda job: SCORED if job["metadata"]["name"].endswith("-4") else LOW
+    )
+    resource = without_limit()
+    resource["spec"]["objective"]["goal"] = 0.5
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    assert installed.whole()["conditions"][-1]["reason"] == "ExperimentGoalReached"
+    assert installed.whole()["trials"] >= 5
+
+
+@on_katibs_cluster(Script(exit_code=1))
+async def test_a_search_without_a_limit_fails_at_its_limit_of_failures(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(without_limit(maxFailedTrialCount=5))
+    await installed.until_last("Failed")
+    assert "max failed count" in last_message(installed)
+
+
+@on_katibs_cluster()
+async def test_a_grid_without_a_limit_ends_at_its_points(installed: KatibInstallation) -> None:
+    resource = without_limit(algorithm={"algorithmName": "grid"})
+    space = {"min": "1", "max": "5"}
+    resource["spec"]["parameters"][0] |= {"parameterType": "int", "feasibleSpace": space}
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    assert installed.whole()["conditions"][-1]["reason"] == "ExperimentSuggestionEndReached"
+    assert installed.whole()["trialsSucceeded"] == 5
+
+
+@on_katibs_cluster()
+async def test_a_search_without_a_limit_is_listed_stopped_resumed_and_given_one(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(without_limit())
+    await installed.until(lambda: installed.whole().get("trialsSucceeded", 0) > 3)
+    async with terminal_of(installed) as terminal:
+        assert "no limit" in (await terminal.tuner("describe", NAME)).out
+        assert NAME in (await terminal.tuner("get", "experiments")).out
+        more = await terminal.tuner("extend", NAME, "--trials", "+2")
+        assert "no limit of trials to raise; write a total" in more.err
+        assert f"{NAME}: suspended" in (await terminal.tuner("stop", NAME)).err
+        ended = installed.whole()["trialsSucceeded"]
+        assert f"{NAME}: running" in (await terminal.tuner("resume", NAME)).err
+        await installed.until(lambda: installed.whole()["trialsSucceeded"] > ended)
+        await terminal.tuner("set", NAME, f"spec.maxTrialCount={ended + 20}")
+    await installed.until_last("Succeeded")
+    assert installed.whole()["trialsSucceeded"] >= ended + 20
 
 
 # Templates in ConfigMaps

@@ -159,6 +159,24 @@ async def test_what_is_left_of_the_budget_runs_here(terminal: BesideKatib) -> No
 
 
 @beside_katib()
+async def test_a_search_without_a_limit_goes_on_without_one(terminal: BesideKatib) -> None:
+    terminal.katib(maxTrialCount=None)
+    assert "no limit" in (await terminal.migrate()).out
+    said = await terminal.migrate("--yes")
+    assert said.code == 0, said.err
+    ours = terminal.ours()
+    assert ours is not None
+    assert ours["spec"]["budget"]["trials"] == "none"
+
+    def succeeded() -> int:
+        told = terminal.installed.status().get("trials") or {}
+        return int(told.get("succeeded", 0))
+
+    # Katib's limit was 6.
+    await terminal.installed.until(lambda: succeeded() > 6)
+
+
+@beside_katib()
 async def test_the_best_of_all_trials_is_best_whoever_ran_it(terminal: BesideKatib) -> None:
     terminal.katib()
     await terminal.migrate("--yes")
@@ -293,7 +311,6 @@ async def test_a_search_that_tuner_refuses_stays_with_katib(terminal: BesideKati
         ({"algorithm": {"algorithmName": "pbt"}}, "checkpoints"),
         ({"algorithm": {"algorithmName": "nosuch"}}, "nosuch"),
         ({"maxTrialCount": 4}, "begun all 4 trials"),
-        ({"maxTrialCount": None}, "spec.maxTrialCount"),
     ],
 )
 def test_what_cannot_be_taken_over_is_named(tmp_path: Path, changes: Raw, words: str) -> None:

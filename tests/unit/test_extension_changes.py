@@ -125,7 +125,7 @@ def test_a_grid_has_no_trials_to_add_to() -> None:
         .replace("max: 1", "max: 1, points: 3")
     )
     grid = an_experiment(read(text, source="tiny.yaml").spec)
-    with pytest.raises(InvalidArgument, match="no limit of trials to raise; widen its parameters"):
+    with pytest.raises(InvalidArgument, match="no limit of trials to raise; write a total"):
         edited(trials="+20", of=grid)
 
 

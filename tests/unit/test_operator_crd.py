@@ -148,6 +148,7 @@ def refusals(schema: Mapping[str, Any], value: Any, at: str = "") -> Iterator[st
 SPELLINGS = [
     {"canary": "1m 30s"},
     {"budget": {"failedTrials": "none", "wallClock": "1.5h"}},
+    {"budget": {"trials": "none"}},
     {"budget": {"failedTrials": 3}},
     {"breaker": "off"},
     {"fidelity": {"parameter": "epochs", "min": 1, "max": 9}},

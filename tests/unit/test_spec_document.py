@@ -237,6 +237,7 @@ def test_defaults_are_filled_in() -> None:
     ("override", "budget"),
     [
         ("spec.algorithm.name=grid", Budget(None, 5)),
+        ("spec.budget.trials=none", Budget(None, 5)),
         ("spec.budget.trials=10", Budget(10, 5)),
         ("spec.budget.trials=51", Budget(51, 6)),
         ("spec.budget.failedTrials=1", Budget(100, 1)),

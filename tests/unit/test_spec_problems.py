@@ -185,16 +185,16 @@ KEYS = r"""
   12:20 spec.budget.trials: expected a whole number of at least 1, got the number 0
 - trials: 40
 + trials: ten
-  12:20 spec.budget.trials: expected a whole number of at least 1, got the string 'ten'
+  12:20 spec.budget.trials: expected a whole number of at least 1, or none, got the string 'ten'
 - trials: 40
 + trials: yes
-  12:20 spec.budget.trials: expected a whole number of at least 1, got the string 'yes'
+  12:20 spec.budget.trials: expected a whole number of at least 1, or none, got the string 'yes'
 - trials: 40
 + trials: true
   12:20 spec.budget.trials: expected a whole number of at least 1, got true
 - trials: 40
 + trials: 
-  12:20 spec.budget.trials: expected a whole number of at least 1, got nothing; write one, or remove the key
+  12:20 spec.budget.trials: expected a whole number of at least 1, or none, got nothing; write one, or remove the key
 - trials: 40
 + wallClock: 30
   12:23 spec.budget.wallClock: 30 has no unit; write 30s, 30m or 30h

@@ -466,7 +466,7 @@ def _is_suspended(resource: Resource) -> bool:
 def _without_suspension(resource: Resource) -> Raw:
     """Return the patch of the spec that ends its suspension."""
     if _is_katib(resource) and resource["spec"].get(_PARALLEL) == 0:
-        # The default, as the number of before is not known.
+        # The controller writes the number of before.
         return {SUSPEND: None, _PARALLEL: None}
     return {SUSPEND: False}
 

@@ -1,16 +1,16 @@
 """Which Trials of Katib's resources somebody has deleted, as a watch tells.
 
 Nothing is kept of the others: their content is in the store, and an installation may have tens of
-thousands. What is deleted while the watch is interrupted is not told.
+thousands. After an interruption, whoever shows Trials lists those of its experiments again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing
 from itertools import count
+from typing import Protocol
 
 from controller.core.attempt import RuntimeLost
 from controller.kube.client import KubernetesClient
@@ -26,24 +26,33 @@ _NOTHING = "metadata.name=-"  # no name is so; a list of it has the present vers
 _log = logging.getLogger(__name__)
 
 
-async def follow(
-    client: KubernetesClient, namespace: str | None, deleted: Callable[[KubernetesObject], None]
-) -> None:
-    """Call `deleted` with each Trial that is deleted, until cancelled. namespace None: of all."""
-    told = ""
+class ShowsTrials(Protocol):
+    def trial_deleted(self, trial: KubernetesObject) -> None: ...
+
+    def trials_missed(self) -> None:
+        """Called once deletions are told, and were not before."""
+
+
+async def follow(client: KubernetesClient, namespace: str | None, shown: ShowsTrials) -> None:
+    """Tell which Trials are deleted, until cancelled. namespace None: of all."""
+    told = version = ""
     for failures in count():
         try:
-            _, version = await client.list(KATIB_TRIALS, namespace, fields=_NOTHING)
+            if not version:
+                _, version = await client.list(KATIB_TRIALS, namespace, fields=_NOTHING)
+                shown.trials_missed()
             watch = client.watch(
                 KATIB_TRIALS, namespace, resource_version=version, timeout_s=_WATCH_S
             )
             async with aclosing(watch) as events:
                 async for event in events:
                     if event["type"] == "DELETED":
-                        deleted(event["object"])
+                        shown.trial_deleted(event["object"])
+                    version = event["object"]["metadata"]["resourceVersion"]
             continue
         except (ApiError, TunerError, RuntimeLost) as error:
             if str(error) != told:
                 told = str(error)
                 _log.warning("deleted trials are not noticed: %s", error)
+            version = ""
         await asyncio.sleep(_BACKOFF.pause_s(failures))

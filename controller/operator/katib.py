@@ -44,6 +44,7 @@ from controller.operator.katib_status import (
     class_of,
     class_said,
     experiment_status,
+    listed_unfinished,
     mapping_of,
     observation,
     observed_text,
@@ -93,7 +94,7 @@ class _Written:
     """What the clients of one experiment have been shown.
 
     trials: by number, the class that its Trial says, and the status of the object.
-    deleted: the uids of Trials that somebody has deleted since.
+    deleted: the numbers of trials whose Trials somebody has deleted since.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
     basis: what the last result was made from; it stands as long as that is the same.
@@ -102,7 +103,7 @@ class _Written:
     trials: dict[int, TrialClass] = field(default_factory=dict)
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
-    deleted: set[str] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
     optimal: dict[int, Raw] = field(default_factory=dict)
     first_open: int = 0
     basis: object = None
@@ -131,7 +132,7 @@ class KatibExperiments:
             spec = {**spec, SUSPEND: True}
         if spec.get(_PARALLEL) == 0:
             # Katib's clients have no other way to suspend an experiment.
-            spec = {**spec, _PARALLEL: 1, SUSPEND: True}
+            spec = {**spec, _PARALLEL: 1, **_parallel_in_force(whole), SUSPEND: True}
         return {
             "apiVersion": KATIB_EXPERIMENTS.api_version,
             "kind": KATIB_EXPERIMENTS.kind,
@@ -156,7 +157,7 @@ class KatibExperiments:
         spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
         if not spec:
             return {}
-        complete = with_defaults(spec)
+        complete = with_defaults({**_parallel_in_force(resource["whole"]), **spec})
         return {key: value for key, value in complete.items() if spec.get(key) != value}
 
     def whole(self, resource: ExperimentResource, status: Status) -> Raw:
@@ -204,8 +205,14 @@ class KatibExperiments:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""
         for owner in trial["metadata"].get("ownerReferences") or ():
             shown = self._shown.get(uid_of_resource(owner["uid"]))
-            if shown is not None and trial["metadata"]["uid"] in shown.uids.values():
-                shown.deleted.add(trial["metadata"]["uid"])
+            known = {} if shown is None else shown.uids
+            numbers = [n for n, uid in known.items() if uid == trial["metadata"]["uid"]]
+            if shown is not None:
+                shown.deleted.update(numbers)
+
+    def trials_missed(self) -> None:
+        """Note that Trials may have been deleted unseen: what exists is read again."""
+        self._shown = {}
 
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete the Trials first: their clients expect that a Trial has its Job."""
@@ -225,10 +232,11 @@ class KatibExperiments:
         experiment: Experiment,
     ) -> TrialsOverview:
         """Bring the Trials up to date, and return what the Experiment's status says of them."""
-        shown = self._shown.get(experiment.uid)
+        known = self._shown
+        shown = known.get(experiment.uid)
         if shown is None:
             shown = await _already_shown(client, resource)
-            self._shown[experiment.uid] = shown
+            known[experiment.uid] = shown
         progress = seen.progress
         assert progress is not None
         objects = workspace.experiments.object_records(experiment.uid).load()
@@ -245,8 +253,17 @@ class KatibExperiments:
         return shown.result
 
 
+def _parallel_in_force(whole: Raw) -> Raw:
+    """Return `parallelTrialCount` of the experiment as it ran last; {} if it never has."""
+    count = whole.get(_PARALLEL)
+    return {_PARALLEL: count} if isinstance(count, int) and count > 0 else {}
+
+
 async def _already_shown(client: KubernetesClient, resource: ExperimentResource) -> _Written:
-    """Return what an earlier controller has written."""
+    """Return what an earlier controller has written.
+
+    A Trial that its Experiment says runs, and that is not there, was deleted while nobody watched.
+    """
     shown = _Written()
     namespace, name = resource["metadata"]["namespace"], object_name(resource)
     selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
@@ -260,6 +277,10 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
             shown.statuses[int(number)] = status
             if (said := class_said(status)) is not None:
                 shown.trials[int(number)] = said
+    for trial_listed in listed_unfinished(resource["whole"]):
+        number = trial_listed.removeprefix(stem)
+        if number.isdecimal() and int(number) not in shown.uids:
+            shown.deleted.add(int(number))
     return shown
 
 
@@ -322,7 +343,7 @@ class _Writer:
         A trial that runs is run again, and all are shown again.
         """
         shown = self.shown
-        numbers = [number for number, uid in shown.uids.items() if uid in shown.deleted]
+        numbers = shown.deleted
         template = self.experiment.spec.trial.cluster["template"]
         kind = await kind_of(self.client, cast(AnyObject, template))
         for (trial, attempt), record in objects.items():
@@ -333,7 +354,7 @@ class _Writer:
             for known in (shown.uids, shown.trials, shown.statuses):
                 known.pop(number, None)
             shown.first_open = min(shown.first_open, number)
-        shown.deleted.clear()
+        shown.deleted = set()
         shown.basis = None
 
     async def _observed(self, studies: SessionClient, trial: Trial, newest: Attempt | None) -> Raw:

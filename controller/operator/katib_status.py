@@ -117,6 +117,14 @@ def _with_sound_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
     return {**status, "conditions": sound}
 
 
+def listed_unfinished(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of Trials that the status of an Experiment says have not ended."""
+    for each, (listed, _) in _LISTS.items():
+        names = status.get(listed)
+        if not each.ended and isinstance(names, list):
+            yield from (name for name in names if isinstance(name, str))
+
+
 def class_said(status: Mapping[str, Any]) -> TrialClass | None:
     """Return the class that the status of a Trial says."""
     said = [each["type"] for each in status.get("conditions", ())]
@@ -161,6 +169,9 @@ def experiment_status(
     if experiment is not None and experiment.state.finished:
         ended = None if experiment.end_time is None else time_text(experiment.end_time)
         status["completionTime"] = ended or before.get("completionTime") or time_text(now)
+    if experiment is not None:
+        # Katib has no such key: what a suspension by 0 in the spec goes back to.
+        status["parallelTrialCount"] = experiment.spec.parallelism
     status["trials"] = sum(map(len, trials.names.values()))
     for each, (listed, counted) in _LISTS.items():
         names = trials.names.get(each, ())

@@ -195,7 +195,7 @@ async def _manager(
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
     scopes: Sequence[str | None] = options.namespaces or [None]
     following = [
-        asyncio.create_task(deleted_trials.follow(client, namespace, kind.trial_deleted))
+        asyncio.create_task(deleted_trials.follow(client, namespace, kind))
         for namespace, kind in product(scopes, katib)
     ]
     kinds = ExperimentKinds([TunerExperiments(), *katib])

@@ -556,18 +556,41 @@ async def test_a_trial_whose_object_somebody_deletes_runs_again(
     assert kept in installed.trials
 
 
+async def until_run_again(installed: KatibInstallation, job: Raw) -> None:
+    """Wait until the only trial runs under its name in another Job."""
+
+    def runs_again() -> bool:
+        uids = {each["metadata"]["uid"] for each in installed.jobs}
+        return len(uids) == 1 and uids != {job["metadata"]["uid"]}
+
+    await installed.until(runs_again)
+    await installed.until(lambda: len(installed.trials) == 1)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+
+
 @on_katibs_cluster(FOREVER)
-async def test_a_trial_whose_object_is_deleted_without_a_controller_is_shown_again(
+async def test_a_trial_whose_object_is_deleted_without_a_controller_runs_again(
     installed: KatibInstallation,
 ) -> None:
     installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
     await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
-    (trial,) = installed.trials
+    (trial,), (job,) = installed.trials, installed.jobs
     await installed.stop()
     installed.api.remove("trials", NAMESPACE, trial["metadata"]["name"])
     installed.start()
-    await installed.until(lambda: len(installed.trials) == 1)
-    assert len(installed.jobs) == 1
+    await until_run_again(installed, job)
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_whose_object_is_deleted_while_the_watch_is_interrupted_runs_again(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    (trial,), (job,) = installed.trials, installed.jobs
+    installed.api.drop_connections()
+    installed.api.remove("trials", NAMESPACE, trial["metadata"]["name"])
+    await until_run_again(installed, job)
 
 
 @on_katibs_cluster()
@@ -803,6 +826,22 @@ async def test_resume_ends_a_suspension_by_the_number_of_parallel_trials(
         assert "running" in (await terminal.tuner("resume", NAME)).err
     await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
     assert installed.spec()["parallelTrialCount"] == 3
+
+
+@on_katibs_cluster(FOREVER)
+async def test_resume_goes_back_to_the_number_of_parallel_trials_before(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(parallelTrialCount=2))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    installed.edit("tiny", parallelTrialCount=0)
+    await installed.until(lambda: installed.status().get("state") == "suspended")
+    await installed.stop()
+    installed.start()
+    async with terminal_of(installed) as terminal:
+        assert "running" in (await terminal.tuner("resume", NAME)).err
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
+    assert installed.spec()["parallelTrialCount"] == 2
 
 
 @on_katibs_cluster(FOREVER)

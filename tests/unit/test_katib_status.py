@@ -137,7 +137,10 @@ def test_what_goes_on_after_its_end_is_restarted_and_stays_so() -> None:
     assert types(status) == [CREATED, restarting, goes_on]
     # Katib never takes it back, so a client that asks each 15 s sees it.
     last = experiment_status(
-        seen(ExperimentState.SUCCEEDED, ReasonCode.TRIALS_DONE), NO_TRIALS, status, LATER
+        seen(ExperimentState.SUCCEEDED, ReasonCode.TRIALS_DONE),
+        NO_TRIALS,
+        status,
+        LATER + timedelta(seconds=15),
     )
     assert restarting in types(last)
     assert last["conditions"][-1]["type"] == "Succeeded"

@@ -241,6 +241,9 @@ class JobSpec(TypedDict, total=False):
 
 class ObjectStatus(TypedDict, total=False):
     conditions: list[StatusCondition]
+    active: int  # the pods of a Job
+    succeeded: int
+    failed: int
 
 
 class AttemptObject(KubernetesObject, total=False):

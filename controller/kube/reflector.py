@@ -132,10 +132,14 @@ class ReflectorView(Generic[ObjectT]):
         """Show what a create or patch returned, at once, unless a newer state is known."""
         self._reflector.put(obj)
 
-    async def reveal(self, name: str, *, uid: str, labels: Mapping[str, str]) -> None:
-        """Show an object whose labels somebody has changed. See `Reflector.reveal`."""
-        if name not in self.objects:
-            await self._reflector.reveal(self._group[0], name, uid=uid, labels=labels)
+    async def reveal(
+        self,
+        selection: Mapping[str, str],
+        is_meant: Callable[[ObjectT], bool],
+        labels: Mapping[str, str],
+    ) -> None:
+        """Show objects whose labels somebody has changed. See `Reflector.reveal`."""
+        await self._reflector.reveal(self._group[0], selection, is_meant, labels)
 
     def drop(self, name: str) -> None:
         """Hide an object that we deleted, at once and not in `deleted`, whatever events follow."""
@@ -244,15 +248,21 @@ class Reflector(Generic[ObjectT]):
                     await task
 
     async def reveal(
-        self, namespace: str, name: str, *, uid: str, labels: Mapping[str, str]
+        self,
+        namespace: str,
+        selection: Mapping[str, str],
+        is_meant: Callable[[ObjectT], bool],
+        labels: Mapping[str, str],
     ) -> None:
-        """Show the object of that uid, if it exists, with these labels, whatever it has now.
+        """Show those of a selection that are meant, with these labels, whatever they have now.
 
         Raises what the client raises.
         """
-        found = await self._read(namespace, name, uid)
-        if found is not None and uid not in self._dropped:
-            if (cached := self.objects.get((namespace, name))) is not None:
+        listed, _ = await self._client.list(self.kind, namespace, **selection)
+        for found in cast(list[ObjectT], listed):  # the kind that was asked for
+            if not is_meant(found) or _uid(found) in self._dropped:
+                continue
+            if (cached := self.objects.get(_key(found))) is not None:
                 self._forget(cached)  # it may be shown with the labels that it has now
             found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **labels}
             self._replace(found)

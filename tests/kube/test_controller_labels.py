@@ -115,18 +115,27 @@ async def test_a_trial_whose_labels_change_before_it_has_a_pod_waits_for_it(
     assert not installed.jobs
 
 
-@on_a_cluster(FOREVER)
-async def test_the_next_controller_finds_jobs_with_other_labels_by_their_names(
-    installed: Installation,
+@pytest.mark.parametrize("plurals", [["jobs"], ["pods"], ["jobs", "pods"]], ids="+".join)
+def test_the_next_controller_finds_objects_with_other_labels(
+    plurals: Sequence[str], tmp_path: Path
 ) -> None:
-    apply_all(installed)
-    await installed.until(lambda: all_run(installed))
-    await installed.stop()
-    change_labels(installed, ["jobs"])
-    installed.start()
-    await installed.until(lambda: installed.serves)
-    await a_while(installed)
-    await each_succeeds_once(installed)
+    @on_a_cluster(FOREVER)
+    async def check(installed: Installation) -> None:
+        apply_all(installed)
+        await installed.until(lambda: all_run(installed))
+        await installed.stop()
+        change_labels(installed, plurals)
+        for pod in installed.api.all("pods", NAMESPACE):
+            installed.api.kubelet.print(pod["metadata"]["name"], "score=0.75")
+        installed.start()
+        await installed.until(lambda: installed.serves)
+        await a_while(installed)
+        assert all_run(installed)
+        await each_succeeds_once(installed)
+        for name in CHANGES:
+            assert installed.status(name)["best"]["value"] == 0.75
+
+    check(tmp_path)
 
 
 @on_a_cluster(FOREVER)

@@ -50,6 +50,7 @@ from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import (
     AttemptObject,
     EventObject,
+    KubernetesObject,
     LimitRange,
     Node,
     ObjectReference,
@@ -71,6 +72,7 @@ from controller.kube.request_limit import Sender
 from controller.runtime.kubernetes.attempt_status import why_queued
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
+    JOB_UID,
     JOBSET_GROUP,
     KUBEFLOW_GROUP,
     RAY_GROUP,
@@ -563,7 +565,19 @@ class Informer:
 
     async def reveal(self, kind: Kind, name: str, *, uid: str, labels: Mapping[str, str]) -> None:
         """Show an attempt's object, if it exists, although somebody has changed its labels."""
-        await self._objects[kind].reveal(name, uid=uid, labels=labels)
+        if self.find(name) is None:
+            selection = {"fields": f"metadata.name={name}"}
+            await self._objects[kind].reveal(
+                selection, lambda obj: obj["metadata"]["uid"] == uid, labels
+            )
+
+    async def reveal_pods(self, job_uid: str, labels: Mapping[str, str]) -> None:
+        """Show the pods of a Job, although somebody has changed their labels.
+
+        They have those by which the Job controller knows them, or it makes others.
+        """
+        selection = {"labels": f"{JOB_UID}={job_uid}"}
+        await self.pods.reveal(selection, lambda pod: job_uid in _owners_of(pod), labels)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, deleted ones as last seen: this often shows how a container ended."""
@@ -647,8 +661,8 @@ def _pod_state(pod: Pod) -> tuple[object, ...]:
     )
 
 
-def _owners_of(workload: Workload) -> Iterator[str]:
-    for owner in workload.get("metadata", {}).get("ownerReferences") or ():
+def _owners_of(obj: KubernetesObject) -> Iterator[str]:
+    for owner in obj.get("metadata", {}).get("ownerReferences") or ():
         yield str(owner.get("uid", ""))
 
 

@@ -32,6 +32,7 @@ TRIAL = "tuner.dev/trial"
 ATTEMPT = "tuner.dev/attempt"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_UID = "batch.kubernetes.io/controller-uid"
 
 PARAMETERS = "tuner.dev/parameters"
 TIMEOUT = "tuner.dev/timeout-seconds"

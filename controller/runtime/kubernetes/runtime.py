@@ -461,16 +461,22 @@ class KubernetesRuntime:
         return kind
 
     async def _reveal(self, informer: Informer, kind: Kind | None) -> None:
-        """Read the objects by name that the watch does not show: their labels may be others now.
+        """Read the objects that the watch does not show: their labels may be others now.
 
-        Otherwise their attempts would count as lost, and their trials would run twice.
+        Otherwise their attempts would count as lost, and their trials would run twice; or a trial
+        would have no log.
         """
         if kind is None:
             return
         anchor = self._target.anchor
+        pods = informer.pods_by_attempt()
         for key, uid in self._records.uids.items():
+            name = name_of(anchor, key)
             labels = {**anchor["metadata"]["labels"], **attempt_labels(*key)}
-            await informer.reveal(kind, name_of(anchor, key), uid=uid, labels=labels)
+            await informer.reveal(kind, name, uid=uid, labels=labels)
+            found = informer.find(name)
+            if kind == JOBS and found is not None and _pods_of(found[1]) > len(pods.get(key, ())):
+                await informer.reveal_pods(uid, labels)
 
     async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""
@@ -687,6 +693,12 @@ def _is_retained(attempt: AttemptOnCluster) -> bool:
         return False
     annotations = attempt.obj["metadata"].get("annotations") or {}
     return annotations.get(RETAIN) == "true"
+
+
+def _pods_of(job: AttemptObject) -> int:
+    """Return how many pods the Job has made, of which some may be gone."""
+    status = job.get("status", {})
+    return status.get("active", 0) + status.get("succeeded", 0) + status.get("failed", 0)
 
 
 def _uid_of(attempt: AttemptOnCluster) -> str:

@@ -1,11 +1,13 @@
 """The controller in the cluster on fake nodes: latencies of a resource, many running experiments at
-once, the same latencies beside them, and many experiments that have ended or are suspended.
+once, the same latencies beside them, and many experiments that have ended or are suspended, with
+the start of a controller that finds them.
 
 Requires what `make test-cluster` requires. Prints Markdown, a line at a time. `--only` selects a
-part, `--experiments`, `--trials` and `--idle` set sizes. The size that is claimed is
-`--experiments 200 --trials 25 --idle 2000`: 5,000 pods. With `--katib`, the resources are those of
-Katib, and `latency` is from the creation of an Experiment to its first Trial, with the writes of
-each trial; claimed is `--katib --idle 980 --experiments 20 --trials 3`.
+part, `--experiments`, `--trials`, `--idle` and `--ended` (of the idle ones) set sizes. The sizes
+that are claimed are `--experiments 200 --trials 25 --idle 2000`, which are 5,000 pods, and
+`--only idle --idle 10000 --ended 1000`. With `--katib`, the resources are those of Katib, and
+`latency` is from the creation of an Experiment to its first Trial, with the writes of each trial;
+claimed is `--katib --idle 980 --experiments 20 --trials 3`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import socket
 import statistics
 import tempfile
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=200)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--idle", type=int, default=200)
+    parser.add_argument("--ended", type=int, help="of the idle ones; one half by default")
     parser.add_argument("--katib", action="store_true")
     asked = parser.parse_args()
     parts = (asked.only,) if asked.only else ("latency", "idle", "scale")
@@ -57,7 +61,9 @@ def main() -> None:
         elif "latency" in parts:
             print(latencies(installed, "alone", asked.rounds), flush=True)
         if "idle" in parts:
-            print(idle(installed, controller, asked.idle), flush=True)
+            ended = asked.idle // 2 if asked.ended is None else asked.ended
+            print(idle(installed, controller, asked.idle, ended), flush=True)
+            print(restarted(installed, controller, asked.idle), flush=True)
         if "scale" in parts:
             print(scale(installed, controller, asked.experiments, asked.trials), flush=True)
             if not asked.katib:
@@ -143,11 +149,23 @@ class Controller:
 
     def __init__(self, installed: Installed, resources: Resources) -> None:
         self.resources = resources
+        self._installed = installed
+        self._start()
+
+    def _start(self) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
-        self._process = installed.start("--metrics-port", str(self._port), *resources.flags).pid
+        flags = ("--metrics-port", str(self._port), *self.resources.flags)
+        self._started = self._installed.start(*flags)
+        self._process = self._started.pid
         eventually(self.requests, within_s=60)
+
+    def replace(self) -> None:
+        """End it as its pod would end, and start another one."""
+        self._started.send_signal(signal.SIGTERM)
+        self._started.communicate(timeout=60)
+        self._start()
 
     def requests(self) -> Counter[str]:
         """Return the requests to the API server so far, by verb and resource; empty: none yet."""
@@ -289,36 +307,60 @@ def measure(
     noted("end of the last pod to the status", lambda: None, has_ended)
 
 
-def idle(installed: Installed, controller: Controller, experiments: int) -> str:
-    """Return what experiments cost that have ended, and as many that are suspended, besides what
-    the first ones load.
+def idle(installed: Installed, controller: Controller, experiments: int, ended: int) -> str:
+    """Return what experiments cost that have ended or are suspended, besides what the first ones
+    load.
     """
     make_namespaces(installed, ["first", "idle"])
-    rest(installed, controller.resources, "first", FIRST)
-    memory_mb = controller.memory_mb
-    rest(installed, controller.resources, "idle", experiments)
-    more_mb = controller.memory_mb - memory_mb
+    rest(installed, controller.resources, "first", FIRST, FIRST // 2)
+    memory_mb, cpu_s = controller.memory_mb, controller.cpu_s
+    rest(installed, controller.resources, "idle", experiments, ended)
+    more_mb, spent_s = controller.memory_mb - memory_mb, controller.cpu_s - cpu_s
     quiet = controller.quiet()
     return (
-        f"{experiments} experiments, of which one half has ended and the other is suspended: "
-        f"{more_mb:.0f} MB more than {memory_mb:.0f} MB; then {quiet}, and "
-        f"{controller.memory_mb - memory_mb:.0f} MB more"
+        f"{experiments} experiments, of which {ended} have ended and the others are suspended: "
+        f"{more_mb:.0f} MB more than {memory_mb:.0f} MB, {spent_s:.0f} s of the processor; then "
+        f"{quiet}, and {controller.memory_mb - memory_mb:.0f} MB more"
     )
 
 
-def rest(installed: Installed, resources: Resources, namespace: str, experiments: int) -> None:
-    """Create experiments of which one half ends, and the other is suspended from the start."""
+def restarted(installed: Installed, controller: Controller, experiments: int) -> str:
+    """Return how long a controller takes that finds idle experiments, and what their lists take."""
+    controller.replace()
+    began = time.monotonic()
+    api, path = installed.cluster.api(), controller.resources.path.format(namespace="first")
+    api.post(path, controller.resources.make("first", "next", LONG, 1, 1))
+    wait(lambda: own_status(installed, controller.resources, f"{path}/next").get("running") == 1)
+    first_s, first_cpu_s = time.monotonic() - began, controller.cpu_s
+    time.sleep(QUIET_S / 2)
+    sent, memory_mb = controller.requests(), controller.memory_mb
+    began = time.monotonic()
+    listed = installed.kubectl("get", controller.resources.plural, "-n", "idle", "--no-headers")
+    assert listed.count("\n") == experiments
+    kubectl_s = time.monotonic() - began
+    return (
+        f"another controller beside {experiments} idle experiments: runs the trial of a new one "
+        f"after {first_s:.1f} s and {first_cpu_s:.1f} s of the processor, {controller.cpu_s:.1f} s "
+        f"and {sent.total()} requests when all are looked at, {memory_mb:.0f} MB; "
+        f"`kubectl get` takes {kubectl_s:.1f} s"
+    )
+
+
+def rest(
+    installed: Installed, resources: Resources, namespace: str, experiments: int, ended: int
+) -> None:
+    """Create experiments of which some end, and the others are suspended from the start."""
     api = installed.cluster.api()
     short = {"KWOK_RUN": "10ms"}
     for n in range(experiments):
-        resource = resources.make(namespace, f"e{n}", short, 1, 0 if n % 2 else 1)
+        resource = resources.make(namespace, f"e{n}", short, 1, 1 if n < ended else 0)
         api.post(resources.path.format(namespace=namespace), resource)
 
     def resting() -> int:
         found = states(installed, resources, namespace)
         return found["succeeded"] + found["suspended"]
 
-    wait(lambda: resting() == experiments, within_s=3600, every_s=2)
+    wait(lambda: resting() == experiments, within_s=3600, every_s=2 + experiments / 1000)
     time.sleep(5)  # what is deleted after the last statuses
 
 

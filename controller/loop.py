@@ -121,6 +121,7 @@ class Loop:
         on_event: Callable[[Event], None] = lambda _event: None,
         on_trial: OnTrial = lambda _trial: DesiredState.RUN,
         on_trouble: Callable[[str], None] = lambda _trouble: None,
+        on_acted: Callable[[], None] = lambda: None,
         patience_s: float = GIVE_UP_S,
         polls_requests: bool = True,
     ) -> None:
@@ -129,6 +130,7 @@ class Loop:
         Args:
             on_trouble: Called when what keeps the loop from its work changes; "" means that nothing
                 does.
+            on_acted: Called in each turn when what is due was started.
             patience_s: How many seconds the runtime, the store or the service may be unreachable
                 before `run` gives up. Running trials continue then.
             polls_requests: Look in the store for what other processes ask of this loop. False:
@@ -142,6 +144,7 @@ class Loop:
         self._runtime = runtime
         self._on_trial = on_trial
         self._on_trouble = on_trouble
+        self._on_acted = on_acted
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
@@ -470,6 +473,7 @@ class Loop:
                 if await self._act(action):
                     return True
             actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
+        self._on_acted()
         is_decided = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
         if not is_decided and not (acted and self._runtime.shows_at_once):
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over

@@ -258,7 +258,10 @@ class ExperimentService:
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | NothingToRun:
         """Admit `tuner resume NAME`, with the file as last accepted."""
-        experiment = find(self._store, name, namespace)
+        return self.resume_known(find(self._store, name, namespace))
+
+    def resume_known(self, experiment: Experiment) -> Admitted | NothingToRun:
+        """Admit an experiment that has been read, with the file as last accepted."""
         if experiment.state.finished and not final_has_failed(self._store, experiment):
             return NothingToRun(experiment)
         with ExitStack() as undo:

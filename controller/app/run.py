@@ -23,7 +23,7 @@ from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import final_has_failed
 from controller.app.local_experiments import LocalExperiments
-from controller.app.provenance import AttemptLauncher, git_state
+from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
@@ -76,6 +76,9 @@ class Controls(Protocol):
         With `detaches`, the first interruption leaves trials on a cluster running.
         """
 
+    def acted(self) -> None:
+        """Note that a turn of the loop has started what is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -114,11 +117,11 @@ class _StartupTasks:
 
     @classmethod
     def begin(
-        cls, connection: RuntimeConnection, directory: Path, *, is_new: bool
+        cls, workspace: Workspace, connection: RuntimeConnection, directory: Path, *, is_new: bool
     ) -> _StartupTasks:
         return cls(
             connection,
-            git=asyncio.create_task(git_state(directory)),
+            git=asyncio.create_task(workspace.git_state(directory)),
             checked=asyncio.create_task(connection.check()) if is_new else None,
             _reached=asyncio.create_task(connection.runtime.observe()),
         )
@@ -137,9 +140,9 @@ class _StartupTasks:
 
 @asynccontextmanager
 async def _startup(
-    connection: RuntimeConnection, directory: Path, *, is_new: bool = False
+    workspace: Workspace, connection: RuntimeConnection, directory: Path, *, is_new: bool = False
 ) -> AsyncIterator[_StartupTasks]:
-    tasks = _StartupTasks.begin(connection, directory, is_new=is_new)
+    tasks = _StartupTasks.begin(workspace, connection, directory, is_new=is_new)
     try:
         yield tasks
     finally:
@@ -233,7 +236,7 @@ class Session:
                     f"count as cancelled"
                 )
             connection = await self.workspace.runtime_of(admitted.experiment, self.experiments)
-            async with _startup(connection, working_directory()) as startup:
+            async with _startup(self.workspace, connection, working_directory()) as startup:
                 return await self._control(admitted, client, startup)
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
@@ -248,7 +251,7 @@ class Session:
             self._begin(admitted)
             connection = await self.workspace.runtime_of(experiment, self.experiments)
             async with (
-                _startup(connection, Path(experiment.directory)) as startup,
+                _startup(self.workspace, connection, Path(experiment.directory)) as startup,
                 self.workspace.connected(service) as client,
             ):
                 return await self._control(admitted, client, startup)
@@ -294,7 +297,7 @@ class Session:
             )
             connection = await workspace.runtime_of(draft, self.experiments)
             async with (
-                _startup(connection, file.directory, is_new=True) as startup,
+                _startup(workspace, connection, file.directory, is_new=True) as startup,
                 workspace.connected(workspace.service) as client,
             ):
                 self._controls.connected(client.hurry)
@@ -448,6 +451,7 @@ async def control(
         on_event=view.event,
         patience_s=traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
+        on_acted=controls.acted,
         on_trouble=lambda message: trouble.write(message, now=datetime.now(UTC)),
         polls_requests=not controls.are_all,
     )

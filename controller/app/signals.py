@@ -59,6 +59,9 @@ class Interruptions:
         self._detaches = detaches
         self._interrupt(loop)
 
+    def acted(self) -> None:
+        pass
+
     def receive(self, number: signal.Signals) -> None:
         self.received = self.received or number
         self.times += 1

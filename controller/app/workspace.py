@@ -124,6 +124,13 @@ class Workspace:
             experiments.object_records(experiment.uid),
         )
 
+    async def git_state(self, folder: Path) -> dict[str, object]:
+        """Return the commit of the folder of an experiment's file, for the records of its trials.
+
+        Empty outside a checkout.
+        """
+        return await app.provenance.git_state(folder)
+
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Return what builds the launch of each attempt. Raises what its provider raises."""
         folders = self.state.folders(experiment.uid)

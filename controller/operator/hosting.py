@@ -16,6 +16,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from controller.app.local_experiments import LocalExperiments
@@ -175,6 +176,10 @@ class HostedWorkspace(Workspace):
     def _owner_of(self, experiment: Experiment) -> ExperimentResource | None:
         resource = self.find(experiment.namespace, experiment.name)
         return None if resource is None or uid_of(resource) != experiment.uid else resource
+
+    async def git_state(self, folder: Path) -> dict[str, object]:
+        """Return nothing: the file was applied from somebody's machine."""
+        return {}
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Build launches with the files that the person's program has sent to the cluster."""

@@ -55,6 +55,7 @@ from controller.operator.resource import (
     keeps_study,
     kind_of,
     object_name,
+    says_it_runs,
     uid_of,
 )
 from controller.operator.status import (
@@ -86,6 +87,8 @@ _KATIB_S = 3.0  # between two looks at the Trials that Katib runs
 _READ_S = 0.25  # until a session has opened its study, so that they can be imported
 _DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
+# A session keeps its place until its first trials are started, or for so long after it has begun.
+_FIRST_TURN_S = 3.0
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
 _CONFLICT, _NOT_FOUND = 409, 404
 _OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
@@ -102,6 +105,7 @@ class _Controls:
     """Implements `controller.app.run.Controls`: what a session was asked before it had a loop."""
 
     on_attached: Callable[[], None]
+    on_acted: Callable[[], None]
     loop: Loop | None = None
     # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
@@ -121,6 +125,9 @@ class _Controls:
         loop.count_elsewhere(self.elsewhere)
         self._pass_on(loop)
         self.on_attached()
+
+    def acted(self) -> None:
+        self.on_acted()
 
     def request(self, desired: DesiredState) -> None:
         self._desired = desired
@@ -321,6 +328,10 @@ class ManagedExperiment:
         resource = self.workspace.find(self.namespace, self.name)
         if resource is None:
             return await self._gone()
+        # An earlier controller ran it: the first ones shall have their next trials before the last
+        # ones are read.
+        if self._resource is None and says_it_runs(resource) and not self._has_place():
+            return False
         stored = await self._forget_earlier(resource)
         self._take_result()
         self._take_acceptance()
@@ -383,6 +394,9 @@ class ManagedExperiment:
         is_replaced = before is not None and uid_of(before) != uid_of(resource)
         if is_replaced:
             await self.detach()
+        loop = None if self._running is None else self._running.controls.loop
+        if loop is not None and self.is_running and not is_replaced:
+            return loop.experiment
         stored = self.experiments.experiment(self.namespace, self.name)
         if stored is not None and stored.uid != uid_of(resource):
             # Its resource may have disappeared for another reason while no controller ran.
@@ -509,8 +523,9 @@ class ManagedExperiment:
             ExperimentState.RUNNING,
             ExperimentState.STOPPING,
         )
-        if self._running is None and left_running and await self._protect(resource):
-            self._begin(resource, lambda session: session.resume(self.name, self.namespace))
+        left_alone = stored is not None and left_running and self._running is None
+        if stored is not None and left_alone and await self._protect(resource):
+            self._begin(resource, self._resumed(stored))
         if self._running is not None:
             self._running.controls.request(DesiredState.INTERRUPT)
         elif not left_running:
@@ -538,11 +553,20 @@ class ManagedExperiment:
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
             if self._has_place() and await self._protect(resource):
-                self._begin(resource, lambda session: session.resume(self.name, self.namespace))
+                self._begin(resource, self._resumed(stored))
         elif self._running is None:
             await self._unprotect(resource)
         if (asked or recovered) and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
+
+    def _resumed(self, stored: Experiment) -> Callable[[Session], Awaitable[RunResult]]:
+        """Return what continues the experiment in a session, with the file as last accepted."""
+        service = ExperimentService(self.experiments)
+
+        async def go_on(session: Session) -> RunResult:
+            return await session.go_on(service.resume_known(stored))
+
+        return go_on
 
     def _changes(
         self, resource: ExperimentResource, stored: Experiment, document: Document | None
@@ -663,15 +687,23 @@ class ManagedExperiment:
     ) -> None:
         place, self._place = self._place, None
 
-        def has_begun() -> None:
+        def leave_place() -> None:
             nonlocal place
             if place is not None:
                 place = None
                 self.workspace.beginnings.give(self.namespace)
+
+        def is_attached() -> None:
+            asyncio.get_running_loop().call_later(_FIRST_TURN_S, leave_place)
+            self.notify()
+
+        def has_ended(_task: asyncio.Task[RunResult]) -> None:
+            leave_place()
             self.notify()
 
         follows = annotation(resource, FROM_KATIB) is not None
-        controls = _Controls(on_attached=has_begun, elsewhere=UNCOUNTED if follows else 0)
+        elsewhere = UNCOUNTED if follows else 0
+        controls = _Controls(is_attached, leave_place, elsewhere=elsewhere)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 
@@ -679,7 +711,7 @@ class ManagedExperiment:
             return await start(session)
 
         task = asyncio.create_task(run())
-        task.add_done_callback(lambda _task: has_begun())
+        task.add_done_callback(has_ended)
         self._running = _Running(task, controls, _spec_of(resource), brings_spec)
 
     # The end

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from controller.app.experiments import uid_of_resource
-from controller.core.model import KATIB_SUFFIX, Uid
+from controller.core.model import KATIB_SUFFIX, ExperimentState, Uid
 from controller.kube.client import Kind
 from controller.kube.custom_resource import EXPERIMENTS as EXPERIMENTS
 from controller.kube.custom_resource import KATIB_EXPERIMENTS, KEEP_STUDY
@@ -78,6 +78,11 @@ def is_suspended(resource: ExperimentResource) -> bool:
 
 def is_deleted(resource: ExperimentResource) -> bool:
     return "deletionTimestamp" in resource["metadata"]
+
+
+def says_it_runs(resource: ExperimentResource) -> bool:
+    """Return whether its status says that it runs, by this controller or by an earlier one."""
+    return (resource.get("status") or {}).get("state") == ExperimentState.RUNNING.value
 
 
 def asks_the_same(before: ExperimentResource, after: ExperimentResource) -> bool:

@@ -255,7 +255,10 @@ def _running(seen: Observation, experiment: Experiment, named: str) -> _Judgemen
     if seen.trouble:
         return "Running", False, WAITING, seen.trouble
     progress = seen.progress
-    if progress is None:
+    if progress is None or not progress.known:
+        before = condition_of(seen.before, "Running")
+        if before.get("status") == "True":  # as the counts of trials, which are those of before
+            return "Running", True, before["reason"], before.get("message", "")
         return "Running", True, "Starting", "its controller starts"
     at_work = f"{quantity(len(progress.at_work), 'trial')} run"
     queued = progress.queued + len(progress.held_up)

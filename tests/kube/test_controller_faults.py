@@ -186,12 +186,13 @@ async def test_an_experiment_that_cannot_be_read_disturbs_no_other(
 def test_a_session_that_does_not_end_is_told_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    may_resume = asyncio.Event()
-    resume = Session.resume
+    hangs, may_go_on = asyncio.Event(), asyncio.Event()
+    go_on = Session.go_on
 
     async def hanging(*given: Any, **named: Any) -> RunResult:
-        await may_resume.wait()
-        return await resume(*given, **named)
+        hangs.set()
+        await may_go_on.wait()
+        return await go_on(*given, **named)
 
     @on_a_cluster(FOREVER)
     async def check(installed: Installation) -> None:
@@ -199,13 +200,14 @@ def test_a_session_that_does_not_end_is_told_and_tried_again(
         await installed.until(lambda: installed.status().get("running") == 1)
         await installed.stop()
         monkeypatch.setattr(managed, "_DETACH_S", 0.01)
-        monkeypatch.setattr(Session, "resume", hanging)
+        monkeypatch.setattr(Session, "go_on", hanging)
         installed.start()
+        await installed.until(hangs.is_set)
         installed.edit("tiny", parallelism=2)
         await installed.until(
             lambda: "has not let go" in installed.condition("Running").get("message", "")
         )
-        may_resume.set()
+        may_go_on.set()
         await installed.until(lambda: installed.status().get("running") == 2)
 
     check(tmp_path)

@@ -201,6 +201,25 @@ async def test_a_suspended_experiment_stops_and_goes_on(installed: Installation)
 
 
 @on_a_cluster(FOREVER)
+async def test_a_controller_that_goes_on_writes_no_status_that_says_the_same(
+    installed: Installation,
+) -> None:
+    names = [f"e{number}" for number in range(20)]
+    for name in names:
+        installed.apply(experiment(name, parallelism=1))
+    await installed.until(lambda: all(installed.status(each).get("running") for each in names))
+    await installed.stop()
+    before = [installed.status(name) for name in names]
+    installed.api.requests.clear()
+    installed.start()
+    installed.apply(experiment("next", parallelism=1))
+    await installed.until(lambda: installed.status("next").get("running") == 1)
+    assert [installed.status(name) for name in names] == before
+    written = [path for _, path, _ in installed.api.requests if path.endswith("/status")]
+    assert {path.split("/")[-2] for path in written} == {"next"}
+
+
+@on_a_cluster(FOREVER)
 async def test_an_edit_of_a_suspended_experiment_is_checked_at_once(
     installed: Installation,
 ) -> None:

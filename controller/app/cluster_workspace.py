@@ -18,14 +18,16 @@ from controller.app.controller_api import OFFSET, ControllerApi, ServiceChannel
 from controller.app.experiments import Holder, NeverRan, Overview
 from controller.core.model import Attempt, Event, Experiment, TrialOrFinal, Uid, trial_label
 from controller.kube.errors import BackendError
+from controller.kube.kubeconfig import namespace_of
 from controller.report.record import Totals
 from controller.spec import from_document
 from suggest.client import AsyncClient
-from suggest.errors import NotFound
+from suggest.errors import NotFound, PermissionDenied
 from suggest.trial import Trial, TrialState
 
 # The client needs an address, for messages about connections. It never connects to it.
 _ADDRESS = "unix:/tuner-controller"
+_EXPERIMENTS = "/api/v1/experiments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,19 @@ class ClusterExperiments:
 
     def in_namespace(self, namespace: str | None) -> list[Experiment]:
         self._never_ran.clear()
-        query = {} if namespace is None else {"namespace": namespace}
-        return self._listed("/api/v1/experiments", **query)
+        if namespace is not None:
+            return self._listed(_EXPERIMENTS, namespace=namespace)
+        try:
+            return self._listed(_EXPERIMENTS)
+        except PermissionDenied as denied:
+            # The controller asks about namespaces that have experiments only.
+            try:
+                return self._listed(_EXPERIMENTS, namespace=namespace_of(self.api.context))
+            except PermissionDenied:
+                raise denied from None
 
     def named(self, name: str) -> list[Experiment]:
-        return self._listed("/api/v1/experiments", name=name)
+        return self._listed(_EXPERIMENTS, name=name)
 
     def names(self, namespace: str | None) -> list[str]:
         path = "/api/v1/names"

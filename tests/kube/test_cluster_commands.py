@@ -205,6 +205,20 @@ async def test_a_list_of_a_namespace_that_one_may_not_read_is_refused(terminal: 
 
 
 @at_a_terminal()
+async def test_a_list_of_all_is_empty_for_a_reader_of_a_namespace_that_has_none(
+    terminal: Terminal,
+) -> None:
+    other = experiment()
+    other["metadata"]["namespace"] = "default"
+    terminal.installed.api.put("experiments", other)
+    await terminal.installed.until(
+        lambda: terminal.installed.api.get("experiments", "default", "tiny").get("status")
+    )
+    listed = await terminal.tuner("get", "experiments", "-A", "-o", "name")
+    assert (listed.code, listed.out) == (0, ""), listed.err
+
+
+@at_a_terminal()
 async def test_without_a_controller_it_says_how_to_install_one(terminal: Terminal) -> None:
     terminal.installed.api.backends.clear()
     refused = await terminal.tuner("get", "trials", "tiny")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from suggest.network import Operation, as_text
 
 # Where an operation without a size is meant by its type.
-_WITHOUT_SIZE = "skip_connection"
+WITHOUT_SIZE = "skip_connection"
 DEFAULTS: Mapping[str, float] = {
     "num_epochs": 50,
     "w_lr": 0.025,
@@ -45,7 +45,7 @@ def texts(
     given = {name: None if text == "None" else text for name, text in settings.items()}
     names: list[str] = []
     for operation in operations:
-        if operation.type == _WITHOUT_SIZE:
+        if operation.type == WITHOUT_SIZE:
             names.append(operation.type)
             continue
         domain = operation.parameters[0].domain

@@ -59,7 +59,7 @@ class KatibLayersReader(KatibDomainReader):
             "layers": self._layers(graph),
             "inputs": self._sizes(graph, "inputSizes", is_needed=algorithm == "enas"),
             "outputs": self._sizes(graph, "outputSizes", is_needed=algorithm == "enas"),
-            "operations": list(self._operations(config)),
+            "operations": list(self._operations(config, algorithm)),
         }
         if not network["operations"] and len(self._problems.found) == before:
             self._problems.add(f"{AT}.operations", "no operations; write one or more")
@@ -112,7 +112,7 @@ class KatibLayersReader(KatibDomainReader):
                 self._problems.add(f"{_GRAPH}.{key}[{i}]", message)
         return sizes
 
-    def _operations(self, config: Json) -> Iterator[Json]:
+    def _operations(self, config: Json, algorithm: str) -> Iterator[Json]:
         for i, operation in enumerate(self._list(config, "operations", AT)):
             at = f"{AT}.operations[{i}]"
             if not isinstance(operation, dict):
@@ -126,7 +126,10 @@ class KatibLayersReader(KatibDomainReader):
                 kind = ""
             native_at = f"spec.network.operations[{i}]"
             self.places[f"{native_at}.type"] = f"{at}.operationType"
-            given = self._list(operation, "parameters", at)
+            # Katib's own darts-gpu.yaml gives it none, and its search space has none for it.
+            has_no_size = algorithm == "darts" and kind == darts.WITHOUT_SIZE
+            is_absent = operation.get("parameters") is None
+            given = [] if has_no_size and is_absent else self._list(operation, "parameters", at)
             if operation.get("parameters") == []:
                 self._problems.add(f"{at}.parameters", "has no parameters; write one or more")
             parameters: Json = {}

@@ -142,6 +142,15 @@ def test_parameters_and_nas_config_exclude_each_other() -> None:
     assert "spec.nasConfig: must be specified" in refusal(ENAS[:start] + ENAS[end:])
 
 
+def test_a_skip_connection_of_darts_needs_no_parameters() -> None:
+    skip = "      - operationType: skip_connection\n"
+    darts = DARTS.replace("    operations:\n", f"    operations:\n{skip}")
+    space = document(darts).spec.space.by_name["search-space"].domain
+    assert "skip_connection" in str(space)
+    enas = ENAS.replace("    operations:\n", f"    operations:\n{skip}")
+    assert "operations[0].parameters: must be specified" in refusal(enas)
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
     [

@@ -26,7 +26,9 @@ from controller.spec.yaml_text import parse, plain_scalar
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
 # A word whose quotes the shell removes that Katib puts around the command.
 _OF_COMMAND = re.compile(r"\.(?:command|args)\[\d+\]$")
-_QUOTED = re.compile(r"""^([^\s"']*)"(\$\{trialParameters\.[^{}]*\})"$""")
+_QUOTED = re.compile(
+    r"""([^\s"']*)(?:"(?P<parameter>\$\{trialParameters\.[^{}]*\})"|'(?P<text>[^']*)')"""
+)
 # What Kubernetes expands in commands and environment variables, and `${`,
 # which this project's files escape.
 _EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
@@ -636,8 +638,9 @@ class KatibTemplateReader(KatibSectionReader):
         if not isinstance(text, str):
             self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
             return ""
-        if self._through_shell and _OF_COMMAND.search(at):
-            text = _QUOTED.sub(r"\1\2", text)
+        quoted = _QUOTED.fullmatch(text) if _OF_COMMAND.search(at) else None
+        if self._through_shell and quoted is not None:
+            text = f"{quoted[1]}{quoted['parameter'] or quoted['text'] or ''}"
         parts: list[str] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):

@@ -37,15 +37,25 @@ def installed(level_b: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
 
 
 def sdk(cluster: ControlPlane, script: str, *words: object) -> dict[str, Any]:
+    """Run a script of this folder against a cluster; return what it found."""
+    return in_sdk(script, *words, KUBECONFIG=str(cluster.kubeconfig()))
+
+
+def in_sdk(script: str, *words: object, **variables: str) -> dict[str, Any]:
     """Run a script of this folder in the environment of Katib's SDK; return what it found."""
     if not PYTHON.exists():
         lacks("`make .venv-katib/stamp` installs Katib's SDK")
-    env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig())}
+    env = os.environ | variables
     command = [PYTHON, Path(__file__).with_name(script), *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     print(done.stderr)
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_pytorch_jobs_of_tune_are_those_that_other_tests_run() -> None:
+    kept = json.loads((ROOT / "tests" / "fixtures" / "katib_sdk" / "tuned.json").read_text())
+    assert in_sdk("katib_tuned.py") == kept
 
 
 def test_every_call_that_needs_no_log_gets_what_katib_answers(

@@ -43,23 +43,26 @@ TRAINING_JOB: Raw = {
 
 
 class FakeOperator:
+    api_version, plural, kind = API_VERSION, PLURAL, KIND
+    replicas, role = "replicaSpecs", "role"
+
     def __init__(self, api: FakeApi) -> None:
         self._api = api
-        api.define(API_VERSION, PLURAL, KIND)
+        api.define(self.api_version, self.plural, self.kind)
 
     def make_pods(self, job: str) -> tuple[str, str]:
         """Create running pods for the master and the worker, always with the same names."""
-        owner = self._api.get(PLURAL, NAMESPACE, job)
+        owner = self._api.get(self.plural, NAMESPACE, job)
         master, worker = (self._make_pod(owner, role) for role in ("Master", "Worker"))
         return master, worker
 
     def _make_pod(self, owner: Raw, role: str) -> str:
         name = f"{owner['metadata']['name']}-{role.lower()}-0"
-        template = owner["spec"]["replicaSpecs"][role]["template"]
-        labels = {**template["metadata"]["labels"], "role": role.lower()}
+        template = owner["spec"][self.replicas][role]["template"]
+        labels = {**template["metadata"]["labels"], self.role: role.lower()}
         reference = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
+            "apiVersion": self.api_version,
+            "kind": self.kind,
             "name": owner["metadata"]["name"],
             "uid": owner["metadata"]["uid"],
             "controller": True,
@@ -135,7 +138,7 @@ class FakeOperator:
     async def until_made(self, job: str, *, within_s: float = 10) -> None:
         async with asyncio.timeout(within_s):
             # made by another task of this loop
-            while self._api.find(PLURAL, NAMESPACE, job) is None:  # noqa: ASYNC110
+            while self._api.find(self.plural, NAMESPACE, job) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     def _pods(self, job: str) -> list[Raw]:
@@ -155,4 +158,11 @@ class FakeOperator:
                 {"type": kind, "status": status, "lastTransitionTime": stamp()},
             ]
 
-        self._api.change(PLURAL, NAMESPACE, job, said)
+        self._api.change(self.plural, NAMESPACE, job, said)
+
+
+class PyTorchOperator(FakeOperator):
+    """The same of a PyTorchJob, whose containers are not restarted."""
+
+    api_version, plural, kind = "kubeflow.org/v1", "pytorchjobs", "PyTorchJob"
+    replicas, role = "pytorchReplicaSpecs", "training.kubeflow.org/job-role"

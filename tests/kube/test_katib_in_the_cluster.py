@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -18,11 +19,13 @@ from controller.operator.katib import KatibSelection
 from controller.operator.policy import Policy
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
+from tests.kube.fake_operator import PyTorchOperator
 from tests.kube.operated import KIND, NAMESPACE, SCORED, Installation, experiment
 from tests.kube.test_cluster_commands import Terminal
 from tests.kube.test_controller_in_the_cluster import label_namespace
 
 Raw = dict[str, Any]
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 GENOTYPE = Script(lines=("Best-Genotype=Genotype(normal=[[('skip',0)]])",))
 LOW = Script(lines=("score=0.1",))
 FOREVER = Script(lines=("score=0.5",), forever=True)
@@ -1091,3 +1094,61 @@ async def test_other_jobs_go_with_the_end_of_their_trials(installed: KatibInstal
     installed.apply(with_retain(retain=False))
     await installed.until_last("Succeeded")
     await installed.until(lambda: installed.jobs == [])
+
+
+# PyTorchJobs, as `tune()` of Katib's SDK creates them
+
+TUNED = json.loads((FIXTURES / "katib_sdk" / "tuned.json").read_text(encoding="utf-8"))
+
+
+async def a_pytorch_job(installed: KatibInstallation, name: str) -> tuple[Raw, PyTorchOperator]:
+    """Return the first PyTorchJob of an Experiment that the SDK has created."""
+    await installed.stop()
+    operator = PyTorchOperator(installed.api)
+    installed.policy = Policy(kinds=frozenset({"kubeflow.org/PyTorchJob"}))
+    installed.start()
+    made = copy.deepcopy(TUNED[name])
+    made["metadata"]["generation"] = 1
+    installed.apply(made)
+    await installed.until(lambda: installed.api.all(operator.plural, NAMESPACE))
+    return installed.api.all(operator.plural, NAMESPACE)[0], operator
+
+
+@on_katibs_cluster()
+async def test_tune_with_a_model_of_hugging_face_reads_the_master(
+    installed: KatibInstallation,
+) -> None:
+    job, operator = await a_pytorch_job(installed, "llm")
+    pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    words = pod["containers"][0]["args"]
+    # Katib's shell takes the quotation marks away, and the program reads JSON.
+    lora, training = (json.loads(words[words.index(f"--{name}") + 1]) for name in ARGUMENTS)
+    assert 8 <= int(lora["r"]) <= 32
+    assert 1e-5 <= float(training["learning_rate"]) <= 5e-5
+    assert pod["initContainers"][0]["name"] == "storage-initializer"
+    master, worker = operator.make_pods(job["metadata"]["name"])
+    installed.api.kubelet.print(worker, "{'train_loss': 7}")
+    installed.api.kubelet.print(master, "{'train_loss': 0.846, 'epoch': 1.0}")
+    for each in (master, worker):
+        installed.api.kubelet.end(each)
+    operator.succeed(job["metadata"]["name"])
+    await installed.until_last("Succeeded", "llm")
+    best = installed.whole("llm")["currentOptimalTrial"]
+    assert best["observation"]["metrics"][0]["latest"] == "0.846"
+
+
+ARGUMENTS = ("lora_config", "training_parameters")
+
+
+@on_katibs_cluster()
+async def test_a_failed_pytorch_job_of_tune_is_a_failed_trial(
+    installed: KatibInstallation,
+) -> None:
+    job, operator = await a_pytorch_job(installed, "torch")
+    master, worker = operator.make_pods(job["metadata"]["name"])
+    for each in (master, worker):
+        installed.api.kubelet.end(each, exit_code=1)
+    operator.fail(job["metadata"]["name"])
+    await installed.until(lambda: installed.whole("torch").get("trialsFailed") == 1)
+    # Without a limit of trials or of failures it goes on.
+    await installed.until_last("Running", "torch")

@@ -63,7 +63,8 @@ class Webhook:
     policy: Policy
     kinds: ExperimentKinds
     experiments: HostedExperiments
-    path: str = field(default_factory=lambda: f"/webhook/{secrets.token_urlsafe(24)}")
+    # The API server takes lower case only in the path of a Service.
+    path: str = field(default_factory=lambda: f"/webhook/{secrets.token_hex(24)}")
 
     @property
     def routes(self) -> Sequence[Route]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controlplane import ControlPlane, free_port
-from tests.cluster.installed import Installed, experiment
+from tests.cluster.installed import SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
 
 NAME = "validatingwebhookconfiguration/tuner-experiments"
@@ -26,9 +26,16 @@ class WithWebhook(Installed):
     def __init__(self, cluster: ControlPlane, folder: Path) -> None:
         super().__init__(cluster, folder, "webhook.enabled=true")
         self.port = free_port()
+        self._by_service = self.registered()
         # The API server of the tests does not reach Services.
-        by_url = {"url": f"https://localhost:{self.port}/"}
-        patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": by_url}]
+        self._reach_by({"url": f"https://localhost:{self.port}/"})
+
+    def reach_by_service(self) -> None:
+        """Let the API server call it as the chart says."""
+        self._reach_by(self._by_service)
+
+    def _reach_by(self, client: dict[str, Any]) -> None:
+        patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": client}]
         self.kubectl("patch", NAME, "--type=json", "-p", json.dumps(patch))
 
     def serve(self, name: str = "one") -> Any:
@@ -40,7 +47,7 @@ class WithWebhook(Installed):
         eventually(lambda: self.registered()["url"] != before["url"], within_s=60)
         return process
 
-    def registered(self) -> dict[str, str]:
+    def registered(self) -> dict[str, Any]:
         found = json.loads(self.kubectl("get", NAME, "-o", "json"))
         (hook,) = found["webhooks"]
         return dict(hook["clientConfig"])
@@ -125,6 +132,15 @@ def test_the_next_leader_registers_its_own_certificate(
     assert installed.registered()["caBundle"] != first
     wrong = experiment(namespace, parameters={"x": {"type": "float", "min": 2}})
     assert "denied the request" in installed.refused(wrong)
+
+
+def test_the_leader_registers_where_its_service_leads(installed: WithWebhook) -> None:
+    installed.reach_by_service()
+    installed.start(f"--http-port={installed.port}", "--webhook=tuner-experiments")
+    eventually(lambda: "caBundle" in installed.registered(), within_s=60)
+    service = installed.registered()["service"]
+    assert (service["name"], service["namespace"]) == ("tuner", SYSTEM)
+    assert service["path"].startswith("/webhook/")
 
 
 def test_nobody_but_the_api_server_knows_where_it_is(installed: WithWebhook) -> None:

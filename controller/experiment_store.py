@@ -55,6 +55,7 @@ _CREATE = failpoints.register("controller.experiment_store.create_experiment")
 _REVISE = failpoints.register("controller.experiment_store.add_revision")
 _REQUEST = failpoints.register("controller.experiment_store.request_stop")
 _DELETE = failpoints.register("controller.experiment_store.delete_experiment")
+_COPY = failpoints.register("controller.experiment_store.copy_experiment")
 _SAVE = failpoints.register("controller.store.save")
 _OBJECT = failpoints.register("controller.experiment_store.object_records")
 
@@ -234,6 +235,33 @@ class SqlExperimentStore:
             raise AlreadyExists(
                 f"there is an experiment {experiment.name} in {experiment.namespace}"
             ) from error
+
+    def copy_experiment(self, uid: Uid, target: SqlExperimentStore) -> None:
+        """Copy all rows of an experiment into another store.
+
+        Raises AlreadyExists if its namespace there has an experiment of that name.
+        """
+        copied = (
+            tables.experiments,
+            tables.revisions,
+            tables.attempts,
+            tables.events,
+            tables.attempt_objects,
+        )
+        with self._database.reading() as here, target._writing(_COPY) as there:
+            for table in copied:
+                # The database numbers events; all other rows keep their keys.
+                columns = [column for column in table.c if column.name != "id"]
+                order = list(table.primary_key)
+                query = sa.select(*columns).where(table.c.uid == uid).order_by(*order)
+                rows = [dict(row) for row in here.execute(query).mappings()]
+                try:
+                    if rows:
+                        there.execute(sa.insert(table), rows)
+                except sa.exc.IntegrityError as error:
+                    raise AlreadyExists(
+                        f"{target._database.place}: has this experiment, or one of its name"
+                    ) from error
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.app import import_sources as import_sources
     from controller.app import import_trials as import_trials
     from controller.app import local_experiments as local_experiments
+    from controller.app import pack as pack
     from controller.app import query as query
     from controller.app import recovery as recovery
     from controller.app import retry as retry

@@ -332,6 +332,8 @@ def yes(parser: argparse.ArgumentParser) -> None:
 
 
 storage = _one("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+pack_target = _one("--to", metavar="FILE", help="the new file (default NAME.tar.gz)")
+pack_source = _one("source", metavar="FILE", help="a file written by tuner pack")
 backup_target = _one(
     "target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only"
 )

@@ -260,6 +260,27 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner export digits --format csv > digits.csv",
     ),
     Verb(
+        "pack",
+        "write a search with its logs into one file, to continue it elsewhere",
+        "pack:pack",
+        (flags.name, flags.pack_target, flags.service),
+        example="tuner pack digits",
+        more="The file has the experiment, its study, and its folder with logs, provenance, "
+        "checkpoints and outputs.\n"
+        "No controller may be running. The file may contain secrets of the experiment's file, and "
+        "has mode 0600.",
+    ),
+    Verb(
+        "unpack",
+        "read a search that tuner pack wrote, to continue it here",
+        "pack:unpack",
+        (flags.pack_source, flags.service),
+        example="tuner unpack digits.tar.gz",
+        more="Its trials run in the working directory from now on. Starts nothing: tuner resume "
+        "runs the commands\n"
+        "of its file, so unpack only files of people whom you trust.",
+    ),
+    Verb(
         "set",
         "change an experiment while it runs, without stopping a trial",
         "lifecycle:set_values",

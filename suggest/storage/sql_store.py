@@ -24,6 +24,7 @@ from sqlalchemy import (
     and_,
     delete,
     func,
+    insert,
     select,
     tuple_,
     update,
@@ -31,7 +32,7 @@ from sqlalchemy import (
 
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
-from suggest.errors import NotFound, NotOwner
+from suggest.errors import AlreadyExists, NotFound, NotOwner
 from suggest.storage.database import Database
 from suggest.storage.observation_log import ObservationLog
 from suggest.storage.ownership import Ownership, held, named, of, of_parameters
@@ -65,6 +66,7 @@ _INSERT_STUDY = failpoints.register("store.insert_study")
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _UPDATE_STUDY = failpoints.register("store.update_study")
 _DELETE_STUDY = failpoints.register("store.delete_study")
+_COPY_STUDY = failpoints.register("store.copy_study")
 _TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
 _HAND_OUT = failpoints.register("store.hand_out")
 _REQUEUE = failpoints.register("store.requeue")
@@ -77,6 +79,7 @@ _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
 _AT_A_TIME = 500  # trial numbers per statement
+_ROWS_AT_A_TIME = 5000  # of a copied study
 
 _STUDY = select(studies).where(of_parameters(studies))
 _TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
@@ -125,6 +128,26 @@ class StudyStore:
                 connection.execute(self._statements.insert_study, study_columns(record)).rowcount
                 == 1
             )
+
+    def copy_study(self, name: StudyName, target: StudyStore) -> bool:
+        """Copy a study, with all its trials and measurements, into another store.
+
+        Return False, having written nothing, if there is no such study. Raises AlreadyExists if the
+        other store has a study of this name.
+        """
+        with self._database.reading() as here, target._write(_COPY_STUDY) as there:
+            study = here.execute(select(studies).where(of(studies, name))).mappings().one_or_none()
+            if study is None:
+                return False
+            row = {**study, "owner_address": ""}
+            if there.execute(target._statements.insert_study, row).rowcount != 1:
+                raise AlreadyExists(f"{target._database.place}: has a study {name} already")
+            for table, order in ((trials, "number"), (measurements, "id")):
+                columns = [column for column in table.c if column.name != "id"]
+                query = select(*columns).where(of(table, name)).order_by(table.c[order])
+                for rows in here.execute(query).mappings().partitions(_ROWS_AT_A_TIME):
+                    there.execute(insert(table), [dict(row) for row in rows])
+        return True
 
     def study(self, name: StudyName) -> StudyRecord | None:
         with self._database.reading(single=True) as connection:

@@ -51,6 +51,12 @@ BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experimen
 BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py
 BY_STOP = ("controller.experiment_store.request_stop",)
 BY_RESTORE = ("controller.backup.swap",)  # tests/service/test_backup.py
+BY_PACK = (  # tests/e2e/test_pack.py
+    "store.copy_study",
+    "controller.experiment_store.copy_experiment",
+    "controller.pack.named",
+    "controller.pack.cleared",
+)
 # These happen once in the life of an experiment, so each gets its own experiment.
 ONCE = (
     "store.make_schema",
@@ -73,6 +79,7 @@ LATER = (
     + ON_A_CLUSTER
     + AT_THE_END
     + BY_RESTORE
+    + BY_PACK
     + BY_PARENTS
     + BY_REGRET
 )

@@ -1,0 +1,41 @@
+"""`tuner pack` and `tuner unpack`: a search as one file."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from controller import app
+from controller.cli import terminal
+from controller.cli.exits import ExitCode
+from controller.cli.lifecycle import say
+from controller.cli.options import workspace_of
+from controller.phrases import command, quantity
+
+
+def pack(arguments: argparse.Namespace) -> ExitCode:
+    terminal.set_up_logging(arguments)
+    target = Path(arguments.to or f"{arguments.name}.tar.gz").expanduser().absolute()
+    packed = app.pack.pack(workspace_of(arguments), arguments.name, arguments.namespace, target)
+    attempts = quantity(packed.attempts, "attempt")
+    print(f"{packed.path}: {arguments.name} with {attempts}, {packed.size / 1e6:.1f} MB")
+    return ExitCode.OK
+
+
+def unpack(arguments: argparse.Namespace) -> ExitCode:
+    terminal.set_up_logging(arguments)
+    source = Path(arguments.source).expanduser().absolute()
+    unpacked = app.pack.unpack(workspace_of(arguments), source)
+    experiment = unpacked.experiment
+    print_line = partial(say, arguments)
+    print(f"{experiment.name} is unpacked: {experiment.state.value}", flush=True)
+    if unpacked.moved_from != experiment.directory:
+        print_line(
+            f"its trials run in {experiment.directory} from now on; it was {unpacked.moved_from}"
+        )
+    goes_on = command("resume", experiment.name)
+    if experiment.state.finished:
+        goes_on = command("extend", experiment.name, "--trials", "+20")
+    print_line(f"Continue: {goes_on}")
+    return ExitCode.OK

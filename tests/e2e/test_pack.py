@@ -1,0 +1,236 @@
+"""A search is packed into one file, unpacked in another state directory, and continues there."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import signal
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cli import Cli, cli_in, experiment
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """A search that was stopped after its first trial; its trials wait for `go`."""
+    with cli_in(tmp_path) as cli:
+        cli.file.write_text(experiment(trials=3))
+        assert cli.tuner("run", cli.file, "--set", "spec.budget.trials=1")[0] == 0
+        assert cli.tuner("pack", "tiny")[0] == 0
+        yield cli
+
+
+def elsewhere(cli: Cli) -> tuple[str, ...]:
+    return ("--state-dir", str(cli.folder / "elsewhere"))
+
+
+def rewritten(
+    cli: Cli, change: Callable[[tarfile.TarInfo, bytes], list[tuple[tarfile.TarInfo, bytes]]]
+) -> Path:
+    """Return another pack, whose members are those of the first one after `change`."""
+    made = cli.folder / "changed.tar.gz"
+    with tarfile.open(cli.folder / "tiny.tar.gz") as old, tarfile.open(made, "w:gz") as new:
+        for member in old:
+            content = old.extractfile(member)
+            for info, data in change(member, b"" if content is None else content.read()):
+                info.size = len(data)
+                new.addfile(info, io.BytesIO(data))
+    return made
+
+
+def described(cli: Cli) -> list[str]:
+    """Return the events of the first trial."""
+    return cli.tuner("describe", "tiny/0")[1].partition("Last events")[2].splitlines()
+
+
+def refused(cli: Cli, source: Path) -> str:
+    code, _, err = cli.tuner("unpack", source, *elsewhere(cli))
+    assert code == 2, err
+    assert list((cli.folder / "elsewhere" / "experiments").glob("*")) == []
+    return err
+
+
+def test_it_continues_elsewhere_with_its_trials_logs_and_provenance(cli: Cli) -> None:
+    before = cli.trials()
+    events = described(cli)
+    (cli.folder / "there").mkdir()
+    there = Cli(cli.folder / "there")
+    code, out, err = there.tuner("unpack", cli.folder / "tiny.tar.gz")
+    assert (code, out) == (0, "tiny is unpacked: succeeded\n"), err
+    assert f"its trials run in {there.folder} from now on; it was {cli.folder}" in err
+    assert there.trials() == before
+    assert described(there)[: len(events)] == events
+    assert there.tuner("logs", "tiny/0")[1] == cli.tuner("logs", "tiny/0")[1]
+    (provenance,) = (there.folder / "state").glob("experiments/*/trials/0/1/provenance.json")
+    assert json.loads(provenance.read_text())["workingDirectory"] == str(cli.folder)
+    assert there.tuner("extend", "tiny", "--trials", "3")[0] == 0
+    assert [line.split()[:2] for line in there.starts()] == [["1", "1"], ["2", "1"]]
+
+
+def test_its_other_points_are_those_of_the_search_that_was_packed(cli: Cli) -> None:
+    assert cli.tuner("unpack", "tiny.tar.gz", *elsewhere(cli))[0] == 0
+    for place in ((), elsewhere(cli)):
+        assert cli.tuner("extend", "tiny", "--trials", "3", *place)[0] == 0
+    here, there = (
+        cli.json("get", "trials", "tiny", "-o", "json", *place) for place in ((), elsewhere(cli))
+    )
+    assert [one["parameters"] for one in here] == [one["parameters"] for one in there]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "store.copy_study",
+        "controller.experiment_store.copy_experiment",
+        "controller.pack.cleared",
+    ],
+)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_unpack_is_repeated(cli: Cli, call: str, moment: str) -> None:
+    cli.env["TUNER_FAILPOINT"] = f"{call}.{moment}"
+    process = cli.start("unpack", "tiny.tar.gz", *elsewhere(cli))
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    del cli.env["TUNER_FAILPOINT"]
+    code, _, err = cli.tuner("unpack", "tiny.tar.gz", *elsewhere(cli))
+    if code != 0:
+        assert "this search is here already; continue it with tuner resume tiny" in err
+    assert cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))[0] == 0
+    assert len(cli.json("get", "trials", "tiny", "-o", "json", *elsewhere(cli))) == 2
+
+
+def test_a_killed_pack_leaves_no_file_of_its_name(cli: Cli) -> None:
+    cli.env["TUNER_FAILPOINT"] = "controller.pack.named.before"
+    process = cli.start("pack", "tiny", "--to", "again.tar.gz")
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    del cli.env["TUNER_FAILPOINT"]
+    assert not (cli.folder / "again.tar.gz").exists()
+    assert cli.tuner("pack", "tiny", "--to", "again.tar.gz")[0] == 0
+    assert list(cli.folder.glob(".again*")) == []
+
+
+def test_an_existing_file_and_a_known_search_are_kept(cli: Cli) -> None:
+    code, _, err = cli.tuner("pack", "tiny")
+    assert (code, "already exists; name another file with --to" in err) == (6, True), err
+    code, _, err = cli.tuner("unpack", "tiny.tar.gz")
+    assert (code, "this search is here already" in err) == (6, True), err
+    assert cli.tuner("delete", "tiny", "--yes")[0] == 0
+    assert cli.tuner("run", cli.file)[0] == 0
+    code, _, err = cli.tuner("unpack", "tiny.tar.gz")
+    assert (code, "there is another experiment tiny in default" in err) == (6, True), err
+    assert len(cli.trials()) == 3
+
+
+def test_a_search_that_runs_is_not_packed(cli: Cli) -> None:
+    cli.file.write_text(experiment(name="waits", waits=True))
+    running = cli.start("run", "-v", cli.file)
+    assert running.stderr is not None
+    while "created->running" not in running.stderr.readline():
+        pass
+    code, _, err = cli.tuner("pack", "waits")
+    assert (code, "waits cannot be packed while it runs" in err) == (6, True), err
+    running.kill()
+    running.wait()
+    code, _, err = cli.tuner("pack", "waits")
+    assert (code, "end them with tuner stop waits, or continue with tuner resume" in err) == (
+        6,
+        True,
+    ), err
+
+
+def test_a_pack_that_is_cut_short_is_refused(cli: Cli) -> None:
+    whole = (cli.folder / "tiny.tar.gz").read_bytes()
+    short = cli.folder / "short.tar.gz"
+    for length in (len(whole) // 3, len(whole) // 2, len(whole) - 9):
+        short.write_bytes(whole[:length])
+        assert "cut short" in refused(cli, short)
+    for content in (b"", b"no archive"):
+        short.write_bytes(content)
+        assert "is not a file of tuner pack" in refused(cli, short)
+
+
+def test_a_pack_without_some_of_its_files_is_refused(cli: Cli) -> None:
+    made = rewritten(cli, lambda info, data: [] if "log.txt" in info.name else [(info, data)])
+    assert re.search(r"it has \d+ of \d+ files", refused(cli, made))
+
+
+def test_a_pack_of_a_newer_version_is_refused(cli: Cli) -> None:
+    def newer(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "pack.json":
+            data = json.dumps({**json.loads(data), "format": 2, "tuner": "9.0"}).encode()
+        return [(info, data)]
+
+    err = refused(cli, rewritten(cli, newer))
+    assert "tuner 9.0 wrote it in format 2, and this version reads format 1; update tuner" in err
+
+
+@pytest.mark.parametrize(
+    "name", ["../../outside", "/tmp/outside", "trials/../../outside", "controller.lock", "stores/x"]
+)
+def test_no_file_is_written_outside_of_the_folder(cli: Cli, name: str) -> None:
+    def moved(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name.endswith("log.txt"):
+            info.name = name
+        return [(info, data)]
+
+    assert f"'{name}' is not a path that a pack may have" in refused(cli, rewritten(cli, moved))
+    assert not list(cli.folder.rglob("outside"))
+
+
+def test_no_file_is_written_through_a_link(cli: Cli) -> None:
+    def linked(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if not info.name.endswith("log.txt"):
+            return [(info, data)]
+        link = tarfile.TarInfo("trials/out")
+        link.type, link.linkname = tarfile.SYMTYPE, str(cli.folder)
+        info.name = "trials/out/outside"
+        return [(link, b""), (info, data)]
+
+    assert "outside of the pack" in refused(cli, rewritten(cli, linked))
+    assert not list(cli.folder.rglob("outside"))
+
+
+def test_the_folder_of_a_pack_is_the_id_of_an_experiment(cli: Cli) -> None:
+    def moved(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "pack.json":
+            data = json.dumps({**json.loads(data), "uid": "../../outside"}).encode()
+        return [(info, data)]
+
+    assert "'../../outside' is not one of an experiment" in refused(cli, rewritten(cli, moved))
+
+
+def test_links_and_programs_among_checkpoints_are_kept(cli: Cli) -> None:
+    (checkpoint,) = (cli.folder / "state").glob("experiments/*/trials/0/checkpoint")
+    (checkpoint / "epoch-1").write_text("weights")
+    (checkpoint / "epoch-1").chmod(0o755)
+    (checkpoint / "last").symlink_to("epoch-1")
+    (checkpoint / "same").hardlink_to(checkpoint / "epoch-1")
+    assert cli.tuner("pack", "tiny", "--to", "more.tar.gz")[0] == 0
+    assert cli.tuner("unpack", "more.tar.gz", *elsewhere(cli))[0] == 0
+    (found,) = (cli.folder / "elsewhere").glob("experiments/*/trials/0/checkpoint")
+    assert (found / "last").is_symlink()
+    assert {path.name: path.read_text() for path in found.iterdir()} == dict.fromkeys(
+        ("epoch-1", "last", "same"), "weights"
+    )
+    assert (found / "epoch-1").stat().st_mode & 0o777 == 0o755
+
+
+def test_the_commands_of_the_page_work(cli: Cli) -> None:
+    page = (DOCS / "backup.md").read_text(encoding="utf-8")
+    section = page.partition("## Continue a search elsewhere")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\$ tuner (.*)$", section, re.MULTILINE)
+    assert len(shown) == 3
+    (cli.folder / "tiny.tar.gz").unlink()
+    for line in shown:
+        place = () if line.startswith("pack") else elsewhere(cli)
+        code, _, err = cli.tuner(*shlex.split(line.replace("digits", "tiny")), *place)
+        assert code == 0, err

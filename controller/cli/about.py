@@ -14,6 +14,7 @@ from suggest.distribution import described
 # missing from this list.
 FAILPOINT_MODULES = (
     "controller.backup",
+    "controller.app.pack",
     "controller.experiment_store",
     "controller.search",
     "controller.loop",

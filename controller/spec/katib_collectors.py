@@ -105,10 +105,14 @@ class KatibCollectorReader(KatibSectionReader):
 
     def _custom(self, collector: Json, source: Json) -> CustomCollector:
         at = f"{AT}.collector.customCollector"
-        container = self._section(collector.get("customCollector"), at)
+        if collector.get("customCollector") is None:
+            cure = "write the container that reports the metrics, or another kind"
+            self._problems.add(at, f"must be specified; {cure}")
+            return CustomCollector({}, "")
+        container = self._section(collector["customCollector"], at)
         for key in ("name", "image"):
             if not isinstance(container.get(key), str):
-                self._problems.add(f"{at}.{key}", "must be specified")
+                self._problems.add(f"{at}.{key}", f"must be specified; write the container's {key}")
         path = ""
         if source.get("fileSystemPath") is not None:
             file_system_path = self._section(

@@ -428,6 +428,12 @@ class KatibTemplateReader(KatibSectionReader):
                 )
                 return job
         container = copy.deepcopy(beside.container)
+        taken = [each.get("name") for each in containers if isinstance(each, dict)]
+        if container.get("name") in taken:
+            self._problems.add(
+                f"{COLLECTOR}.collector.customCollector.name",
+                f"the template has a container {container['name']} already; write another name",
+            )
         if beside.folder:
             mount = {"name": _SHARED, "mountPath": beside.folder}
             for target in (

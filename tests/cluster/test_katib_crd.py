@@ -70,6 +70,10 @@ def test_choices_may_be_where_katibs_sdk_sends_them(kubectl: Kubectl, namespace:
     tried(kubectl, katib(namespace, parameters=space("categorical", distribution=["a", 1])))
 
 
+def test_an_experiment_may_have_no_limit_of_trials(kubectl: Kubectl, namespace: str) -> None:
+    tried(kubectl, katib(namespace, maxTrialCount=None))
+
+
 def test_unknown_keys_stay_for_the_controller_to_name(kubectl: Kubectl, namespace: str) -> None:
     assert tried(kubectl, katib(namespace, paralelTrialCount=2))["spec"]["paralelTrialCount"] == 2
 

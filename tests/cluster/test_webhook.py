@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cluster.controlplane import ControlPlane, free_port
-from tests.cluster.installed import SYSTEM, Installed, experiment
+from tests.cluster.installed import ROOT, SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
 
 NAME = "validatingwebhookconfiguration/tuner-experiments"
@@ -23,8 +24,8 @@ FOREVER = {"KWOK_RUN": "600s"}
 
 
 class WithWebhook(Installed):
-    def __init__(self, cluster: ControlPlane, folder: Path) -> None:
-        super().__init__(cluster, folder, "webhook.enabled=true")
+    def __init__(self, cluster: ControlPlane, folder: Path, *settings: str) -> None:
+        super().__init__(cluster, folder, "webhook.enabled=true", *settings)
         self.port = free_port()
         self._by_service = self.registered()
         # The API server of the tests does not reach Services.
@@ -35,22 +36,27 @@ class WithWebhook(Installed):
         self._reach_by(self._by_service)
 
     def _reach_by(self, client: dict[str, Any]) -> None:
-        patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": client}]
+        patch = [
+            {"op": "replace", "path": f"/webhooks/{i}/clientConfig", "value": client}
+            for i, _ in enumerate(self._hooks())
+        ]
         self.kubectl("patch", NAME, "--type=json", "-p", json.dumps(patch))
 
-    def serve(self, name: str = "one") -> Any:
+    def serve(self, *flags: str, name: str = "one") -> Any:
         """Start a controller, and return it once its webhook is registered."""
         before = self.registered()
-        flags = (f"--http-port={self.port}", "--webhook=tuner-experiments")
-        process = self.start(*flags, name=name)
+        options = (f"--http-port={self.port}", "--webhook=tuner-experiments")
+        process = self.start(*options, *flags, name=name)
         eventually(lambda: "caBundle" in self.registered(), within_s=60)
         eventually(lambda: self.registered()["url"] != before["url"], within_s=60)
         return process
 
     def registered(self) -> dict[str, Any]:
-        found = json.loads(self.kubectl("get", NAME, "-o", "json"))
-        (hook,) = found["webhooks"]
-        return dict(hook["clientConfig"])
+        """Return the place of the last hook; the controller sets all at once."""
+        return dict(self._hooks()[-1]["clientConfig"])
+
+    def _hooks(self) -> list[dict[str, Any]]:
+        return list(json.loads(self.kubectl("get", NAME, "-o", "json"))["webhooks"])
 
     def refused(self, resource: dict[str, Any]) -> str:
         """Return what kubectl says when it applies the resource in vain."""
@@ -141,6 +147,49 @@ def test_the_leader_registers_where_its_service_leads(installed: WithWebhook) ->
     service = installed.registered()["service"]
     assert (service["name"], service["namespace"]) == ("tuner", SYSTEM)
     assert service["path"].startswith("/webhook/")
+
+
+def katib(namespace: str, **spec: object) -> dict[str, Any]:
+    """Return an Experiment of Katib's with these keys of spec besides."""
+    text = (ROOT / "examples" / "katib" / "random.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    found["metadata"] = {"name": "tiny", "namespace": namespace}
+    found["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1, **spec}
+    pod = found["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    metric = found["spec"]["objective"]["objectiveMetricName"]
+    pod["containers"][0]["env"] = [{"name": "KWOK_LOG", "value": f"{metric}=0.5"}]
+    return found
+
+
+def test_apply_refuses_all_that_is_wrong_with_an_experiment_of_katibs(
+    level_b: ControlPlane, tmp_path: Path, namespace: str
+) -> None:
+    installed = WithWebhook(level_b, tmp_path, "katib.enabled=true")
+    try:
+        installed.kubectl.established("experiments.kubeflow.org")
+        installed.serve("--katib")
+        wrong = katib(namespace)
+        seed = {"name": "random_state", "value": "now"}
+        wrong["spec"]["algorithm"]["algorithmSettings"] = [seed]
+        wrong["spec"]["parameters"][0]["feasibleSpace"] = {"min": "2", "max": "1"}
+        wrong["spec"]["earlyStopping"] = {"algorithmName": "hyperband"}
+        said = installed.refused(wrong)
+        assert 'admission webhook "experiments.kubeflow.org" denied the request' in said
+        for place in (
+            "spec.algorithm.algorithmSettings[0].value: ",
+            "spec.parameters[0].feasibleSpace: ",
+            "spec.earlyStopping.algorithmName: ",
+        ):
+            assert place in said
+        # The defaults that the controller writes back are not refused.
+        installed.kubectl("apply", "-f", "-", given=json.dumps(katib(namespace)))
+        words = ("experiments.kubeflow.org/tiny", "-n", namespace)
+        installed.kubectl("wait", *words, "--for=condition=Succeeded", "--timeout=60s")
+        said = installed.refused(katib(namespace, algorithm={"algorithmName": "tpe"}))
+        assert "would make" in said
+        installed.kubectl("delete", *words, "--timeout=60s")
+    finally:
+        installed.close()
 
 
 def test_nobody_but_the_api_server_knows_where_it_is(installed: WithWebhook) -> None:

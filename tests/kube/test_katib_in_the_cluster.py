@@ -289,6 +289,74 @@ async def test_hyperbands_resource_is_a_parameter_of_its_trials(
     assert set(reached.values()) == {"1", "3"}
 
 
+CUSTOM = {"name": "reader", "image": "reader:1", "args": ["-path", "/katib"]}
+SHARED = {"fileSystemPath": {"path": "/katib/metrics.log", "kind": "File"}}
+ONE_MORE = ["main", "tuner-collector"]
+# The collector as Katib's clients give it, and the containers of a trial's pod.
+COLLECTORS: dict[str, tuple[Raw, list[str]]] = {
+    "stdout": ({"collector": {"kind": "StdOut"}}, ["main"]),
+    "file": ({"collector": {"kind": "File"}}, ONE_MORE),
+    "events": ({"collector": {"kind": "TensorFlowEvent"}}, ONE_MORE),
+    "endpoint": ({"collector": {"kind": "PrometheusMetric"}}, ONE_MORE),
+    "push": ({"collector": {"kind": "Push"}}, ONE_MORE),
+    "none": ({"collector": {"kind": "None"}}, ONE_MORE),
+    "custom": (
+        {"collector": {"kind": "Custom", "customCollector": CUSTOM}, "source": SHARED},
+        ["main", "reader", "tuner-collector"],
+    ),
+}
+
+
+@on_katibs_cluster(FOREVER)
+async def test_each_collector_of_katibs_has_its_containers(installed: KatibInstallation) -> None:
+    for name, (collector, _) in COLLECTORS.items():
+        one = {"maxTrialCount": 1, "parallelTrialCount": 1, "metricsCollectorSpec": collector}
+        installed.apply(katib(name, **one))
+    await installed.until(lambda: len(installed.jobs) == len(COLLECTORS))
+    found: dict[str, list[str]] = {}
+    for job in installed.jobs:
+        pod = job["spec"]["template"]["spec"]
+        containers = [*pod["containers"], *pod.get("initContainers", ())]
+        owner = job["metadata"]["ownerReferences"][0]["name"]
+        found[owner] = sorted(each["name"] for each in containers)
+    assert found == {name: names for name, (_, names) in COLLECTORS.items()}
+
+
+WRONG_COLLECTORS: dict[str, Raw] = {
+    "collector.customCollector: must be specified; write the container that reports": {
+        "collector": {"kind": "Custom"}
+    },
+    "collector.customCollector.image: must be specified; write the container's image": {
+        "collector": {"kind": "Custom", "customCollector": {"name": "reader"}}
+    },
+    "collector.customCollector.name: the template has a container main already": {
+        "collector": {"kind": "Custom", "customCollector": {"name": "main", "image": "a:1"}}
+    },
+    "source.fileSystemPath: cannot be combined with kind: Push; remove it": {
+        "collector": {"kind": "Push"},
+        "source": SHARED,
+    },
+    "source.filter: cannot be combined with kind: None; remove it": {
+        "collector": {"kind": "None"},
+        "source": {"filter": {"metricsFormat": ["(a)(b)"]}},
+    },
+}
+
+
+@on_katibs_cluster()
+async def test_a_collector_that_cannot_work_fails_its_experiment_with_place_and_cure(
+    installed: KatibInstallation,
+) -> None:
+    names = {f"wrong-{i}": says for i, says in enumerate(WRONG_COLLECTORS)}
+    for name, says in names.items():
+        installed.apply(katib(name, metricsCollectorSpec=WRONG_COLLECTORS[says]))
+    for name, says in names.items():
+        await installed.until_last("Failed", name)
+        last = installed.whole(name)["conditions"][-1]
+        assert last["reason"] == "ExperimentInvalid"
+        assert f"spec.metricsCollectorSpec.{says}" in last["message"]
+
+
 @on_katibs_cluster(FOREVER)
 async def test_a_trial_has_the_name_of_its_job_and_its_pods_name_it(
     installed: KatibInstallation,

@@ -188,7 +188,10 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "collector.kind: Custom is a container, which needs a cluster; run with --runtime "
             "kubernetes, or use",
         ),
-        ("{collector: {kind: Custom}}", "collector.customCollector: expected a mapping"),
+        (
+            "{collector: {kind: Custom}}",
+            "collector.customCollector: must be specified; write the container",
+        ),
         (
             "{collector: {kind: Custom, customCollector: {name: c}}}",
             "collector.customCollector.image: must be specified",

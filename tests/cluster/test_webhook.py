@@ -154,7 +154,8 @@ def katib(namespace: str, **spec: object) -> dict[str, Any]:
     text = (ROOT / "examples" / "katib" / "random.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     found["metadata"] = {"name": "tiny", "namespace": namespace}
-    found["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1, **spec}
+    limits = dict.fromkeys(("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount"), 1)
+    found["spec"] |= {**limits, **spec}
     pod = found["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     metric = found["spec"]["objective"]["objectiveMetricName"]
     pod["containers"][0]["env"] = [{"name": "KWOK_LOG", "value": f"{metric}=0.5"}]

@@ -118,7 +118,9 @@ class Installed:
         workloads = ("Deployment", "PersistentVolumeClaim", "NetworkPolicy")
         objects = [each for each in rendered(*settings) if each["kind"] not in workloads]
         self.kubectl.apply(objects)
-        self.kubectl.established(DEFINITION)
+        for each in objects:
+            if each["kind"] == "CustomResourceDefinition":
+                self.kubectl.established(each["metadata"]["name"])
         token = cluster.service_account_token(SYSTEM, "tuner-controller")
         self.kubeconfig = cluster.kubeconfig("controller", namespace=SYSTEM, token=token)
 

@@ -569,7 +569,72 @@ def collected() -> Any:
     return found
 
 
-# Others need real containers.
+PUSHES = """
+import os, sys, time
+from kubeflow.katib import KatibClient, report_metrics
+x, address = float(sys.argv[1]), sys.argv[2]
+print("begins", flush=True)
+for value in (x, x + 1):
+    report_metrics({"score": value, "loss": 1})
+while True:
+    try:
+        read = KatibClient().get_trial_metrics(os.environ["KATIB_TRIAL_NAME"], db_manager_address=address)
+    except RuntimeError as error:
+        print(error, flush=True)
+        read = ()
+    if len(read) == 4:
+        break
+    time.sleep(0.5)
+print("ends", flush=True)
+"""
+PRINTS = "for each in 1 2 3; do echo score=$each; sleep 1; done"
+
+
+def logged() -> Any:
+    """Logs while a trial runs and after its end, and values that a pod reports and reads.
+
+    SDK: a claim with this SDK's packages. DB_MANAGER: its port. GATEWAY: this machine's address as
+    pods see it.
+    """
+    port = os.environ["DB_MANAGER"]
+    address = f"{os.environ['GATEWAY']}:{port}"
+    commands = {
+        "Push": ["python3", "-c", PUSHES, "${trialParameters.x}", address],
+        "StdOut": ["sh", "-c", PRINTS, "${trialParameters.x}"],
+    }
+    found = {}
+    for kind, command in commands.items():
+        name = f"logged-{kind.lower()}"
+        collector = {"collector": {"kind": kind}}
+        made = experiment(
+            name, metricsCollectorSpec=collector, maxTrialCount=1, parallelTrialCount=1
+        )
+        made["spec"]["objective"]["additionalMetricNames"] = ["loss"]
+        made["spec"]["trialTemplate"]["retain"] = True
+        pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+        pod["volumes"] = [{"name": "sdk", "persistentVolumeClaim": {"claimName": "sdk"}}]
+        pod["containers"][0] |= {
+            "image": os.environ["IMAGE"],
+            "command": command,
+            "env": [{"name": "PYTHONPATH", "value": "/sdk"}],
+            "volumeMounts": [{"name": "sdk", "mountPath": "/sdk", "readOnly": True}],
+        }
+        client.create_experiment(made)
+        until(lambda name=name: status(name).trials_running)
+        (trial,) = (each.metadata.name for each in client.list_trials(name))
+        followed = list(client.get_job_logs(name, trial, follow=True))
+        wait(name)
+        values = client.get_trial_metrics(trial, db_manager_address=f"localhost:{port}")
+        found[kind] = {
+            "followed": followed,
+            "is_same": list(client.get_job_logs(name, trial)) == followed,
+            "metrics": [each.metric.name for each in values],
+            "value": client.get_optimal_hyperparameters(name).observation.metrics[0].latest
+            == [each.metric.value for each in values if each.metric.name == "score"][-1],
+        }
+    return found
+
+
 STORIES = {
     each.__name__: each
     for each in (
@@ -589,6 +654,7 @@ STORIES = {
         invalid,
     )
 }
+REAL_STORIES = {"collected": collected, "logged": logged}
 
 
 def main() -> None:
@@ -598,9 +664,10 @@ def main() -> None:
     def tell(name: str) -> None:
         began = time.monotonic()
         try:
-            found[name] = (STORIES | {"collected": collected})[name]()
+            found[name] = (STORIES | REAL_STORIES)[name]()
         except Exception:
             found[name] = {"raised": traceback.format_exc()[-3000:]}
+            traceback.print_exc()
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
     with ThreadPoolExecutor(len(chosen)) as threads:

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import images
+from tests.cluster.api import CORE
+from tests.cluster.conftest import lacks
+from tests.cluster.controlplane import free_port
 from tests.cluster.installed import Installed
 from tests.cluster.realnode import RealNode
-from tests.cluster.test_katib_sdk import ANSWERS, SETTINGS, sdk
+from tests.cluster.test_katib_sdk import ANSWERS, PYTHON, SETTINGS, sdk
 
 EVENTS = Path(__file__).resolve().parents[1] / "fixtures" / "collectors" / "torch"
 
@@ -26,9 +29,12 @@ def installed(
     level_c.load(images.COLLECTOR)
     monkeypatch.setenv("TUNER_COLLECTOR_IMAGE", images.COLLECTOR)
     monkeypatch.setenv("IMAGE", images.DIGITS)
+    port = str(free_port())
+    monkeypatch.setenv("DB_MANAGER", port)
+    monkeypatch.setenv("GATEWAY", level_c.gateway)
     made = Installed(level_c, tmp_path, *SETTINGS)
     try:
-        made.start("--katib")
+        made.start("--katib", "--db-manager-port", port)
         yield made
     finally:
         made.close()
@@ -49,3 +55,46 @@ def test_metrics_come_from_wherever_katibs_collectors_read_them(
     found = sdk(level_c, "katib_orders.py", namespace, "collected")["collected"]
     ways = ("StdOut", "File", "JSON", "PrometheusMetric")
     assert found == {**{way: [2, "0.5"] for way in ways}, "TensorFlowEvent": [2, "1.0"]}
+
+
+@pytest.fixture
+def sdk_of_pods(level_c: RealNode, namespace: str) -> Iterator[None]:
+    """A claim with the packages of Katib's SDK, for pods whose Python is of the same version."""
+    if not PYTHON.exists():
+        lacks("`make .venv-katib/stamp` installs Katib's SDK")
+    (packages,) = PYTHON.parents[1].glob("lib/python3*/site-packages")
+    api, modes, size = level_c.api(), ["ReadOnlyMany"], {"storage": "1Gi"}
+    disk = {"capacity": size, "accessModes": modes, "hostPath": {"path": str(packages)}}
+    claim = {
+        "accessModes": modes,
+        "resources": {"requests": size},
+        "storageClassName": "",
+        "volumeName": f"sdk-{namespace}",
+    }
+    api.post(
+        f"{CORE}/persistentvolumes", {"metadata": {"name": f"sdk-{namespace}"}, "spec": disk}
+    )
+    api.post(
+        f"{CORE}/namespaces/{namespace}/persistentvolumeclaims",
+        {"metadata": {"name": "sdk"}, "spec": claim},
+    )
+    yield
+    api.delete(f"{CORE}/persistentvolumes/sdk-{namespace}")
+
+
+def test_logs_and_values_of_trials_are_read_and_reported_by_the_sdk(
+    installed: Installed,
+    level_c: RealNode,
+    namespace: str,
+    sdk_of_pods: None,
+) -> None:
+    found = sdk(level_c, "katib_orders.py", namespace, "logged")["logged"]
+    same = {"is_same": True, "value": True}
+    assert found == {
+        "Push": {"followed": ["begins", "ends"], "metrics": ["score", "loss"] * 2, **same},
+        "StdOut": {
+            "followed": ["score=1", "score=2", "score=3"],
+            "metrics": ["score"] * 3,
+            **same,
+        },
+    }

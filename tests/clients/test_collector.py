@@ -120,6 +120,17 @@ def test_a_file_that_is_written_just_before_the_end_is_printed(
             assert sidecar.ended() == ["begins", f"accuracy={number}"]
 
 
+def test_a_copy_is_the_lines_alone(collector: Path, tmp_path: Path) -> None:
+    path, printed = tmp_path / "lines", tmp_path / "printed.txt"
+    with running(collector, tmp_path, "copy", path) as sidecar:
+        path.write_text("first\n")
+        sidecar.prints(lambda lines: lines == ["first"])
+        path.write_text("first\nlast")
+        sidecar.process.send_signal(signal.SIGTERM)
+        assert sidecar.process.wait(20) == 0
+    assert printed.read_text() == "first\nlast\n"
+
+
 def test_a_line_of_ten_megabytes_is_cut(collector: Path, tmp_path: Path) -> None:
     path = tmp_path / "metrics.log"
     path.write_text("x" * 10_000_000 + "\naccuracy=0.1\n")

@@ -71,9 +71,7 @@ def sdk_of_pods(level_c: RealNode, namespace: str) -> Iterator[None]:
         "storageClassName": "",
         "volumeName": f"sdk-{namespace}",
     }
-    api.post(
-        f"{CORE}/persistentvolumes", {"metadata": {"name": f"sdk-{namespace}"}, "spec": disk}
-    )
+    api.post(f"{CORE}/persistentvolumes", {"metadata": {"name": f"sdk-{namespace}"}, "spec": disk})
     api.post(
         f"{CORE}/namespaces/{namespace}/persistentvolumeclaims",
         {"metadata": {"name": "sdk"}, "spec": claim},

@@ -36,6 +36,11 @@ from tests.operators.table import Table
 FAKE_NODES = 4
 # tests that need the real node
 REAL = ("/test_training.py::", "/test_optimizer_sdk.py::")
+# On by default from Kubernetes 1.36 on.
+WITH_POLICIES = (
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
 TABLE = Table()
 
 
@@ -124,7 +129,7 @@ def fakes() -> Iterator[Operators]:
 @pytest.fixture(scope="session")
 def real() -> Iterator[Operators]:
     lacks(operators.missing() or realnode.missing() or trainers.missing())
-    yield from _beside(RealNode())
+    yield from _beside(RealNode(flags=WITH_POLICIES))
 
 
 def _beside(cluster: ControlPlane) -> Iterator[Operators]:

@@ -93,7 +93,10 @@ found["best"] = {
     "metrics": [each.name for each in best.metrics],
     "whole": all(None not in (each.latest, each.max, each.min) for each in best.metrics),
 }
-found["trainer_logs"] = answers(lambda: list(trainer.get_job_logs(job.trials[0].name)))
+first = job.trials[0].name
+found["trainer_logs"] = answers(lambda: list(trainer.get_job_logs(first)))
+found["logs"] = answers(lambda: list(client.get_job_logs(name, trial_name=first)))
+found["best_logs"] = answers(lambda: len(list(client.get_job_logs(name))))
 events = client.get_job_events(name)
 found["events"] = [
     sorted({(each.involved_object_kind, each.reason) for each in events}),
@@ -108,6 +111,13 @@ grid = client.optimize(
 )
 found["listed"] = answers(
     lambda: sorted(each.name for each in client.list_jobs()) == sorted([name, grid])
+)
+running: list[str] = []
+while not running:
+    trials = client.get_job(grid).trials
+    running = [each.name for each in trials if each.trainjob.status == "Running"]
+found["followed"] = answers(
+    lambda: list(client.get_job_logs(grid, trial_name=running[0], follow=True))
 )
 client.delete_job(name)
 found["after_delete"] = []

@@ -14,6 +14,7 @@ import pytest
 from tests.cluster import images
 from tests.cluster.api import Api, Object
 from tests.cluster.installed import Installed
+from tests.cluster.realnode import RealNode
 from tests.cluster.test_katib_sdk import PYTHON
 from tests.operators.operators import Operators
 
@@ -22,6 +23,7 @@ RUNTIME = "plain"
 TRAINER = "trainer.kubeflow.org"
 SETTINGS = (
     "katib.enabled=true",
+    f"katib.logContainerImage={images.COLLECTOR}",
     f"controller.kinds[0].group={TRAINER}",
     "controller.kinds[0].kind=TrainJob",
     "controller.kinds[0].resources={trainjobs}",
@@ -30,9 +32,10 @@ SETTINGS = (
 
 @pytest.fixture
 def installed(real: Operators, tmp_path: Path) -> Iterator[Installed]:
+    assert isinstance(real.cluster, RealNode)
+    images.collector()
+    real.cluster.load(images.COLLECTOR)
     made = Installed(real.cluster, tmp_path, *SETTINGS)
-    for plural in ("experiments", "trials", "suggestions"):
-        made.kubectl.established(f"{plural}.kubeflow.org")
     try:
         made.start("--katib", "--allow-kind", f"{TRAINER}/TrainJob")
         yield made
@@ -72,14 +75,15 @@ def sdk(installed: Installed, namespace: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_every_call_but_that_for_logs_gets_what_katib_answers(
-    installed: Installed, namespace: str
-) -> None:
+def test_every_call_gets_what_katib_answers(installed: Installed, namespace: str) -> None:
     add_runtime(installed.cluster.api(), namespace)
     found = sdk(installed, namespace)
-    logs = found.pop("trainer_logs")
+    logs = found.pop("logs")
     assert logs[0] in ("kind a", "kind b")
-    assert len(logs) == 5
+    assert len(logs) == found.pop("best_logs") == 5
+    assert logs == found.pop("trainer_logs")
+    followed = found.pop("followed")
+    assert [followed[0], followed[-1], len(followed)] == ["kind a", "loss=0.25", 5]
     assert found.pop("statuses")[-2:] == ["Running", "Complete"]
     assert found == {
         "broken": [],

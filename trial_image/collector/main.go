@@ -28,6 +28,7 @@ const (
        collector tensorboard DIRECTORY NAME...
        collector prometheus PORT PATH NAME...
        collector reports ADDRESS
+       collector copy PATH
 `
 )
 
@@ -53,7 +54,9 @@ func main() {
 		os.Exit(2)
 	}
 	out := &printer{to: bufio.NewWriterSize(os.Stdout, longest)}
-	if from.rereads() {
+	// A copy is for people: the controller reads the lines elsewhere.
+	marked := os.Args[1] != "copy"
+	if marked && from.rereads() {
 		out.line("") // ends a line that a process before this one has begun
 		out.line(firstLine)
 	}
@@ -68,13 +71,15 @@ func main() {
 	}
 	from.finish(out)
 	out.endLine()
-	out.line(lastLine)
+	if marked {
+		out.line(lastLine)
+	}
 	out.flush()
 }
 
 func parse(words []string) (source, error) {
 	switch {
-	case len(words) == 2 && words[0] == "file":
+	case len(words) == 2 && (words[0] == "file" || words[0] == "copy"):
 		return &tail{path: words[1]}, nil
 	case len(words) >= 2 && words[0] == "tensorboard":
 		return newEvents(words[1], words[2:]), nil

@@ -215,12 +215,12 @@ class Space:
                     f"has a value but is active only when {failing}; omit it, or give that too",
                 )
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self, *, may_be_empty: bool = False) -> tuple[Problem, ...]:
         """Return all problems of the space."""
-        return tuple(self._problems())
+        return tuple(self._problems(may_be_empty))
 
-    def _problems(self) -> Iterator[Problem]:
-        if not self.parameters:
+    def _problems(self, may_be_empty: bool) -> Iterator[Problem]:
+        if not self.parameters and not may_be_empty:
             yield Problem("", "no parameters; a search needs at least one")
         names: set[str] = set()
         hint, members = Hints(self.by_name), dict[str, frozenset[Identity] | None]()

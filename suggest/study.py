@@ -256,6 +256,9 @@ class StudySpec:
 
     Pruning watches the first objective, and `Trial.value` is its value. With several objectives the
     best trials are the Pareto front. A trial that breaks a constraint is never among the best.
+
+    define_by_run: trials name their parameters while they run, and the space has those that were
+    named so far.
     """
 
     space: Space
@@ -264,6 +267,7 @@ class StudySpec:
     pruning: Pruning | None = None
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None
+    define_by_run: bool = False
 
     @property
     def objective(self) -> Objective:

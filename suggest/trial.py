@@ -23,7 +23,9 @@ IMPORTED_FROM = "tuner.dev/imported-from"  # label: the source of an imported tr
 REUSED = "tuner.dev/value-of-trial"
 # label: the sampler that proposed the point while the study's own was not ready
 PROPOSED_BY = "tuner.dev/proposed-by"
-OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY})  # only the service sets them
+# The values that a person has chosen for a queued trial of a define-by-run study, as JSON.
+ENQUEUED = "tuner.dev/enqueued"
+OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY, ENQUEUED})  # only the service sets them
 
 
 class TrialState(enum.Enum):

@@ -240,7 +240,9 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
     f, fidelity = message.fidelity, None
     if message.HasField("fidelity"):
         fidelity = Fidelity(f.parameter, f.min, f.max, f.eta or DEFAULT_ETA)
-    return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
+    return StudySpec(
+        space, objectives, algorithm, pruning, constraints, fidelity, message.define_by_run
+    )
 
 
 def read_objectives(
@@ -279,6 +281,7 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
         objectives=write_objectives(spec.objectives),
         algorithm=pb.Algorithm(name=spec.algorithm.name),
         constraints=write_constraints(spec.constraints),
+        define_by_run=spec.define_by_run,
     )
     if spec.algorithm.seed is not None:
         message.algorithm.seed = spec.algorithm.seed
@@ -300,13 +303,11 @@ def request_id_of(spec: StudySpec) -> str:
 
 
 def read_space(messages: Sequence[pb.Parameter], path: str, problems: Problems) -> Space:
-    return Space(
-        tuple(_read_parameter(p, f"{path}[{i}]", problems) for i, p in enumerate(messages))
-    )
+    return Space(tuple(read_parameter(p, f"{path}[{i}]", problems) for i, p in enumerate(messages)))
 
 
 def write_space(space: Space) -> list[pb.Parameter]:
-    return [_write_parameter(p) for p in space.parameters]
+    return [write_parameter(p) for p in space.parameters]
 
 
 def read_pruning(message: pb.Pruning, path: str, problems: Problems) -> Pruning:
@@ -333,7 +334,7 @@ def _read_objective(message: pb.Objective, path: str, problems: Problems) -> Obj
     )
 
 
-def _read_parameter(message: pb.Parameter, path: str, problems: Problems) -> Parameter:
+def read_parameter(message: pb.Parameter, path: str, problems: Problems) -> Parameter:
     if not message.name:
         problems.append(Problem(f"{path}.name", "missing"))
     conditions = tuple(
@@ -405,7 +406,7 @@ def _write_normal(normal: Normal | None) -> pb.NormalDistribution | None:
     return pb.NormalDistribution(mean=normal.mean, deviation=normal.deviation)
 
 
-def _write_parameter(parameter: Parameter) -> pb.Parameter:
+def write_parameter(parameter: Parameter) -> pb.Parameter:
     message = pb.Parameter(
         name=parameter.name,
         conditions=[

@@ -18,12 +18,12 @@ from suggest.binding import import_grpc_quietly
 from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
-from suggest.errors import NotFound, Unavailable
+from suggest.errors import NotFound, Problem, Unavailable, raise_if
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.lazy_module import LazyModule
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
-from suggest.space import Assignment, Space
+from suggest.space import Assignment, Parameter, Space, Value
 from suggest.study import Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -345,6 +345,24 @@ class AsyncClient:
             "ReportMeasurements", request, lambda reply: StopAdvice(reply.should_stop, reply.reason)
         )
 
+    async def decide_parameter(
+        self, name: StudyName, number: int, parameter: Parameter, *, tries: int = 0
+    ) -> Value:
+        """Return the value of a parameter that a running trial of a define-by-run study meets.
+
+        It is stored with the trial, and a repeated call returns the same.
+
+        Raises:
+            InvalidArgument: earlier trials had a parameter of this name of another kind.
+            FailedPrecondition: the trial does not run.
+        """
+        request = pb.DecideParameterRequest(
+            name=names.trial_name(name, number),
+            parameter=wire.write_parameter(parameter),
+            tries=tries,
+        )
+        return await self._send("DecideParameter", request, _decided)
+
     async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew leases; `leases` maps trial numbers to tries.
 
@@ -536,6 +554,13 @@ class AsyncClient:
 
     def _reach(self, address: str, channel: Any) -> None:
         self._channels[address] = channel, stubs.SuggestServiceStub(channel)
+
+
+def _decided(reply: pb.DecideParameterResponse) -> Value:
+    problems: list[Problem] = []
+    value = wire.read_value(reply.value, "value", problems)
+    raise_if(problems)
+    return value
 
 
 def _read_trials(reply: Any) -> list[Trial]:

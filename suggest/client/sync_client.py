@@ -217,6 +217,7 @@ class Client:
     delete_trial = _blocking(AsyncClient.delete_trial)
     suggest = _blocking(AsyncClient.suggest)
     report = _blocking(AsyncClient.report)
+    decide_parameter = _blocking(AsyncClient.decide_parameter)
     renew_leases = _blocking(AsyncClient.renew_leases)
     complete = _blocking(AsyncClient.complete)
     reopen_trials = _blocking(AsyncClient.reopen_trials)

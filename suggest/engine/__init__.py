@@ -3,7 +3,7 @@
 No I/O.
 """
 
-from suggest.engine.engine import Draft, Engine, Proposal, Proposed
+from suggest.engine.engine import Draft, Engine, Met, Proposal, Proposed
 from suggest.engine.spec_check import check_spec
 
-__all__ = ["Draft", "Engine", "Proposal", "Proposed", "check_spec"]
+__all__ = ["Draft", "Engine", "Met", "Proposal", "Proposed", "check_spec"]

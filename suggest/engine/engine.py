@@ -12,6 +12,7 @@ and then tells the engine.
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,14 +20,26 @@ from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
+from suggest.domain import NO_MEMBER, Domain, Value
+from suggest.engine.met_parameters import Evidence, conditioned, joined
 from suggest.engine.promotion import PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound
+from suggest.proposal import generator
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
+from suggest.samplers.uniform import draw
 from suggest.space import Assignment
 from suggest.study import Constraint, Objective, Study
-from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialBatch, TrialState
+from suggest.trial import (
+    ENQUEUED,
+    IMPORTED_FROM,
+    Measurement,
+    StopAdvice,
+    Trial,
+    TrialBatch,
+    TrialState,
+)
 from suggest.workers import Workers
 
 
@@ -62,6 +75,19 @@ class Proposal:
     trials: tuple[Proposed, ...]
     exhausted: bool
     waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A parameter that a running trial has met: the trial with its value, and the study.
+
+    study: the engine's own, or another one if its space has grown.
+    rest: the values that the model proposes for what the trial may meet next.
+    """
+
+    trial: Trial
+    study: Study
+    rest: Assignment
 
 
 class Draft:
@@ -153,6 +179,10 @@ class Engine:
         # Of running trials: the curve, its length, the advice.
         self._advice: dict[int, tuple[Curve, int, StopAdvice]] = {}
         self._running: set[int] = set()
+        # Of running trials that name their parameters: what the model proposed for them.
+        self._plans: dict[int, Assignment] = {}
+        # In a define-by-run study: the parameters that succeeded trials lack for unknown reasons.
+        self._unexplained: frozenset[str] = frozenset()
         self._promotion = promotion(study.spec)
         self._new_samplers()
         for trial in self._trials.fill(trials):
@@ -352,6 +382,82 @@ class Engine:
             numbers = numbers + self._promotion.next(count - len(numbers))
         return [self.trial(number) for number in numbers]
 
+    def plan(self, number: int, point: Assignment) -> None:
+        """Take the point that a define-by-run trial was proposed, before the trial is put.
+
+        It is the value of each parameter that the trial meets, unless that has another range.
+        """
+        self._plans[number] = point
+
+    def met(self, trial: Trial, name: str, domain: Domain) -> Met:
+        """Return the trial with a value of the parameter, given what the trial has already.
+
+        Changes nothing.
+
+        Raises:
+            InvalidArgument: the parameter differs from that of earlier trials in more than range.
+        """
+        study = self.study
+        space = joined(study.spec.space, name, domain)
+        if not space.active(trial.parameters, name):
+            others = (t for t in self._trials.all() if t.number != trial.number)
+            # Only that it has a value counts.
+            having = replace(trial, parameters={**trial.parameters, name: ""})
+            space = conditioned(space, Evidence.of([*others, having]))
+        if space != study.spec.space:
+            study = replace(study, spec=replace(study.spec, space=space))
+        value, rest = self._decided(study, trial, name, domain)
+        return Met(replace(trial, parameters={**trial.parameters, name: value}), study, rest)
+
+    def _decided(
+        self, study: Study, trial: Trial, name: str, domain: Domain
+    ) -> tuple[Value, Assignment]:
+        """Return a value for the parameter, and the plan from then on."""
+        plan = self._plans.get(trial.number, {})
+        chosen = json.loads(trial.labels.get(ENQUEUED, "{}"))
+        for known in (chosen, plan):
+            if name in known and (value := domain.canonical(known[name])) is not NO_MEMBER:
+                return value, plan
+        if study is self.study:
+            sampler = self._cheaper or self._sampler
+            fixed = study.spec.space.canonical(trial.parameters)
+            request = PointRequest(trial.number, fixed, again=len(fixed) + 1)
+            plan = sampler.propose([request])[0]
+            if name in plan and (value := domain.canonical(plan[name])) is not NO_MEMBER:
+                return value, plan
+        # New to the study, or in this trial of another range.
+        source = generator(self.study.seed, trial.number, f"parameter {name}")
+        return draw(domain, source), plan
+
+    def decide(self, met: Met) -> None:
+        """Take a parameter that a trial has met, after that was stored."""
+        self._plans[met.trial.number] = met.rest
+        self._trials.put(met.trial)
+        if met.study is self.study:
+            self._show(met.trial)
+        else:
+            self.update_study(met.study)
+
+    def explained(self, trial: Trial) -> Study:
+        """Return the study with conditions that also explain what a succeeded trial did not meet.
+
+        It is the engine's own if they do already, or if nothing explains it.
+        """
+        study = self.study
+        space = study.spec.space
+        surprising = {p.name for p in space.missing(trial.parameters)} - self._unexplained
+        if not surprising:
+            return study
+        others = (t for t in self._trials.all() if t.number != trial.number)
+        space = conditioned(space, Evidence.of([*others, trial]))
+        still = {p.name for p in space.missing(trial.parameters)}
+        self._unexplained = self._unexplained | (still & surprising)
+        return (
+            study
+            if space == study.spec.space
+            else replace(study, spec=replace(study.spec, space=space))
+        )
+
     def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
         """Return a function that returns the trial whose value a point takes over."""
         if isinstance(self._sampler, Distinct) and not to_run:
@@ -361,7 +467,9 @@ class Engine:
     def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
         space = self.study.spec.space
         chosen = self._known_to_hand_out(count)
-        fixed = {t.number: space.canonical(t.parameters) for t in chosen}
+        if not space.parameters:
+            return self._without_parameters(chosen, count)
+        fixed = {t.number: self._fixed(t) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [
             PointRequest(number, part, new=True)
@@ -397,6 +505,29 @@ class Engine:
         ]
         fewer, waits = len(proposed) < count, registry.waits(self.study.spec.algorithm)
         return Proposal(tuple(proposed), exhausted=fewer and not waits, waiting=fewer and waits)
+
+    def _without_parameters(self, chosen: Sequence[Trial], count: int) -> Proposal:
+        """Propose trials of a define-by-run study that has not met a parameter yet."""
+        first, new = self.next_number, count - len(chosen)
+        proposed = [self._proposed_again(trial) for trial in chosen]
+        proposed += [Proposed(number, {}, False) for number in range(first, first + new)]
+        return Proposal(tuple(proposed), exhausted=False)
+
+    def _fixed(self, trial: Trial) -> Assignment:
+        """Return the values that a person chose for a queued trial, as far as the space has them.
+
+        Those of a define-by-run trial that was handed out before are what it has met.
+        """
+        space = self.study.spec.space
+        if ENQUEUED not in trial.labels:
+            return space.canonical(trial.parameters)
+        chosen = json.loads(trial.labels[ENQUEUED]) | dict(trial.parameters)
+        members = {
+            p.name: chosen[p.name]
+            for p in space.parameters
+            if p.name in chosen and p.domain.canonical(chosen[p.name]) is not NO_MEMBER
+        }
+        return space.canonical(space.restricted(members))
 
     def put(self, trial: Trial) -> None:
         """Take a new trial, or a new version of a known one.
@@ -611,6 +742,10 @@ class Engine:
         An imported trial outside of the space is not shown until the space has grown to include it.
         Otherwise the best values could lie where nothing can be proposed.
         """
+        if trial.finished:
+            self._plans.pop(trial.number, None)
+        elif plan := self._plans.get(trial.number):
+            trial = replace(trial, parameters={**plan, **trial.parameters})
         if IMPORTED_FROM not in trial.labels or not self.study.spec.space.point_problems(
             trial.parameters, partial=False
         ):

@@ -10,12 +10,15 @@ from suggest.domain import INT32
 from suggest.engine.promotion import BRACKETED, PROMOTING
 from suggest.errors import Problem, under
 from suggest.samplers import registry
+from suggest.samplers.family import ALLOW, DEFAULT, TPE
 from suggest.space import NAME_RULE, is_name
 from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 
 # With more of them, nearly every trial is on the Pareto front.
 MOST_OBJECTIVES = 8
 MOST_CONSTRAINTS = 32
+# The algorithms whose points may be completed parameter by parameter.
+DEFINE_BY_RUN = (DEFAULT, TPE, "gp", "random")
 
 
 def check_spec(spec: StudySpec, *, runs_here: bool = True) -> tuple[Problem, ...]:
@@ -29,7 +32,7 @@ def check_spec(spec: StudySpec, *, runs_here: bool = True) -> tuple[Problem, ...
 
 
 def _spec_problems(spec: StudySpec, runs_here: bool) -> Iterator[Problem]:
-    space = spec.space.problems()
+    space = spec.space.problems(may_be_empty=spec.define_by_run)
     yield from under("space", space)
     yield from _objective_problems(spec)
     yield from under("algorithm", samplers.algorithm_problems(spec.algorithm))
@@ -41,6 +44,29 @@ def _spec_problems(spec: StudySpec, runs_here: bool) -> Iterator[Problem]:
     if spec.pruning is not None:
         yield from under("pruning", pruners.pruning_problems(spec.pruning))
     yield from _fidelity_problems(spec)
+    if spec.define_by_run:
+        yield from _define_by_run_problems(spec)
+
+
+def _define_by_run_problems(spec: StudySpec) -> Iterator[Problem]:
+    algorithm = spec.algorithm
+    if algorithm.name not in DEFINE_BY_RUN:
+        yield Problem(
+            "algorithm.name",
+            f"{algorithm.name} needs all parameters from the start; give them, or use "
+            f"{', '.join(DEFINE_BY_RUN)}",
+        )
+    if "duplicates" in algorithm.settings and algorithm.settings["duplicates"] != ALLOW:
+        yield Problem(
+            "algorithm.settings.duplicates",
+            "the points of define-by-run trials are not known before they end; remove it",
+        )
+    if spec.fidelity is not None:
+        yield Problem(
+            "fidelity",
+            "define-by-run trials cannot run in steps; give the parameters from the start, or "
+            "prune trials instead",
+        )
 
 
 def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:

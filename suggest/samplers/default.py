@@ -93,7 +93,8 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     known = checked.read(DefaultSettings, given)
     if known.chosen != TO_CHOOSE:
         return dict(given)
-    finite = is_countable(spec.space)
+    # A define-by-run study begins without parameters.
+    finite = not spec.define_by_run and is_countable(spec.space)
     if finite and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
@@ -112,6 +113,7 @@ def _model(spec: StudySpec, budget: int) -> str:
     if len(spec.objectives) > MOST_OBJECTIVES:
         return TPE
     floats = all(p.domain.count is None and not p.when for p in spec.space.parameters)
+    floats = floats and not spec.define_by_run
     long = budget == 0 or budget > LONG
     # `cmaes` learns from succeeded trials alone, and pruning leaves few of them.
     plain = spec.criteria.is_plain and spec.fidelity is None and spec.pruning is None

@@ -115,6 +115,7 @@ RPCS: Mapping[str, Rpc] = {
     "ReportMeasurements": Rpc(
         AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)
     ),
+    "DecideParameter": Rpc(AccessVerb.RUN, "name", Form.TRIAL),
     # Not audited: it stores nothing, and each running trial sends it three times a minute.
     "RenewLeases": Rpc(AccessVerb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
     "CompleteTrial": Rpc(AccessVerb.RUN, "name", Form.TRIAL),

@@ -283,6 +283,22 @@ class SuggestServicer(SuggestServiceServicer):
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
+    def DecideParameter(
+        self, request: pb.DecideParameterRequest, context: ResourceContext
+    ) -> pb.DecideParameterResponse:
+        problems = _problems(context)
+        parameter = wire.read_parameter(request.parameter, "parameter", problems)
+        raise_if(problems)
+        study, number = _trial(context)
+        value = self._studies.decide_parameter(
+            study,
+            number,
+            parameter,
+            tries=request.tries,
+            size_of=lambda grown: wire.write_study(grown).ByteSize(),
+        )
+        return pb.DecideParameterResponse(value=wire.write_value(value))
+
     def RenewLeases(
         self, request: pb.RenewLeasesRequest, context: ResourceContext
     ) -> pb.RenewLeasesResponse:

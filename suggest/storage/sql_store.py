@@ -75,6 +75,7 @@ _ADD_TRIALS = failpoints.register("store.add_trials")
 _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
 _FINISH_TRIAL = failpoints.register("store.finish_trial")
 _REOPEN_TRIALS = failpoints.register("store.reopen_trials")
+_DECIDE = failpoints.register("store.decide")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
@@ -400,6 +401,15 @@ class StudyStore:
                 of(trials, lease.name), trials.c.number == number, held(lease)
             )
             _must_touch(connection, statement.values(labels=dict(labels)), lease)
+
+    def decide(self, lease: Lease, trial: Trial, study: Study | None) -> None:
+        """Write the trial's parameters and, unless None, the spec of the study that has them."""
+        with self._write(_DECIDE, lease, single=study is None) as connection:
+            if study is not None:
+                of_study = update(studies).where(of(studies, lease.name), held(lease))
+                _must_touch(connection, of_study.values(spec=spec_document(study.spec)), lease)
+            if self._statements.decide(connection, lease, trial) != 1:
+                raise _lost(lease)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
         """Hide the trial from all reads and remove its measurements.

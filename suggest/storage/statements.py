@@ -41,7 +41,7 @@ from suggest.storage.ownership import guard, held_by_parameters
 from suggest.storage.rows import DOCUMENTS, OUTCOME, Columns, json_text
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import measurements, studies, trials
-from suggest.trial import OPEN, Measurement, TrialState
+from suggest.trial import OPEN, Measurement, Trial, TrialState
 
 LARGEST = 2**63 - 1
 # For up to :trials trials with measurements from :first to :last, select the last step of each
@@ -74,7 +74,7 @@ def _in_state(*states: TrialState) -> ColumnElement[bool]:
     return or_(*(trials.c.state == literal_column(f"'{state.value}'") for state in states))
 
 
-_FINISH_TRIAL = update(trials).where(
+_CHANGE_OPEN_TRIAL = update(trials).where(
     trials.c.namespace == bindparam("lease_namespace"),
     trials.c.study == bindparam("lease_study"),
     trials.c.number == bindparam("this_number"),
@@ -126,6 +126,10 @@ class Statements(ABC):
         """Write the outcome of an open trial."""
 
     @abstractmethod
+    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
+        """Write the parameters of an open trial."""
+
+    @abstractmethod
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         """Return a condition on a label of a study."""
 
@@ -143,7 +147,8 @@ class SqliteStatements(Statements):
             measurement,
             [column.name for column in _MEASUREMENT],
         )
-        self._finish = _Compiled(_FINISH_TRIAL, sets=OUTCOME)
+        self._finish = _Compiled(_CHANGE_OPEN_TRIAL, sets=OUTCOME)
+        self._decide = _Compiled(_CHANGE_OPEN_TRIAL, sets=("parameters",))
 
     def is_one(self, rows: int) -> bool:
         return rows == 1
@@ -176,6 +181,12 @@ class SqliteStatements(Statements):
             for name, value in outcome.items()
         }
         return self._finish.execute(connection, columns, {"this_number": number, **guard(lease)})
+
+    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
+        columns = {"parameters": [json_text(dict(trial.parameters))]}
+        return self._decide.execute(
+            connection, columns, {"this_number": trial.number, **guard(lease)}
+        )
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         return _has_label(func.json_each(studies.c.labels), key, value)
@@ -236,7 +247,11 @@ class PostgresStatements(Statements):
 
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
         values = {**outcome, "this_number": number, **guard(lease)}
-        return connection.execute(_FINISH_TRIAL, values).rowcount
+        return connection.execute(_CHANGE_OPEN_TRIAL, values).rowcount
+
+    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
+        values = {"parameters": dict(trial.parameters), "this_number": trial.number}
+        return connection.execute(_CHANGE_OPEN_TRIAL, {**values, **guard(lease)}).rowcount
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         return _has_label(func.json_each_text(studies.c.labels), key, value)

@@ -61,6 +61,8 @@ def spec_document(spec: StudySpec) -> Document:
     if spec.fidelity is not None:
         f = spec.fidelity
         document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
+    if spec.define_by_run:
+        document["defineByRun"] = True
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
@@ -82,6 +84,7 @@ def spec_of(document: Document) -> StudySpec:
             Constraint(c["metric"], c["min"], c["max"]) for c in document["constraints"]
         ),
         fidelity=None if fidelity is None else Fidelity(**fidelity),
+        define_by_run=document.get("defineByRun", False),
     )
 
 

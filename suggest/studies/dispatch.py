@@ -113,10 +113,15 @@ class Dispatch:
         base = Trial(p.number, TrialState.RUNNING, p.parameters, create_time=datetime.now(UTC))
         if p.queued:
             base = self.writer.engine.trial(p.number)
+        parameters = p.parameters
+        if self.writer.engine.study.spec.define_by_run:
+            # The trial names its parameters; those that it has met before keep their values.
+            self.writer.engine.plan(p.number, p.parameters)
+            parameters = base.parameters if p.queued else {}
         return replace(
             base,
             state=TrialState.RUNNING,
-            parameters=p.parameters,
+            parameters=parameters,
             client_id=self.client_id,
             request_id=self.request_id,
             labels={**base.labels, **self.labels, **_proposed_by(p)},

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from suggest import events
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
-from suggest.engine import Draft, Engine
+from suggest.engine import Draft, Engine, Met
 from suggest.errors import (
     LimitReached,
     NotFound,
@@ -221,6 +221,21 @@ class Writer:
             self.engine.measure(trial.number, measurements)
             self.engine.put(trial)
         self.drop(trial.number)
+
+    def decide(self, met: Met) -> None:
+        """Store a parameter that a trial has met, with the space that has it."""
+        with self.changing():
+            new = None if met.study is self.engine.study else met.study
+            self.store.decide(self.lease, met.trial, new)
+            self.engine.decide(met)
+
+    def explain(self, succeeded: Trial) -> None:
+        """Store the conditions of a define-by-run study if the trial contradicts them."""
+        study = self.engine.explained(succeeded)
+        if study is not self.engine.study:
+            with self.changing():
+                self.store.update_study(self.lease, study)
+                self.engine.update_study(study)
 
     def reopen(self, trials: Sequence[Trial]) -> None:
         """Let failed trials run again."""

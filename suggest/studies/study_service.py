@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from suggest import events
-from suggest.domain import show
+from suggest.domain import compact_json, show
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -32,7 +32,7 @@ from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
-from suggest.space import Assignment, Space
+from suggest.space import Assignment, Parameter, Space, Value
 from suggest.storage.store import Addition, StudyRecord
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
@@ -53,7 +53,16 @@ from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Constraint, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import NO_LABELS, OWN_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import (
+    ENQUEUED,
+    NO_LABELS,
+    OWN_LABELS,
+    Measurement,
+    Outcome,
+    StopAdvice,
+    Trial,
+    TrialState,
+)
 
 if TYPE_CHECKING:
     from suggest.storage.sql_store import StudyStore
@@ -346,6 +355,11 @@ class StudyService(StudyReader):
             key = request_keys.added(request_id)
             existing = self._store.trial_added_by(name, key)
             space = engine.study.spec.space
+            labels = dict(labels)
+            if engine.study.spec.define_by_run and outcome is None:
+                # Kept until the trial meets them, whether or not the space has them yet.
+                labels[ENQUEUED] = compact_json(dict(parameters))
+                parameters = {}
             if existing is None:
                 raise_if(
                     list(
@@ -439,6 +453,41 @@ class StudyService(StudyReader):
                     engine.measure(number, fresh)
             return engine.advise(number)
 
+    def decide_parameter(
+        self,
+        name: StudyName,
+        number: int,
+        parameter: Parameter,
+        *,
+        tries: int = 0,
+        size_of: Callable[[Study], int] = _nothing,
+    ) -> Value:
+        """Return the value of a parameter that a running trial meets, and store it first.
+
+        `size_of` returns the study's size in a reply, in bytes.
+        """
+        with self.sessions.writing(name) as writer:
+            engine = writer.engine
+            trial = engine.trial(number)
+            _check_tries(name, trial, tries)
+            if not engine.study.spec.define_by_run:
+                raise FailedPrecondition(
+                    f"{name} has its parameters from the start; only trials of a study that is "
+                    "define_by_run name parameters"
+                )
+            if parameter.name in trial.parameters:
+                return trial.parameters[parameter.name]
+            if trial.state is not TrialState.RUNNING:
+                raise _refused(name, trial, "it meets parameters only while it runs")
+            raise_if(list(under("parameter", Space((parameter,)).problems())))
+            writer.renew(number)
+            met = engine.met(trial, parameter.name, parameter.domain)
+            if met.study is not engine.study:
+                what = "the study with all parameters that its trials named"
+                raise_if(spec_rules.size_problems("parameter", what, size_of(met.study)))
+            writer.decide(met)
+            return engine.trial(number).parameters[parameter.name]
+
     def complete(
         self,
         name: StudyName,
@@ -486,6 +535,8 @@ class StudyService(StudyReader):
             if finished.state is TrialState.SUCCEEDED and engine.pauses(trial):
                 finished = paused_trial(engine, finished)
             writer.finish(finished, fresh)
+            if engine.study.spec.define_by_run and finished.state is TrialState.SUCCEEDED:
+                writer.explain(finished)
             # Not earlier: before the first outcome an algorithm has nothing to learn from, and a
             # fast start matters.
             writer.warm_up()

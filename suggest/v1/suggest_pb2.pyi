@@ -291,9 +291,14 @@ class StudySpec(google.protobuf.message.Message):
     PRUNING_FIELD_NUMBER: builtins.int
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     FIDELITY_FIELD_NUMBER: builtins.int
+    DEFINE_BY_RUN_FIELD_NUMBER: builtins.int
+    define_by_run: builtins.bool
+    """Trials name their parameters while they run (DecideParameter), and `parameters` has those that were named so far, with
+    the conditions that explain which trials named them. A new study has none, and cannot have a fidelity.
+    """
     @property
     def parameters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Parameter]:
-        """At least one. The order is kept and has no meaning."""
+        """At least one, unless the study is define_by_run. The order is kept and has no meaning."""
 
     @property
     def objectives(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Objective]:
@@ -322,10 +327,11 @@ class StudySpec(google.protobuf.message.Message):
         pruning: Global___Pruning | None = ...,
         constraints: collections.abc.Iterable[Global___Constraint] | None = ...,
         fidelity: Global___Fidelity | None = ...,
+        define_by_run: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "fidelity", b"fidelity", "pruning", b"pruning"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "fidelity", b"fidelity", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "define_by_run", b"define_by_run", "fidelity", b"fidelity", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StudySpec: typing_extensions.TypeAlias = StudySpec
@@ -1937,6 +1943,54 @@ class ReportMeasurementsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportMeasurementsResponse: typing_extensions.TypeAlias = ReportMeasurementsResponse
+
+@typing.final
+class DecideParameterRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PARAMETER_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """namespaces/{namespace}/studies/{study}/trials/{number}"""
+    tries: builtins.int
+    """As in ReportMeasurementsRequest."""
+    @property
+    def parameter(self) -> Global___Parameter:
+        """Without conditions."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        parameter: Global___Parameter | None = ...,
+        tries: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter", b"parameter"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "parameter", b"parameter", "tries", b"tries"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___DecideParameterRequest: typing_extensions.TypeAlias = DecideParameterRequest
+
+@typing.final
+class DecideParameterResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: builtins.int
+    @property
+    def value(self) -> Global___Value: ...
+    def __init__(
+        self,
+        *,
+        value: Global___Value | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["value", b"value"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["value", b"value"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___DecideParameterResponse: typing_extensions.TypeAlias = DecideParameterResponse
 
 @typing.final
 class TrialLease(google.protobuf.message.Message):

@@ -110,6 +110,11 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.FromString,
                 _registered_method=True)
+        self.DecideParameter = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/DecideParameter',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.DecideParameterRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.DecideParameterResponse.FromString,
+                _registered_method=True)
         self.RenewLeases = channel.unary_unary(
                 '/tuner.suggest.v1.SuggestService/RenewLeases',
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.RenewLeasesRequest.SerializeToString,
@@ -258,6 +263,15 @@ class SuggestServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DecideParameter(self, request, context):
+        """Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+        stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+        earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewLeases(self, request, context):
         """Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
         lease_duration. ReportMeasurements also renews the lease of its trial.
@@ -381,6 +395,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.ReportMeasurements,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.SerializeToString,
+            ),
+            'DecideParameter': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecideParameter,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.DecideParameterRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.DecideParameterResponse.SerializeToString,
             ),
             'RenewLeases': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLeases,
@@ -818,6 +837,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/ReportMeasurements',
             suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DecideParameter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/DecideParameter',
+            suggest_dot_v1_dot_suggest__pb2.DecideParameterRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.DecideParameterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,11 @@ class SuggestServiceStub:
     """
     ReportMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]
     """Reports metric values, and returns whether the trial should stop. Known measurements are ignored."""
+    DecideParameter: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.DecideParameterRequest, suggest.v1.suggest_pb2.DecideParameterResponse]
+    """Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+    stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+    earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+    """
     RenewLeases: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.RenewLeasesRequest, suggest.v1.suggest_pb2.RenewLeasesResponse]
     """Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
     lease_duration. ReportMeasurements also renews the lease of its trial.
@@ -158,6 +163,11 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     """
     ReportMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]  # type: ignore[assignment]
     """Reports metric values, and returns whether the trial should stop. Known measurements are ignored."""
+    DecideParameter: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.DecideParameterRequest, suggest.v1.suggest_pb2.DecideParameterResponse]  # type: ignore[assignment]
+    """Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+    stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+    earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+    """
     RenewLeases: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.RenewLeasesRequest, suggest.v1.suggest_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
     lease_duration. ReportMeasurements also renews the lease of its trial.
@@ -313,6 +323,17 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.ReportMeasurementsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ReportMeasurementsResponse]]:
         """Reports metric values, and returns whether the trial should stop. Known measurements are ignored."""
+
+    @abc.abstractmethod
+    def DecideParameter(
+        self,
+        request: suggest.v1.suggest_pb2.DecideParameterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[suggest.v1.suggest_pb2.DecideParameterResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.DecideParameterResponse]]:
+        """Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+        stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+        earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+        """
 
     @abc.abstractmethod
     def RenewLeases(

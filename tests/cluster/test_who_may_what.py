@@ -69,6 +69,7 @@ METHODS: Mapping[str, str] = {
     "DeleteTrial": "delete",
     "SuggestTrials": "update",
     "ReportMeasurements": "update",
+    "DecideParameter": "update",
     "RenewLeases": "update",
     "CompleteTrial": "update",
     "ReopenTrials": "update",

@@ -352,6 +352,29 @@ class StoreContract:
         assert store.trial(NAME, 0) == succeeded(running(0), 0.75)
         assert store.measurements(NAME, 0, after=0, limit=9) == []
 
+    def test_a_decided_parameter_is_stored_with_the_space_that_has_it(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        study = a_study().study
+        store.hand_out(lease, [running(0)])
+        having = replace(running(0), parameters={"x": 0.5, "met": 3})
+        space = Space((*study.spec.space.parameters, Parameter("met", Int(1, 4))))
+        store.decide(lease, having, replace(study, spec=replace(study.spec, space=space)))
+        assert store.trial(NAME, 0) == having
+        record = store.study(NAME)
+        assert record is not None
+        assert record.study.spec.space == space
+        store.decide(lease, running(0), None)
+        assert store.trial(NAME, 0) == running(0)
+
+    def test_a_trial_that_has_ended_gets_no_parameter(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        store.hand_out(lease, [running(0)])
+        store.finish_trial(lease, succeeded(running(0), 0.75), [])
+        with pytest.raises(NotOwner):
+            store.decide(lease, running(0), None)
+
     def test_an_imported_trial_is_stored_with_its_measurements(
         self, store: StudyStore, lease: Lease
     ) -> None:

@@ -582,7 +582,7 @@ func (x *PastParameters) GetEndTime() *timestamppb.Timestamp {
 // The definition of a search.
 type StudySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least one. The order is kept and has no meaning.
+	// At least one, unless the study is define_by_run. The order is kept and has no meaning.
 	Parameters []*Parameter `protobuf:"bytes,1,rep,name=parameters,proto3" json:"parameters,omitempty"`
 	// 1 to 8, with different metrics. Pruning watches the first one, and `Trial.value` is its value.
 	Objectives []*Objective `protobuf:"bytes,2,rep,name=objectives,proto3" json:"objectives,omitempty"`
@@ -592,7 +592,10 @@ type StudySpec struct {
 	// At most 32. A trial that breaks one is never among the best.
 	Constraints []*Constraint `protobuf:"bytes,5,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	// If absent, every trial is run to its end. Requires a single objective without constraints.
-	Fidelity      *Fidelity `protobuf:"bytes,6,opt,name=fidelity,proto3" json:"fidelity,omitempty"`
+	Fidelity *Fidelity `protobuf:"bytes,6,opt,name=fidelity,proto3" json:"fidelity,omitempty"`
+	// Trials name their parameters while they run (DecideParameter), and `parameters` has those that were named so far, with
+	// the conditions that explain which trials named them. A new study has none, and cannot have a fidelity.
+	DefineByRun   bool `protobuf:"varint,7,opt,name=define_by_run,json=defineByRun,proto3" json:"define_by_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +670,13 @@ func (x *StudySpec) GetFidelity() *Fidelity {
 		return x.Fidelity
 	}
 	return nil
+}
+
+func (x *StudySpec) GetDefineByRun() bool {
+	if x != nil {
+		return x.DefineByRun
+	}
+	return false
 }
 
 // How far trials are run, in a quantity of their program such as epochs. Trials begin with a small fidelity
@@ -3823,6 +3833,113 @@ func (x *ReportMeasurementsResponse) GetReason() string {
 	return ""
 }
 
+type DecideParameterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}/trials/{number}
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Without conditions.
+	Parameter *Parameter `protobuf:"bytes,2,opt,name=parameter,proto3" json:"parameter,omitempty"`
+	// As in ReportMeasurementsRequest.
+	Tries         int32 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideParameterRequest) Reset() {
+	*x = DecideParameterRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideParameterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideParameterRequest) ProtoMessage() {}
+
+func (x *DecideParameterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideParameterRequest.ProtoReflect.Descriptor instead.
+func (*DecideParameterRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *DecideParameterRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DecideParameterRequest) GetParameter() *Parameter {
+	if x != nil {
+		return x.Parameter
+	}
+	return nil
+}
+
+func (x *DecideParameterRequest) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+type DecideParameterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Value         *Value                 `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideParameterResponse) Reset() {
+	*x = DecideParameterResponse{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideParameterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideParameterResponse) ProtoMessage() {}
+
+func (x *DecideParameterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideParameterResponse.ProtoReflect.Descriptor instead.
+func (*DecideParameterResponse) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *DecideParameterResponse) GetValue() *Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // The lease of one trial.
 type TrialLease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3836,7 +3953,7 @@ type TrialLease struct {
 
 func (x *TrialLease) Reset() {
 	*x = TrialLease{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +3965,7 @@ func (x *TrialLease) String() string {
 func (*TrialLease) ProtoMessage() {}
 
 func (x *TrialLease) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +3978,7 @@ func (x *TrialLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
 func (*TrialLease) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TrialLease) GetNumber() int64 {
@@ -3890,7 +4007,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4019,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4032,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RenewLeasesRequest) GetParent() string {
@@ -3942,7 +4059,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4071,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4084,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RenewLeasesResponse) GetLost() []int64 {
@@ -3992,7 +4109,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4004,7 +4121,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4017,7 +4134,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -4060,7 +4177,7 @@ type ReopenTrialsRequest struct {
 
 func (x *ReopenTrialsRequest) Reset() {
 	*x = ReopenTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4189,7 @@ func (x *ReopenTrialsRequest) String() string {
 func (*ReopenTrialsRequest) ProtoMessage() {}
 
 func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4202,7 @@ func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReopenTrialsRequest) GetParent() string {
@@ -4112,7 +4229,7 @@ type ReopenTrialsResponse struct {
 
 func (x *ReopenTrialsResponse) Reset() {
 	*x = ReopenTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4241,7 @@ func (x *ReopenTrialsResponse) String() string {
 func (*ReopenTrialsResponse) ProtoMessage() {}
 
 func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4254,7 @@ func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReopenTrialsResponse) GetTrials() []*Trial {
@@ -4162,7 +4279,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4291,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4304,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -4228,7 +4345,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4357,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4370,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -4280,7 +4397,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4409,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4422,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -4332,7 +4449,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4344,7 +4461,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4357,7 +4474,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -4376,7 +4493,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4505,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4518,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{62}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4421,7 +4538,7 @@ type EstimateStudyRequest struct {
 
 func (x *EstimateStudyRequest) Reset() {
 	*x = EstimateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4550,7 @@ func (x *EstimateStudyRequest) String() string {
 func (*EstimateStudyRequest) ProtoMessage() {}
 
 func (x *EstimateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4563,7 @@ func (x *EstimateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateStudyRequest.ProtoReflect.Descriptor instead.
 func (*EstimateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{63}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *EstimateStudyRequest) GetName() string {
@@ -4479,7 +4596,7 @@ type StudyEstimate struct {
 
 func (x *StudyEstimate) Reset() {
 	*x = StudyEstimate{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4608,7 @@ func (x *StudyEstimate) String() string {
 func (*StudyEstimate) ProtoMessage() {}
 
 func (x *StudyEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4621,7 @@ func (x *StudyEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudyEstimate.ProtoReflect.Descriptor instead.
 func (*StudyEstimate) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{64}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StudyEstimate) GetTrial() int64 {
@@ -4597,7 +4714,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
 	"parameters\x12\x16\n" +
 	"\x06trials\x18\x02 \x01(\x03R\x06trials\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xed\x02\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\x91\x03\n" +
 	"\tStudySpec\x12;\n" +
 	"\n" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
@@ -4608,7 +4725,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\talgorithm\x18\x03 \x01(\v2\x1b.tuner.suggest.v1.AlgorithmR\talgorithm\x123\n" +
 	"\apruning\x18\x04 \x01(\v2\x19.tuner.suggest.v1.PruningR\apruning\x12>\n" +
 	"\vconstraints\x18\x05 \x03(\v2\x1c.tuner.suggest.v1.ConstraintR\vconstraints\x126\n" +
-	"\bfidelity\x18\x06 \x01(\v2\x1a.tuner.suggest.v1.FidelityR\bfidelity\"^\n" +
+	"\bfidelity\x18\x06 \x01(\v2\x1a.tuner.suggest.v1.FidelityR\bfidelity\x12\"\n" +
+	"\rdefine_by_run\x18\a \x01(\bR\vdefineByRun\"^\n" +
 	"\bFidelity\x12\x1c\n" +
 	"\tparameter\x18\x01 \x01(\tR\tparameter\x12\x10\n" +
 	"\x03min\x18\x02 \x01(\x01R\x03min\x12\x10\n" +
@@ -4890,7 +5008,13 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x1aReportMeasurementsResponse\x12\x1f\n" +
 	"\vshould_stop\x18\x01 \x01(\bR\n" +
 	"shouldStop\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"}\n" +
+	"\x16DecideParameterRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
+	"\tparameter\x18\x02 \x01(\v2\x1b.tuner.suggest.v1.ParameterR\tparameter\x12\x14\n" +
+	"\x05tries\x18\x03 \x01(\x05R\x05tries\"H\n" +
+	"\x17DecideParameterResponse\x12-\n" +
+	"\x05value\x18\x01 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value\":\n" +
 	"\n" +
 	"TrialLease\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
@@ -4961,7 +5085,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
 	"\x15TRIAL_STATE_CANCELLED\x10\a\x12\x16\n" +
-	"\x12TRIAL_STATE_PAUSED\x10\b2\xda\x0e\n" +
+	"\x12TRIAL_STATE_PAUSED\x10\b2\xc2\x0f\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -4978,7 +5102,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vUpdateTrial\x12$.tuner.suggest.v1.UpdateTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12K\n" +
 	"\vDeleteTrial\x12$.tuner.suggest.v1.DeleteTrialRequest\x1a\x16.google.protobuf.Empty\x12`\n" +
 	"\rSuggestTrials\x12&.tuner.suggest.v1.SuggestTrialsRequest\x1a'.tuner.suggest.v1.SuggestTrialsResponse\x12o\n" +
-	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12Z\n" +
+	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12f\n" +
+	"\x0fDecideParameter\x12(.tuner.suggest.v1.DecideParameterRequest\x1a).tuner.suggest.v1.DecideParameterResponse\x12Z\n" +
 	"\vRenewLeases\x12$.tuner.suggest.v1.RenewLeasesRequest\x1a%.tuner.suggest.v1.RenewLeasesResponse\x12P\n" +
 	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12]\n" +
 	"\fReopenTrials\x12%.tuner.suggest.v1.ReopenTrialsRequest\x1a&.tuner.suggest.v1.ReopenTrialsResponse\x12i\n" +
@@ -4999,7 +5124,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -5057,43 +5182,45 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*SuggestTrialsResponse)(nil),      // 53: tuner.suggest.v1.SuggestTrialsResponse
 	(*ReportMeasurementsRequest)(nil),  // 54: tuner.suggest.v1.ReportMeasurementsRequest
 	(*ReportMeasurementsResponse)(nil), // 55: tuner.suggest.v1.ReportMeasurementsResponse
-	(*TrialLease)(nil),                 // 56: tuner.suggest.v1.TrialLease
-	(*RenewLeasesRequest)(nil),         // 57: tuner.suggest.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),        // 58: tuner.suggest.v1.RenewLeasesResponse
-	(*CompleteTrialRequest)(nil),       // 59: tuner.suggest.v1.CompleteTrialRequest
-	(*ReopenTrialsRequest)(nil),        // 60: tuner.suggest.v1.ReopenTrialsRequest
-	(*ReopenTrialsResponse)(nil),       // 61: tuner.suggest.v1.ReopenTrialsResponse
-	(*ListMeasurementsRequest)(nil),    // 62: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 63: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 64: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 65: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 66: tuner.suggest.v1.ListOptimalTrialsResponse
-	(*EstimateStudyRequest)(nil),       // 67: tuner.suggest.v1.EstimateStudyRequest
-	(*StudyEstimate)(nil),              // 68: tuner.suggest.v1.StudyEstimate
-	nil,                                // 69: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 70: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 71: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 72: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 73: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 74: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 75: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 76: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 77: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 78: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 79: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 80: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 81: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 82: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 83: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 84: google.protobuf.Empty
+	(*DecideParameterRequest)(nil),     // 56: tuner.suggest.v1.DecideParameterRequest
+	(*DecideParameterResponse)(nil),    // 57: tuner.suggest.v1.DecideParameterResponse
+	(*TrialLease)(nil),                 // 58: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 59: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 60: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 61: tuner.suggest.v1.CompleteTrialRequest
+	(*ReopenTrialsRequest)(nil),        // 62: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 63: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 64: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 65: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 66: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 67: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 68: tuner.suggest.v1.ListOptimalTrialsResponse
+	(*EstimateStudyRequest)(nil),       // 69: tuner.suggest.v1.EstimateStudyRequest
+	(*StudyEstimate)(nil),              // 70: tuner.suggest.v1.StudyEstimate
+	nil,                                // 71: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 72: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 73: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 74: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 75: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 76: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 77: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 78: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 79: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 80: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 81: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 82: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 83: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 84: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 85: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 86: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,   // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	69,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	81,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	71,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	83,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,   // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	9,   // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	81,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	83,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	9,   // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	15,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
 	17,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
@@ -5112,16 +5239,16 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	4,   // 21: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
 	1,   // 22: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
 	2,   // 23: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	70,  // 24: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	71,  // 25: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	72,  // 26: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	72,  // 24: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	73,  // 25: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	74,  // 26: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
 	3,   // 27: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	73,  // 28: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	74,  // 29: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	81,  // 30: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	81,  // 31: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	82,  // 32: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	81,  // 33: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	75,  // 28: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	76,  // 29: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	83,  // 30: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	83,  // 31: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	84,  // 32: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	83,  // 33: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
 	21,  // 34: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
 	24,  // 35: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
 	25,  // 36: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
@@ -5129,94 +5256,98 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	27,  // 38: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
 	28,  // 39: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
 	5,   // 40: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	75,  // 41: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	77,  // 41: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
 	5,   // 42: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
 	33,  // 43: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
 	34,  // 44: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
 	20,  // 45: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
 	3,   // 46: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
 	5,   // 47: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	83,  // 48: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	85,  // 48: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
 	7,   // 49: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
 	19,  // 50: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	76,  // 51: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	78,  // 51: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
 	23,  // 52: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	22,  // 53: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	77,  // 54: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	79,  // 54: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
 	43,  // 55: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	78,  // 56: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	80,  // 56: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
 	23,  // 57: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
 	22,  // 58: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	79,  // 59: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	81,  // 59: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
 	45,  // 60: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
 	46,  // 61: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
 	3,   // 62: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
 	20,  // 63: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	20,  // 64: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	83,  // 65: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	80,  // 66: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	82,  // 67: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	85,  // 65: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	82,  // 66: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	84,  // 67: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
 	20,  // 68: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	22,  // 69: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	56,  // 70: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	23,  // 71: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	22,  // 72: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	20,  // 73: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	22,  // 74: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	63,  // 75: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	20,  // 76: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,   // 77: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 78: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 79: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 80: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 81: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	29,  // 82: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	30,  // 83: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	31,  // 84: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	35,  // 85: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	36,  // 86: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	37,  // 87: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	39,  // 88: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	41,  // 89: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	42,  // 90: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	47,  // 91: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	48,  // 92: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	50,  // 93: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	51,  // 94: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	52,  // 95: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	54,  // 96: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	57,  // 97: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	59,  // 98: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	60,  // 99: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	62,  // 100: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	65,  // 101: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	67,  // 102: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
-	5,   // 103: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,   // 104: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	32,  // 105: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,   // 106: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	84,  // 107: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	38,  // 108: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	40,  // 109: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	20,  // 110: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	44,  // 111: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	20,  // 112: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	49,  // 113: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	20,  // 114: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	84,  // 115: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	53,  // 116: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	55,  // 117: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	58,  // 118: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	20,  // 119: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	61,  // 120: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	64,  // 121: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	66,  // 122: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	68,  // 123: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
-	103, // [103:124] is the sub-list for method output_type
-	82,  // [82:103] is the sub-list for method input_type
-	82,  // [82:82] is the sub-list for extension type_name
-	82,  // [82:82] is the sub-list for extension extendee
-	0,   // [0:82] is the sub-list for field type_name
+	9,   // 70: tuner.suggest.v1.DecideParameterRequest.parameter:type_name -> tuner.suggest.v1.Parameter
+	4,   // 71: tuner.suggest.v1.DecideParameterResponse.value:type_name -> tuner.suggest.v1.Value
+	58,  // 72: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	23,  // 73: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	22,  // 74: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	20,  // 75: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	22,  // 76: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	65,  // 77: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	20,  // 78: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,   // 79: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 80: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 81: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 82: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 83: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	29,  // 84: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	30,  // 85: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	31,  // 86: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	35,  // 87: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	36,  // 88: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	37,  // 89: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	39,  // 90: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	41,  // 91: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	42,  // 92: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	47,  // 93: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	48,  // 94: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	50,  // 95: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	51,  // 96: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	52,  // 97: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	54,  // 98: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	56,  // 99: tuner.suggest.v1.SuggestService.DecideParameter:input_type -> tuner.suggest.v1.DecideParameterRequest
+	59,  // 100: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	61,  // 101: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	62,  // 102: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	64,  // 103: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	67,  // 104: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	69,  // 105: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
+	5,   // 106: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 107: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	32,  // 108: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 109: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	86,  // 110: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	38,  // 111: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	40,  // 112: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	20,  // 113: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	44,  // 114: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	20,  // 115: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	49,  // 116: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	20,  // 117: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	86,  // 118: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	53,  // 119: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	55,  // 120: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	57,  // 121: tuner.suggest.v1.SuggestService.DecideParameter:output_type -> tuner.suggest.v1.DecideParameterResponse
+	60,  // 122: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	20,  // 123: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	63,  // 124: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	66,  // 125: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	68,  // 126: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	70,  // 127: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
+	106, // [106:128] is the sub-list for method output_type
+	84,  // [84:106] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -5258,7 +5389,7 @@ func file_suggest_v1_suggest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   77,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

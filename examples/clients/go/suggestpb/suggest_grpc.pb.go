@@ -56,6 +56,7 @@ const (
 	SuggestService_DeleteTrial_FullMethodName        = "/tuner.suggest.v1.SuggestService/DeleteTrial"
 	SuggestService_SuggestTrials_FullMethodName      = "/tuner.suggest.v1.SuggestService/SuggestTrials"
 	SuggestService_ReportMeasurements_FullMethodName = "/tuner.suggest.v1.SuggestService/ReportMeasurements"
+	SuggestService_DecideParameter_FullMethodName    = "/tuner.suggest.v1.SuggestService/DecideParameter"
 	SuggestService_RenewLeases_FullMethodName        = "/tuner.suggest.v1.SuggestService/RenewLeases"
 	SuggestService_CompleteTrial_FullMethodName      = "/tuner.suggest.v1.SuggestService/CompleteTrial"
 	SuggestService_ReopenTrials_FullMethodName       = "/tuner.suggest.v1.SuggestService/ReopenTrials"
@@ -106,6 +107,10 @@ type SuggestServiceClient interface {
 	SuggestTrials(ctx context.Context, in *SuggestTrialsRequest, opts ...grpc.CallOption) (*SuggestTrialsResponse, error)
 	// Reports metric values, and returns whether the trial should stop. Known measurements are ignored.
 	ReportMeasurements(ctx context.Context, in *ReportMeasurementsRequest, opts ...grpc.CallOption) (*ReportMeasurementsResponse, error)
+	// Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+	// stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+	// earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+	DecideParameter(ctx context.Context, in *DecideParameterRequest, opts ...grpc.CallOption) (*DecideParameterResponse, error)
 	// Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
 	// lease_duration. ReportMeasurements also renews the lease of its trial.
 	RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error)
@@ -282,6 +287,16 @@ func (c *suggestServiceClient) ReportMeasurements(ctx context.Context, in *Repor
 	return out, nil
 }
 
+func (c *suggestServiceClient) DecideParameter(ctx context.Context, in *DecideParameterRequest, opts ...grpc.CallOption) (*DecideParameterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DecideParameterResponse)
+	err := c.cc.Invoke(ctx, SuggestService_DecideParameter_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *suggestServiceClient) RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RenewLeasesResponse)
@@ -384,6 +399,10 @@ type SuggestServiceServer interface {
 	SuggestTrials(context.Context, *SuggestTrialsRequest) (*SuggestTrialsResponse, error)
 	// Reports metric values, and returns whether the trial should stop. Known measurements are ignored.
 	ReportMeasurements(context.Context, *ReportMeasurementsRequest) (*ReportMeasurementsResponse, error)
+	// Decides a parameter that a running trial of a define_by_run study meets, given those that it has already. The value is
+	// stored with the trial before the reply, and a repeated call returns it. A parameter may have another range than in
+	// earlier trials, but not another kind, scale or other choices (INVALID_ARGUMENT).
+	DecideParameter(context.Context, *DecideParameterRequest) (*DecideParameterResponse, error)
 	// Renews the leases of running trials, so that they are not handed out again. Call it at least three times per
 	// lease_duration. ReportMeasurements also renews the lease of its trial.
 	RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error)
@@ -454,6 +473,9 @@ func (UnimplementedSuggestServiceServer) SuggestTrials(context.Context, *Suggest
 }
 func (UnimplementedSuggestServiceServer) ReportMeasurements(context.Context, *ReportMeasurementsRequest) (*ReportMeasurementsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportMeasurements not implemented")
+}
+func (UnimplementedSuggestServiceServer) DecideParameter(context.Context, *DecideParameterRequest) (*DecideParameterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DecideParameter not implemented")
 }
 func (UnimplementedSuggestServiceServer) RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewLeases not implemented")
@@ -764,6 +786,24 @@ func _SuggestService_ReportMeasurements_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SuggestService_DecideParameter_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DecideParameterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SuggestServiceServer).DecideParameter(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SuggestService_DecideParameter_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SuggestServiceServer).DecideParameter(ctx, req.(*DecideParameterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SuggestService_RenewLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RenewLeasesRequest)
 	if err := dec(in); err != nil {
@@ -938,6 +978,10 @@ var SuggestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportMeasurements",
 			Handler:    _SuggestService_ReportMeasurements_Handler,
+		},
+		{
+			MethodName: "DecideParameter",
+			Handler:    _SuggestService_DecideParameter_Handler,
 		},
 		{
 			MethodName: "RenewLeases",

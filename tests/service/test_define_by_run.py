@@ -1,0 +1,197 @@
+"""Parameters that running trials name, with a real server: decided, stored, and learned from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suggest.client import AsyncClient, Client
+from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.trial import Outcome, Trial, TrialState
+from tests.service.running import NAME, a_server
+
+SPEC = StudySpec(
+    Space(()),
+    (Objective("loss", Direction.MINIMIZE),),
+    Algorithm("default", seed=7),
+    define_by_run=True,
+)
+Ask = Callable[[str, Domain], Value]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    store = tmp_path_factory.mktemp("served") / "studies.db"
+    with a_server(store) as server, Client(server.address) as client:
+        yield client
+
+
+@pytest.fixture
+def client(served: Client) -> Iterator[Client]:
+    served.create_study(NAME, SPEC, request_id="create")
+    yield served
+    served.delete_study(NAME)
+
+
+def begun(client: Client, request_id: str) -> Trial:
+    return client.suggest(NAME, 1, client_id="c", request_id=request_id).trials[0]
+
+
+def ask(client: Client, trial: Trial, name: str, domain: Domain) -> Value:
+    return client.decide_parameter(NAME, trial.number, Parameter(name, domain), tries=trial.tries)
+
+
+def ended(client: Client, trial: Trial, value: float) -> Trial:
+    return client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, value))
+
+
+def branches(client: Client, number: int) -> Trial:
+    """Run a trial whose parameters depend on its choice."""
+    trial = begun(client, f"r{number}")
+    kind = ask(client, trial, "kind", Choice(("linear", "tree")))
+    if kind == "linear":
+        loss = abs(float(str(ask(client, trial, "c", Float(1e-3, 1e3, Scale.LOG)))) - 1)
+    else:
+        loss = abs(int(str(ask(client, trial, "depth", Int(1, 9)))) - 4)
+    return ended(client, trial, loss)
+
+
+def test_a_parameter_is_stored_before_it_is_answered_and_survives_a_restart(
+    tmp_path: Path,
+) -> None:
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        trial = begun(client, "r")
+        assert trial.parameters == {}
+        lr = ask(client, trial, "lr", Float(0.0, 1.0))
+        assert client.get_trial(NAME, 0).parameters == {"lr": lr}
+        assert ask(client, trial, "lr", Float(0.0, 1.0)) == lr
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        assert ask(client, trial, "lr", Float(0.0, 1.0)) == lr
+        assert client.get_study(NAME).spec.space == Space((Parameter("lr", Float(0.0, 1.0)),))
+
+
+def test_parameters_join_the_space_with_the_conditions_under_which_trials_met_them(
+    client: Client,
+) -> None:
+    trials = [branches(client, number) for number in range(12)]
+    assert {len(trial.parameters) for trial in trials} == {2}
+    space = client.get_study(NAME).spec.space
+    assert {p.name: p.when for p in space.parameters} == {
+        "kind": (),
+        "c": (Condition("kind", ("linear",)),),
+        "depth": (Condition("kind", ("tree",)),),
+    }
+
+
+def test_parameters_of_a_loop_depend_on_its_length(client: Client) -> None:
+    for number in range(20):
+        trial = begun(client, f"r{number}")
+        layers = ask(client, trial, "layers", Int(1, 3))
+        assert isinstance(layers, int)
+        for layer in range(layers):
+            ask(client, trial, f"units{layer}", Int(4, 128, Scale.LOG))
+        ended(client, trial, float(layers))
+    when = {p.name: p.when for p in client.get_study(NAME).spec.space.parameters}
+    assert when == {
+        "layers": (),
+        "units0": (),
+        "units1": (Condition("layers", (2, 3)),),
+        "units2": (Condition("layers", (3,)),),
+    }
+
+
+def test_a_range_may_differ_from_an_earlier_one_and_values_stay_within_it(
+    client: Client,
+) -> None:
+    for number in range(15):
+        trial = begun(client, f"r{number}")
+        low = number % 3
+        value = ask(client, trial, "x", Float(float(low), low + 1.0))
+        assert isinstance(value, float)
+        assert low <= value <= low + 1
+        ended(client, trial, value)
+    assert client.get_study(NAME).spec.space == Space((Parameter("x", Float(0.0, 3.0)),))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "problem"),
+    [
+        (Float(0.0, 1.0), Int(0, 1), "it was a float in an earlier trial and is an int"),
+        (Float(1.0, 2.0), Float(1.0, 2.0, Scale.LOG), "its scale was linear"),
+        (Choice(("a", "b")), Choice(("a", "c")), "choices cannot change"),
+        (Choice(("a", "b")), Choice(("b", "a")), "choices cannot change"),
+    ],
+)
+def test_another_kind_scale_or_other_choices_are_refused(
+    client: Client, first: Domain, then: Domain, problem: str
+) -> None:
+    ask(client, begun(client, "r0"), "x", first)
+    with pytest.raises(InvalidArgument, match=problem):
+        ask(client, begun(client, "r1"), "x", then)
+
+
+def test_an_enqueued_point_decides_parameters_that_no_trial_has_met_yet(client: Client) -> None:
+    client.add_trial(NAME, {"x": 0.25, "kind": "b", "y": 9.0}, request_id="a")
+    trial = begun(client, "r")
+    assert ask(client, trial, "kind", Choice(("a", "b"))) == "b"
+    assert ask(client, trial, "x", Float(0.0, 1.0)) == 0.25
+    y = ask(client, trial, "y", Float(0.0, 1.0))
+    assert isinstance(y, float)
+    assert y <= 1.0, "outside of the range it is not used"
+
+
+def test_names_that_depend_on_chance_are_refused_in_the_end(client: Client) -> None:
+    named = Space(tuple(Parameter(f"x{index}", Int(0, 1)) for index in range(1000)))
+    other = replace(NAME, study="many")
+    client.create_study(other, replace(SPEC, space=named), request_id="many")
+    trial = client.suggest(other, 1, client_id="c", request_id="r").trials[0]
+    assert client.decide_parameter(other, trial.number, Parameter("x7", Int(0, 1))) in (0, 1)
+    with pytest.raises(InvalidArgument, match="must not depend on chance"):
+        client.decide_parameter(other, trial.number, Parameter("x1000", Int(0, 1)))
+
+
+def test_a_trial_that_has_ended_meets_nothing_more(client: Client) -> None:
+    trial = begun(client, "r")
+    ended(client, trial, 1.0)
+    with pytest.raises(FailedPrecondition, match="only while it runs"):
+        ask(client, trial, "x", Int(0, 1))
+
+
+@pytest.mark.parametrize("algorithm", ["grid", "cmaes", "pbt", "sobol"])
+def test_an_algorithm_that_needs_all_parameters_from_the_start_is_refused(
+    client: Client, algorithm: str
+) -> None:
+    spec = replace(SPEC, algorithm=Algorithm(algorithm))
+    with pytest.raises(InvalidArgument, match="needs all parameters from the start"):
+        client.validate(spec)
+
+
+@pytest.mark.parametrize("algorithm", ["default", "tpe", "gp", "random"])
+def test_points_repeat_for_a_seed(client: Client, algorithm: str) -> None:
+    def points() -> list[object]:
+        client.delete_study(NAME)
+        spec = replace(SPEC, algorithm=Algorithm(algorithm, seed=3))
+        client.create_study(NAME, spec, request_id="create")
+        return [branches(client, number).parameters for number in range(14)]
+
+    assert points() == points()
+
+
+def test_an_asynchronous_client_asks_the_same(tmp_path: Path) -> None:
+    async def asked(address: str) -> Value:
+        client = AsyncClient(address)
+        await client.create_study(NAME, SPEC, request_id="create")
+        await client.suggest(NAME, 1, client_id="c", request_id="r")
+        value = await client.decide_parameter(NAME, 0, Parameter("x", Int(3, 3)))
+        await client.close()
+        return value
+
+    with a_server(tmp_path / "s.db") as server:
+        assert asyncio.run(asked(server.address)) == 3

@@ -16,6 +16,7 @@ The loop makes no decisions; `controller.core` does.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, assert_never
@@ -52,7 +53,8 @@ from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints
 from suggest.backoff import Backoff
-from suggest.errors import LimitReached, NotFound, Unavailable
+from suggest.errors import FailedPrecondition, LimitReached, NotFound, Unavailable
+from suggest.space import Parameter, Value
 from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
@@ -203,6 +205,25 @@ class Loop:
         """
         self._without_grace = True
         self.request(DesiredState.INTERRUPT)
+
+    async def decide(self, number: int, attempt: int, parameter: Parameter) -> Value:
+        """Return the value of a parameter that an attempt meets, once the study has stored it.
+
+        Raises:
+            Unavailable: the experiment is being opened, or the service does not answer; ask again.
+            FailedPrecondition: another attempt of the trial runs, or the trial has ended.
+            InvalidArgument: see `ExperimentStudy.decide`.
+        """
+        if not self._opened:
+            raise Unavailable("the experiment is being opened")
+        opened = self._memory.opened.get(number)
+        newest = None if opened is None else opened.newest
+        if opened is None or newest is None or newest.number != attempt or newest.ended:
+            raise FailedPrecondition(f"attempt {attempt} of trial {number} does not run any more")
+        value = await self._search.decide(number, parameter)
+        parameters = {**opened.trial.parameters, parameter.name: value}
+        opened.trial = replace(opened.trial, parameters=parameters)
+        return value
 
     def progress(self) -> Progress:
         """Return the current progress for the views."""

@@ -21,7 +21,7 @@ from suggest import failpoints
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.estimate import Estimate
 from suggest.replies import StudySummary, Suggestions
-from suggest.space import Assignment, Space, Value
+from suggest.space import Assignment, Parameter, Space, Value
 from suggest.study import Algorithm, Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -30,6 +30,7 @@ BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
 BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
 BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
 BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
+BEFORE_DECIDE, AFTER_DECIDE = failpoints.register("study.decide")
 BEFORE_REOPEN, AFTER_REOPEN = failpoints.register("study.reopen")
 BEFORE_ESTIMATE, AFTER_ESTIMATE = failpoints.register("study.estimate")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
@@ -117,6 +118,10 @@ class Studies(StudyReads, Protocol):
         self, name: StudyName, number: int, measurements: list[Measurement]
     ) -> StopAdvice: ...
 
+    async def decide_parameter(
+        self, name: StudyName, number: int, parameter: Parameter
+    ) -> Value: ...
+
     async def complete(
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: list[Measurement]
     ) -> Trial: ...
@@ -151,6 +156,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
         fidelity=spec.fidelity,
+        define_by_run=spec.define_by_run,
     )
 
 
@@ -158,8 +164,10 @@ def space_to_have(study: Study, space: Space) -> Space:
     """Return the space that the study should have.
 
     If another client has extended the study beyond the experiment's file,
-    its space does not change.
+    its space does not change. That of a define-by-run study is its trials'.
     """
+    if study.spec.define_by_run:
+        return study.spec.space
     return study.spec.space if any(past.space == space for past in study.past) else space
 
 
@@ -335,6 +343,13 @@ class ExperimentStudy:
             answer = await self._finished(number)
         failpoints.reach(AFTER_REPORT)
         return answer
+
+    async def decide(self, number: int, parameter: Parameter) -> Value:
+        """Return the value of a parameter that a running trial meets; it is stored before."""
+        failpoints.reach(BEFORE_DECIDE)
+        value = await self._studies.decide_parameter(self._name, number, parameter)
+        failpoints.reach(AFTER_DECIDE)
+        return value
 
     async def complete(
         self, number: int, outcome: Outcome, measurements: list[Measurement]

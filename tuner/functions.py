@@ -128,7 +128,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 def minimize(
-    objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]
+    objective: Objective, parameters: Parameters | None = None, **options: Unpack[SearchOptions]
 ) -> Study:
     """Search the parameters for which `objective(trial)` returns the smallest number.
 
@@ -136,7 +136,9 @@ def minimize(
         objective: Is called with a `tuner.Trial`, in a process of its own, and returns a number.
             What it reports on the way (`trial.report(step, loss=loss)`) is kept, and judged by the
             pruning rule.
-        parameters: Names to `Float`, `Int`, `Choice`, or a list of choices.
+        parameters: Names to `Float`, `Int`, `Choice`, or a list of choices. Without them, the
+            objective names its parameters while it runs: `trial.float("lr", 1e-5, 1, log=True)`,
+            `trial.int`, `trial.choice`.
         options: See `SearchOptions`.
 
     Raises:
@@ -152,7 +154,7 @@ def minimize(
 
 
 def maximize(
-    objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]
+    objective: Objective, parameters: Parameters | None = None, **options: Unpack[SearchOptions]
 ) -> Study:
     """Search the parameters for which `objective(trial)` returns the largest number.
 
@@ -165,7 +167,7 @@ def maximize(
 
 def optimize(
     objective: Objective,
-    parameters: Parameters,
+    parameters: Parameters | None,
     objectives: Mapping[str, str],
     **options: Unpack[SearchOptions],
 ) -> Study:
@@ -188,7 +190,7 @@ def optimize(
 def _search(
     caller: str,
     objective: Objective,
-    parameters: Parameters,
+    parameters: Parameters | None,
     objectives: Mapping[str, str],
     options: SearchOptions,
 ) -> Study:
@@ -223,7 +225,7 @@ def _search(
     packed = _pickled(objective, metrics, path=() if in_containers else sys.path)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
-        parameters,
+        {} if parameters is None else parameters,
         ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"]
         if in_containers
         else [sys.executable, "-m", FUNCTION_WORKER],
@@ -231,7 +233,7 @@ def _search(
         constraints=constraints,
         trials=options.get("trials", 100),
         parallelism=options.get("parallelism", 1),
-        spec=_spec(options),
+        spec=_spec(options) | ({"defineByRun": True} if parameters is None else {}),
         source=f"tuner.{caller}",
         arguments=_arguments(parameters, objectives, options),
     )
@@ -396,7 +398,7 @@ def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile,
 
 
 def _arguments(
-    parameters: Parameters, objectives: Mapping[str, str], options: SearchOptions
+    parameters: Parameters | None, objectives: Mapping[str, str], options: SearchOptions
 ) -> dict[str, str]:
     """Return the arguments by the keys of the file that they set."""
     by_key = arguments_of_keys(

@@ -10,6 +10,7 @@ as if the script had printed them.
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 import os
@@ -17,6 +18,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
+
+from tuner.asking import ask
 
 _NAME = r"[A-Za-z_][\w./-]*"
 PATTERN = rf"tuner\.({_NAME})=(\S+)"
@@ -68,6 +71,8 @@ class Trial(Mapping[str, Any]):
         self._objectives = objectives
         self._needed = (*(objectives or ()), *constraints)
         self._step = -1
+        # The ranges of the parameters that it has named.
+        self._named: dict[str, dict[str, object]] = {}
         self._reported: set[str] = set()
         self.stopped = False
 
@@ -92,8 +97,8 @@ class Trial(Mapping[str, Any]):
                 cure = f"its parameters are items: trial[{name!r}]"
             elif name.startswith("suggest_"):
                 cure = (
-                    "its parameters are given to the search, as in tuner.minimize(objective, {'x': "
-                    "tuner.Float(0, 1)}), and are items: trial['x']"
+                    "an objective written for Optuna runs by tuner.optimize_optuna(objective); "
+                    "here it is trial.float('x', 0, 1), trial.int or trial.choice"
                 )
             elif name in _INSTEAD:
                 cure = _INSTEAD[name]
@@ -105,8 +110,71 @@ class Trial(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.parameters)
 
-    def __len__(self) -> int:
+    def __len__(self) -> builtins.int:
         return len(self.parameters)
+
+    def float(
+        self,
+        name: str,
+        min: builtins.float,  # as in `tuner.Float`
+        max: builtins.float,
+        *,
+        log: bool = False,
+        step: builtins.float | None = None,
+    ) -> builtins.float:
+        """Return the parameter, a real number from `min` to `max`.
+
+        In a search without parameters, this is how it gets them: the value is decided now, by what
+        earlier trials have shown. It is stored, so a retry of the trial gets the same. A name twice
+        in a trial is the same parameter. In a search with parameters it is the one of this name.
+
+        Args:
+            name: Of the parameter.
+            min: The lowest value.
+            max: The highest value. Both may differ from those of earlier trials.
+            log: Search on a log scale.
+            step: If given, the values are min + k * step only.
+
+        Raises:
+            ValueError: the range is wrong, or an earlier trial had another kind of parameter.
+        """
+        shape = {"min": as_number("min", min), "max": as_number("max", max)}
+        domain = {"type": "float", **shape, "scale": "log" if log else "linear"}
+        if step is not None:
+            domain["step"] = as_number("step", step)
+        return builtins.float(self._parameter(name, domain))
+
+    def int(
+        self,
+        name: str,
+        min: builtins.int,  # as in `tuner.Int`
+        max: builtins.int,
+        *,
+        log: bool = False,
+        step: builtins.int = 1,
+    ) -> builtins.int:
+        """Return the parameter, a whole number min + k * step, at most `max`; see `float`."""
+        shape = {"min": _whole("min", min), "max": _whole("max", max), "step": _whole("step", step)}
+        domain = {"type": "int", **shape, "scale": "log" if log else "linear"}
+        return builtins.int(self._parameter(name, domain))
+
+    def choice(self, name: str, values: Sequence[Any]) -> Any:
+        """Return the parameter, one of the values, which are the same in each trial; see `float`.
+
+        The values are text, numbers, booleans, None, and lists and dicts of these.
+        """
+        return self._parameter(name, {"type": "choice", "values": list(values)})
+
+    def _parameter(self, name: str, domain: dict[str, Any]) -> Any:
+        named = self._named.setdefault(name, domain)
+        if named["type"] != domain["type"]:
+            raise ValueError(
+                f"parameter {name!r} is {named['type']} and {domain['type']} in one trial; use "
+                "another name for one of them"
+            )
+        if name not in self.parameters:
+            self.parameters[name] = ask(name, domain, trial=self.number, attempt=self.attempt)
+        return self.parameters[name]
 
     @property
     def output_dir(self) -> Path:
@@ -124,7 +192,9 @@ class Trial(Mapping[str, Any]):
         """
         return _folder("TUNER_CHECKPOINT_DIR")
 
-    def report(self, step: int | None = None, *unnamed: Never, **metrics: float) -> None:
+    def report(
+        self, step: builtins.int | None = None, *unnamed: Never, **metrics: builtins.float
+    ) -> None:
         """Report metric values at a step (default: one after the last).
 
         In an objective function, a single metric under a name that the search does not know is the
@@ -142,7 +212,7 @@ class Trial(Mapping[str, Any]):
                 "expected a step, and metrics by name, as in trial.report(3, loss=0.25), got "
                 f"trial.report({', '.join(arguments)})"
             )
-        self._step = self._step + 1 if step is None else _whole(step)
+        self._step = self._step + 1 if step is None else _whole("step", step)
         values = {metric_name(name): as_number(name, value) for name, value in metrics.items()}
         if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
             (name,) = values
@@ -199,7 +269,7 @@ class Trial(Mapping[str, Any]):
         self.stopped = True
         raise Pruned
 
-    def _print(self, values: Mapping[str, float | int]) -> None:
+    def _print(self, values: Mapping[str, builtins.float | builtins.int]) -> None:
         """One write to the descriptor, whatever the program does to sys.stdout."""
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
@@ -267,8 +337,8 @@ def metric_name(name: str) -> str:
     return name
 
 
-def _whole(step: object) -> int:
-    number = as_number("step", step)
+def _whole(name: str, value: object) -> int:
+    number = as_number(name, value)
     if not math.isfinite(number) or number != int(number):
-        raise TypeError(f"step: expected a whole number, got {step!r}")
+        raise TypeError(f"{name}: expected a whole number, got {value!r}")
     return int(number)

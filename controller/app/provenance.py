@@ -77,6 +77,7 @@ class AttemptLauncher:
     seed: Callable[[], int | None]
     build: LaunchBuilder
     git: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # of each attempt, beside its own
 
     def __post_init__(self) -> None:
         self._session = {
@@ -103,7 +104,8 @@ class AttemptLauncher:
             starts_over = _starts_over(experiment, trial, attempt, folders)
         launched = self.build(experiment, trial, attempts, folders)
         self._record(experiment, trial, attempt, folders, launched)
-        return replace(launched, starts_over=starts_over)
+        env = {**launched.env, **self.variables}
+        return replace(launched, starts_over=starts_over, env=env)
 
     async def _inherit(self, trial: Trial, folders: AttemptFolders) -> None:
         """Copy the checkpoint of the trial's parent in a thread, because it may be large."""

@@ -92,8 +92,13 @@ async def gather(
     last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
-        if latest and experiment.spec.algorithm.name == CHOOSES:
-            settings = (await studies.get_study(name)).spec.algorithm.settings
+        chooses = latest and experiment.spec.algorithm.name == CHOOSES
+        if chooses or experiment.spec.define_by_run:
+            study = await studies.get_study(name)
+            settings = study.spec.algorithm.settings if chooses else {}
+            if experiment.spec.define_by_run:
+                spec = replace(experiment.spec, space=study.spec.space)
+                experiment = replace(experiment, spec=spec)
         trials = [
             found_trial
             for found_trial in await studies.list_trials(name)

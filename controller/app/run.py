@@ -23,6 +23,7 @@ from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import final_has_failed
 from controller.app.local_experiments import LocalExperiments
+from controller.app.parameter_requests import answering
 from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
@@ -38,6 +39,7 @@ from controller.report.lines import View
 from controller.runtime.protocol import Runtime
 from controller.runtime.provider import LaunchBuilder, RecoveredExperiment, RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
+from controller.runtime.trial_variables import PARAMETER_REQUESTS
 from controller.search import study_name, study_spec
 from controller.spec import Document
 from suggest.errors import (
@@ -466,7 +468,12 @@ async def control(
     try:
         if git is not None:
             launcher.git = await git
-        ended = await loop.run()
+        if experiment.spec.define_by_run:
+            async with answering(folders.root, loop.decide) as requests:
+                launcher.variables = {PARAMETER_REQUESTS: str(requests)}
+                ended = await loop.run()
+        else:
+            ended = await loop.run()
         return ended, loop.progress()
     except Exception as error:
         _note_exit(experiments, experiment, error)

@@ -385,6 +385,8 @@ class ExperimentSpec:
     fidelity: Fidelity | None = None
     # Whose layers are parameters of the space.
     network: Network | None = None
+    # Trials name their parameters while they run; `space` is empty, and the study knows them.
+    define_by_run: bool = False
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 

@@ -134,6 +134,9 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
         ParametersRefused: an unknown or inactive parameter, or a value outside of its range or
         choices.
     """
+    if experiment.spec.define_by_run:
+        # The trial named them itself, and they are no part of a command.
+        return trial.parameters
     space = experiment.spec.space
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:

@@ -92,7 +92,7 @@ def fill_defaults(document: Json) -> None:
 def space_of(parameters: Json, network: Network | None = None) -> Space:
     """Return the space of the file's parameters and, after them, those of its network."""
     own = tuple(
-        Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()
+        Parameter(name, domain_of(fields), _when(fields)) for name, fields in parameters.items()
     )
     return Space(own if network is None else (*own, *network.parameters))
 
@@ -111,11 +111,11 @@ def network_of(fields: Json) -> Network | None:
 
 def _operation(fields: Json) -> Operation:
     parameters = fields.get("parameters", {})
-    made = (Parameter(name, _domain(each)) for name, each in parameters.items())
+    made = (Parameter(name, domain_of(each)) for name, each in parameters.items())
     return Operation(fields.get("type", ""), tuple(made))
 
 
-def _domain(fields: Json) -> Domain:
+def domain_of(fields: Json) -> Domain:
     if fields["type"] == "choice":
         return Choice(tuple(fields["values"]))
     low = fields["min"]
@@ -163,7 +163,10 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
             for constraint in spec.get("constraints", ())
         ),
         metrics=MetricsRule(source=_metrics_source(metrics), **fields_of(METRICS.keys, metrics)),
-        initial=tuple(space.canonical(point) for point in spec["initial"]),
+        initial=tuple(
+            point if spec.get("defineByRun") else space.canonical(point)
+            for point in spec["initial"]
+        ),
         algorithm=Algorithm(
             spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]
         ),

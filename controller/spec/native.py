@@ -457,8 +457,16 @@ SPEC = Section(
         Key(
             "parameters",
             PARAMETERS,
-            "The search space; required without `network`.",
+            "The search space; required without `network` and `defineByRun`.",
             {},
+        ),
+        Key(
+            "defineByRun",
+            FLAG,
+            "Whether trials name their parameters while they run, in Python as "
+            '`trial.float("lr", 0, 1)`. `parameters` is then omitted.',
+            says="`false`",
+            field="define_by_run",
         ),
         Key(
             "network",

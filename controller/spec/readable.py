@@ -79,8 +79,11 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
     spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
     space = readable_space(spec, raw.get("parameters"))
     algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
+    define_by_run = spec.get("defineByRun") is True
+    valid = valid_part(space, space.problems(may_be_empty=define_by_run))
     return StudySpec(
-        space=_non_empty(valid_part(space, space.problems())),
+        space=valid if define_by_run else _non_empty(valid),
+        define_by_run=define_by_run,
         objectives=_objectives(spec) or (_ANY_OBJECTIVE,),
         constraints=_constraints(spec),
         algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))

@@ -54,6 +54,7 @@ GIVEN = frozenset(
         "TUNER_STAGE",
         "TUNER_METRICS_FILE",
         "TUNER_METRICS_PORT",
+        "TUNER_PARAMETER_REQUESTS",
         "KATIB_TRIAL_NAME",
     }
 )
@@ -104,6 +105,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
+    if names is None and spec.get("defineByRun"):
+        names = []
     network = readable_network(spec)
     if network is not None:
         names = [*(names or ()), *TEXTS, *(p.name for p in network.parameters)]
@@ -247,7 +250,25 @@ def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
         )
 
 
+def _define_by_run(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+    for key in ("parameters", "network"):
+        if raw.get(key):
+            problems.add(
+                f"spec.{key}", "cannot be combined with defineByRun: trials name them; remove one"
+            )
+    runtime = spec.get("runtime", DEFAULT_RUNTIME)
+    if runtime != DEFAULT_RUNTIME:
+        problems.add(
+            "spec.defineByRun",
+            f"trials on {runtime} cannot ask for parameters; write spec.parameters, or use "
+            f"runtime: {DEFAULT_RUNTIME}",
+        )
+
+
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+    if spec.get("defineByRun"):
+        _define_by_run(spec, raw, problems)
+        return
     if "parameters" not in raw and "network" not in raw:
         problems.add("spec.parameters", f"is missing; write {PARAMETERS.expected}")
         return

@@ -64,13 +64,13 @@ class ControllerConnection:
         return [json.loads(line) for line in lines]
 
 
-def listen(folder: str) -> tuple[socket.socket, str]:
-    """Listen for controllers in a folder that only this user can enter; return socket and path.
+def listen(folder: str, suffix: str = ".sock") -> tuple[socket.socket, str]:
+    """Listen on a socket in a folder that only this user can enter; return socket and path.
 
     Raises:
         OSError: No folder is suitable.
     """
-    return private_socket(folder, ".sock", _bind)
+    return private_socket(folder, suffix, _bind)
 
 
 def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[T, str]:

@@ -30,7 +30,7 @@ def joined(space: Space, name: str, domain: Domain) -> Space:
     if known is None:
         if len(space.parameters) >= MOST_PARAMETERS:
             raise InvalidArgument.at(
-                name,
+                f"parameter.{name}",
                 f"the trials have named {MOST_PARAMETERS} parameters, which is the most; a name "
                 "must not depend on chance, on the trial or on data",
             )
@@ -47,7 +47,7 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
         case Choice(), Choice():
             if list(map(identity, old.values)) != list(map(identity, new.values)):
                 raise InvalidArgument.at(
-                    name,
+                    f"parameter.{name}",
                     f"its choices were {_listed(old)} in an earlier trial and are {_listed(new)}; "
                     "choices cannot change within a search: use another name, or always the same "
                     "choices",
@@ -64,7 +64,7 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
                 return old
             return Int(min(old.min, new.min), max(old.max, new.max), old.scale)
     raise InvalidArgument.at(
-        name,
+        f"parameter.{name}",
         f"it was {_kind(old)} in an earlier trial and is {_kind(new)}; a parameter keeps its kind: "
         "use another name for the other one",
     )
@@ -73,7 +73,7 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
 def _check_scales(name: str, old: Float | Int, new: Float | Int) -> None:
     if old.scale is not new.scale:
         raise InvalidArgument.at(
-            name,
+            f"parameter.{name}",
             f"its scale was {old.scale.value} in an earlier trial and is {new.scale.value}; a "
             "parameter keeps its scale: use another name for the other one",
         )

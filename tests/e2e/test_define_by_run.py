@@ -1,0 +1,152 @@
+"""Objectives that name their parameters while they run, with real processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.cli import eventually
+from tests.e2e.test_python_api import Scripts, scripts
+
+__all__ = ["scripts"]
+
+BRANCHES = """
+def objective(trial):
+    kind = trial.choice("kind", ["linear", "tree"])
+    if kind == "tree":
+        return float(trial.int("depth", 1, 9))
+    return trial.float("c", 0.1, 10, log=True)
+"""
+
+
+def lines(scripts: Scripts, body: str) -> list[str]:
+    return scripts.output(body).splitlines()
+
+
+def test_a_search_without_parameters_finds_them_in_its_objective(scripts: Scripts) -> None:
+    points = """
+study = tuner.minimize(objective, trials=12, parallelism=2, seed=1, name="met", progress=False)
+for result in study.results():
+    print(sorted(result.parameters))
+"""
+    found = lines(scripts, BRANCHES + points)
+    assert len(found) == 12
+    assert set(found) <= {"['c', 'kind']", "['depth', 'kind']"}
+
+
+def test_a_trial_waits_for_the_next_controller_and_keeps_what_it_has_met(
+    scripts: Scripts,
+) -> None:
+    body = """
+def objective(trial):
+    started(trial)
+    first = trial.float("first", 0, 1)
+    (HERE / "first.txt").write_text(repr(first))
+    while not (HERE / "killed").exists():
+        time.sleep(0.01)
+    second = trial.float("second", 0, 1)
+    return first + second
+
+study = tuner.minimize(objective, trials=1, name="waits", progress=False)
+(result,) = study.results()
+print(result.parameters["first"], result.value == sum(result.parameters.values()))
+"""
+    first = scripts.start(body)
+    eventually((scripts.folder / "first.txt").exists)
+    first.kill()
+    first.communicate()
+    (scripts.folder / "killed").touch()
+    assert lines(scripts, body) == [f"{(scripts.folder / 'first.txt').read_text()} True"]
+    assert scripts.starts() == ["0 1"], "the attempt has gone on"
+
+
+def test_a_retry_has_the_values_of_the_attempt_before(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    value = trial.float("x", 0, 1)
+    with (HERE / "values.txt").open("a") as file:
+        print(value, file=file)
+    if trial.attempt == 1:
+        raise OSError("out of luck")
+    return value
+
+tuner.minimize(objective, trials=1, name="again", progress=False,
+               spec={"trial": {"retries": {"userError": 1}}})
+"""
+    scripts.output(body)
+    values = (scripts.folder / "values.txt").read_text().split()
+    assert len(values) == 2
+    assert len(set(values)) == 1
+
+
+def test_points_to_try_first_name_parameters_that_no_trial_has_met(scripts: Scripts) -> None:
+    body = """
+study = tuner.minimize(objective, trials=2, name="first", progress=False, seed=1,
+                       initial=[{"kind": "tree", "depth": 7}, {"kind": "linear", "c": 0.5}])
+print([result.parameters for result in study.results()])
+"""
+    assert lines(scripts, BRANCHES + body) == [
+        "[{'kind': 'tree', 'depth': 7}, {'kind': 'linear', 'c': 0.5}]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ('trial.float("x", 2, 1)', "x.min: 2 is above max, 1; swap the two"),
+        ('trial.float("x", 0, 1, log=True)', "cannot be on a log scale"),
+        (
+            'trial.float("x", 0, 1) + trial.int("x", 0, 1)',
+            "parameter 'x' is float and int in one trial; use another name for one of them",
+        ),
+        (
+            'trial.float("x", 0, 1) if trial.number == 0 else trial.int("x", 0, 1)',
+            "it was a float in an earlier trial and is an int; a parameter keeps its kind",
+        ),
+    ],
+)
+def test_a_wrong_parameter_fails_its_trial_with_the_rule_and_the_cure(
+    scripts: Scripts, named: str, message: str
+) -> None:
+    body = f"""
+def objective(trial):
+    return {named}
+
+try:
+    study = tuner.minimize(objective, trials=2, name="wrong", progress=False)
+except tuner.SearchFailed as error:
+    pass
+"""
+    scripts.start(body).communicate(timeout=60)
+    logs = sorted((scripts.folder / "state").glob("experiments/*/trials/*/*/log.txt"))
+    assert any(message in log.read_text() for log in logs)
+
+
+def test_a_script_asks_as_a_function_does(scripts: Scripts) -> None:
+    (scripts.folder / "train.py").write_text(
+        'import tuner\ntrial = tuner.current_trial()\ntrial.report(loss=trial.int("units", 4, 8))\n'
+    )
+    (scripts.folder / "experiment.yaml").write_text(
+        json.dumps(
+            {
+                "apiVersion": "tuner.dev/v1",
+                "kind": "Experiment",
+                "metadata": {"name": "script"},
+                "spec": {
+                    "objective": {"metric": "loss", "direction": "minimize"},
+                    "defineByRun": True,
+                    "budget": {"trials": 2},
+                    "trial": {"command": ["python", "train.py"]},
+                },
+            }
+        )
+    )
+    body = """
+import subprocess
+os.chdir(HERE)
+command = [sys.executable, "-m", "controller", "run", "experiment.yaml"]
+subprocess.run(command, check=True, capture_output=True)
+print(sorted(tuner.open("script").best.parameters))
+"""
+    assert lines(scripts, body) == ["['units']"]

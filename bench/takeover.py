@@ -1,5 +1,6 @@
 """How long a standby takes to lead, beside two busy loops, with 50 running experiments: from the
-fault to its lease, to its first Job, and to the first Job of each experiment.
+fault to its lease, to its first Job, and to the first Job of each experiment; and the processor
+time that it takes from its lease on.
 
 On the tests' small API server; requires PostgreSQL's programs. Prints Markdown. `--rounds` of each
 fault, `--experiments`, `--busy` loops.
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.controller_storage import cpu_s
 from tests.kube.fake_kubelet import Script
 from tests.kube.replicas import REAL, Replica, Replicas, installed
 from tests.postgres import a_postgres
@@ -33,7 +35,14 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=50)
     parser.add_argument("--busy", type=int, default=2)
     asked = parser.parse_args()
-    heads = ("fault of the leader", "the lease", "first Job", "a Job of each experiment")
+    heads = (
+        "fault of the leader",
+        "the lease",
+        "first Job",
+        "a Job of each experiment",
+        "processor to the first Job",
+        "processor to a Job of each",
+    )
     print("| ", " | ".join(heads), " |\n", "| --- " * len(heads), "|", sep="")
     with busy(asked.busy):
         for name, fault in FAULTS.items():
@@ -43,11 +52,13 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Seconds since the fault."""
+    """Seconds since the fault, and of the standby's processor since its lease."""
 
     lease_s: float
     first_s: float
     all_s: float
+    first_cpu_s: float
+    all_cpu_s: float
 
 
 def columns(seen: list[Takeover]) -> Iterator[str]:
@@ -55,6 +66,8 @@ def columns(seen: list[Takeover]) -> Iterator[str]:
         [each.lease_s for each in seen],
         [each.first_s for each in seen],
         [each.all_s for each in seen],
+        [each.first_cpu_s for each in seen],
+        [each.all_cpu_s for each in seen],
     ):
         yield f"{statistics.median(values):.1f} s, {max(values):.1f} s"
 
@@ -109,12 +122,13 @@ async def takeover(fault: Callable[[Replica], None], count: int) -> Takeover:
             fault(leader)
             began_s = time.monotonic()
             await installation.until(lambda: installation.holder == standby.name)
-            lease_s = time.monotonic() - began_s
+            lease_s, before_s = time.monotonic() - began_s, cpu_s(standby.pid)
             installation.started.clear()
             await installation.until(lambda: installation.started)
-            first_s = time.monotonic() - began_s
+            first_s, first_cpu_s = time.monotonic() - began_s, cpu_s(standby.pid) - before_s
             await installation.until(lambda: len(started(installation)) == count)
-            return Takeover(lease_s, first_s, time.monotonic() - began_s)
+            all_s, all_cpu_s = time.monotonic() - began_s, cpu_s(standby.pid) - before_s
+            return Takeover(lease_s, first_s, all_s, first_cpu_s, all_cpu_s)
 
 
 def started(installation: Replicas) -> set[str]:

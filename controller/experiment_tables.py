@@ -49,6 +49,8 @@ experiments = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("stop_requested", sa.Boolean, nullable=False),
     sa.Column("running_s", sa.Float, nullable=False),
+    sa.Column("gpu_hours", sa.Float, nullable=False, server_default="0"),
+    sa.Column("cost", sa.Float, nullable=False, server_default="0"),
     sa.Column("final_trial", sa.Integer),
     sa.Column("final_first", sa.Integer),
     sa.Column("start_time", sa.String),
@@ -87,6 +89,9 @@ attempts = sa.Table(
     sa.Column("fidelity", sa.Float),
     sa.Column("log_gap", sa.String, nullable=False),
     sa.Column("value_doubt", sa.String, nullable=False),
+    sa.Column("gpus", sa.Float, nullable=False, server_default="0"),
+    sa.Column("price_per_hour", sa.Float, nullable=False, server_default="0"),
+    sa.Column("earlier_s", sa.Float, nullable=False, server_default="0"),
 )
 events = sa.Table(
     "events",
@@ -121,7 +126,7 @@ attempt_objects = sa.Table(
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0003",
+    newest="0004",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",

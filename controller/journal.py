@@ -24,6 +24,7 @@ from controller.core.model import (
     ReasonCode,
     attempt_name,
 )
+from controller.core.spending import Spent
 from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
 
@@ -73,6 +74,10 @@ class Journal:
         interval_s = min(save_every_s, max(SHORTEST_SAVE_S, spent_s / 2))
         if self.experiment.running_s - self._saved_running_s >= interval_s:
             self._save(Changes(self.experiment))
+
+    def note_spent(self, spent: Spent) -> None:
+        """Note what all attempts have used; it is stored with the next change of the experiment."""
+        self.experiment = replace(self.experiment, gpu_hours=spent.gpu_hours, cost=spent.cost)
 
     def attempt_created(self, attempt: Attempt, *, now: datetime, of: int | None = None) -> None:
         """Record a new attempt.

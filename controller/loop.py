@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Protocol, assert_never
 
 from controller.clock import Clock
@@ -42,6 +43,7 @@ from controller.core.model import (
 from controller.core.observe import event_for
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
+from controller.core.spending import NOTHING_SPENT, Spent, spent_by_all
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
 from controller.experiment_store import NewerRevision, SqlExperimentStore
 from controller.journal import LOG_LIMIT, Journal
@@ -450,6 +452,7 @@ class Loop:
             best=rest_of_study.best_value,
             reached=rest_of_study.reached,
             running_s=experiment.running_s,
+            spent=spent_by_all(chain.from_iterable(attempts.values()), now=self._clock.now()),
         )
         if over:
             return trials
@@ -476,6 +479,8 @@ class Loop:
         self._spend_time()
         await self._runtime.reconcile()
         await self._look()
+        if self.experiment.spec.budget.is_metered:
+            self._journal.note_spent(self._spent())
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(
             isinstance(action, wanted.Suggest) for action in actions
@@ -560,7 +565,13 @@ class Loop:
             regret_bound=memory.regret_bound,
             estimated=memory.estimated,
             elsewhere=self._elsewhere,
+            spent=self._spent(),
         )
+
+    def _spent(self) -> Spent:
+        if not self.experiment.spec.budget.is_metered:
+            return NOTHING_SPENT
+        return self._memory.spent(self._clock.now())
 
     def _patience_s(self) -> float:
         """Return the seconds until something is due that no wakeup announces."""
@@ -568,6 +579,10 @@ class Loop:
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
+        if spec.budget.is_metered:
+            rate = self._memory.spending_rate()
+            left_s = budget.until_used_up_s(spec, self._spent(), rate)
+            waits += [] if left_s is None else [left_s]
         since_s = self._memory.longest_run_s(self._clock.elapsed_s())
         if not self._memory.canary_over and since_s is not None:
             waits.append(spec.canary_s - since_s)
@@ -666,10 +681,13 @@ class Loop:
                 for begin in core.beginnings(self._snapshot()):
                     await self._act(begin)
             case wanted.CreateAttempt(number, attempt):
+                rate = self._memory.rate_of_next(number)
                 created = Attempt(
                     number,
                     attempt,
                     fidelity=None if number is FINAL else opened[number].trial.fidelity,
+                    gpus=rate.gpu_hours,
+                    price_per_hour=rate.cost,
                 )
                 begun = self.experiment.final
                 of = await self._open_final(begun) if number is FINAL else None

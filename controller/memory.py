@@ -7,7 +7,7 @@ Nothing in this module is authoritative, does I/O or makes decisions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -25,7 +25,9 @@ from controller.core.model import (
 )
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
+from controller.core.spending import NOTHING_SPENT, Spent, price_per_hour, rate_of, spent_by
 from controller.runtime.registry import traits_of
+from controller.runtime.requested import gpus_in, requested
 from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
@@ -129,6 +131,8 @@ class Memory:
         self.held: frozenset[TrialOrFinal] = frozenset()
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
+        self._spent_by_ended = NOTHING_SPENT
+        self._rates: dict[bool, Spent] = {}  # of an attempt; True: of the final stage
 
     def new_readers(self, trial: Trial, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
         """Return the readers of the newest attempt's log and of its measurements.
@@ -340,7 +344,38 @@ class Memory:
     def best_value(self) -> float | None:
         return None if self.best is None else self.best.value
 
+    def rate_of_next(self, trial: TrialOrFinal) -> Spent:
+        """Return what an hour of the next attempt of the trial uses."""
+        is_final = trial is FINAL
+        if is_final not in self._rates:
+            try:
+                amounts = requested(self._spec.template_of(trial))
+            except ValueError:
+                amounts = {}
+            price = price_per_hour(self._spec.prices, amounts)
+            self._rates[is_final] = Spent(gpus_in(amounts), price)
+        return self._rates[is_final]
+
+    def spent(self, now: datetime) -> Spent:
+        """Return what all attempts have used."""
+        return sum(
+            (spent_by(attempt, now=now) for attempt in self._unended()), self._spent_by_ended
+        )
+
+    def spending_rate(self) -> Spent:
+        """Return what the running attempts use in an hour."""
+        running = (attempt for attempt in self._unended() if attempt.start_time is not None)
+        return sum(map(rate_of, running), NOTHING_SPENT)
+
+    def _unended(self) -> Iterator[Attempt]:
+        for opened in self.opened.values():
+            if opened.newest is not None and not opened.newest.ended:
+                yield opened.newest
+
     def note_attempt(self, attempt: Attempt) -> None:
+        """Note an attempt as it is stored: once as it was found, and after each change."""
+        if attempt.end_time is not None:
+            self._spent_by_ended += spent_by(attempt, now=attempt.end_time)
         if attempt.trial is FINAL:
             return
         self._begun.add(attempt.trial)

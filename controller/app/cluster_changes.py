@@ -327,10 +327,7 @@ def _revision(resource: Resource, extension: Extension) -> tuple[Raw, list[Chang
     text, source = json.dumps(file), about["name"]
     before = read(text, source=source, is_file=False).spec
     after = edited(before, extension).spec
-    overrides = [*extension.overrides]
-    if extension.trials:
-        total = total_of(extension.trials, source, before.budget.trials)
-        overrides.insert(0, f"spec.budget.trials={total}")
+    overrides = extension.overriding(source, before.budget)
     data: Any = written(text, source, overrides)
     if after.document["spec"]["initial"] != before.document["spec"]["initial"]:  # type: ignore[index]
         # New choices are tried first.
@@ -344,7 +341,7 @@ def _katib_revision(
     """As `_revision`, by the keys of Katib's file. The controller says what is wrong with them."""
     overrides = [*extension.overrides]
     if extension.trials:
-        total = total_of(extension.trials, name, spec.get("maxTrialCount"))
+        total = total_of("--trials", extension.trials, name, spec.get("maxTrialCount"))
         overrides.insert(0, f"spec.maxTrialCount={total}")
     before = {"spec": spec}
     after: Any = written(json.dumps(before), name, overrides)

@@ -41,6 +41,7 @@ from controller.core.model import (
     Uid,
     short_name,
 )
+from controller.core.spending import spent_by_all
 from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.spec import (
@@ -246,8 +247,13 @@ class ExperimentService:
         """Raise FailedPrecondition if a failed experiment would immediately fail again."""
         if experiment.state is not ExperimentState.FAILED:
             return
-        outcomes = _outcomes(self._store.attempts(experiment.uid))
-        ending = budget.ending_of(document.spec, outcomes, running_s=experiment.running_s)
+        attempts = self._store.attempts(experiment.uid)
+        ending = budget.ending_of(
+            document.spec,
+            _outcomes(attempts),
+            running_s=experiment.running_s,
+            spent=spent_by_all(attempts, now=datetime.now(UTC)),
+        )
         if ending is not None and ending.state is ExperimentState.FAILED:
             message = (
                 f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; "

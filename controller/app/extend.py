@@ -9,9 +9,9 @@ run, is the same extension.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import EXTENDED, Admitted, ExperimentService, listed
@@ -21,7 +21,8 @@ from controller.app.suggestion_service import SessionClient
 from controller.app.validate import notices
 from controller.app.workspace import Workspace
 from controller.core import budget
-from controller.core.model import Experiment, ExperimentSpec
+from controller.core.model import Attempt, Budget, Experiment, ExperimentSpec
+from controller.core.spending import spent_by_all
 from controller.phrases import command
 from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (
@@ -53,12 +54,39 @@ UNGUIDED = (
 class Extension:
     """The changes to an experiment that is given by name.
 
-    trials: `+20`, or `120` for the total.
+    trials, gpu_hours, cost: `+20`, or `120` for the total.
     overrides: arguments of --set, PATH=VALUE.
     """
 
     trials: str = ""
     overrides: tuple[str, ...] = ()
+    gpu_hours: str = ""
+    cost: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.totals or self.overrides)
+
+    @property
+    def totals(self) -> Mapping[str, str]:
+        """Return the totals by flag."""
+        by_flag = {"--trials": self.trials, "--gpu-hours": self.gpu_hours, "--cost": self.cost}
+        return {flag: total for flag, total in by_flag.items() if total}
+
+    def overriding(self, name: str, budget: Budget) -> list[str]:
+        """Return all arguments of --set that it means. Raises InvalidArgument.
+
+        budget: of the experiment now.
+        """
+        present = {
+            "--trials": ("trials", budget.trials),
+            "--gpu-hours": ("gpuHours", budget.gpu_hours),
+            "--cost": ("cost", budget.cost),
+        }
+        totals = []
+        for flag, text in self.totals.items():
+            key, limit = present[flag]
+            totals.append(f"spec.budget.{key}={total_of(flag, text, name, limit)}")
+        return [*totals, *self.overrides]
 
 
 async def extend(
@@ -76,9 +104,10 @@ async def extend(
     Changed, InvalidArgument (SpecErrors).
     """
     file = target if isinstance(target, ExperimentFile) else None
-    if file is not None and extension.trials:
+    if file is not None and extension.totals:
         raise InvalidArgument.at(
-            "--trials", "requires the experiment's name; in a file write spec.budget"
+            next(iter(extension.totals)),
+            "requires the experiment's name; in a file write spec.budget",
         )
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
@@ -97,7 +126,8 @@ async def extend(
         service.check_renamings(experiment, document, changes)
         if changes:
             async with workspace.connected(server) as client:
-                await _check(experiment, document, client)
+                attempts = experiments.attempts(experiment.uid)
+                await _check(experiment, document, client, attempts)
         elif experiment.state.finished and not again:
             raise FailedPrecondition(
                 f"{experiment.name} would not change; it {experiment.state.value}: "
@@ -131,7 +161,7 @@ def _from_request(
 
     If it has this extension already, return the file in force and True.
     """
-    if not extension.trials and not extension.overrides:
+    if not extension:
         raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
     revisions = experiments.revisions(experiment.uid)
     if len(revisions) > 1 and not _ran_since(experiments, experiment, revisions[-1].time):
@@ -154,10 +184,7 @@ def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: date
 
 def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     """Return `spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
-    overrides = [*extension.overrides]
-    if extension.trials:
-        total = total_of(extension.trials, spec.name, spec.budget.trials)
-        overrides.insert(0, f"spec.budget.trials={total}")
+    overrides = extension.overriding(spec.name, spec.budget)
     document = read(file_text(spec.document), source=spec.name, overrides=overrides)
     whole = dict(document.spec.document)
     if document.spec.algorithm.name not in UNGUIDED:
@@ -173,24 +200,30 @@ def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     return replace(document, text=text, spec=from_document(whole))
 
 
-def total_of(trials: str, name: str, present: int | None) -> int:
-    """Return the number of trials that --trials means. Raises InvalidArgument.
+# What the flags of an extension limit.
+_LIMITED = {"--trials": "trials", "--gpu-hours": "GPU-hours", "--cost": "money"}
+
+
+def total_of(flag: str, text: str, name: str, present: float | None) -> float:
+    """Return the total that a flag means. Raises InvalidArgument.
 
     present: of the experiment; None: it has no limit.
     """
-    if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
+    number = r"\+?[0-9]{1,9}" if flag == "--trials" else r"\+?[0-9]{1,9}(\.[0-9]{1,9})?"
+    if not re.fullmatch(number, text):
         raise InvalidArgument.at(
-            "--trials", f"{trials} is not a number of trials; write +20, or 120 for the total"
+            flag, f"{text} is not a number of {_LIMITED[flag]}; write +20, or 120 for the total"
         )
-    if not trials.startswith("+"):
-        return int(trials)
-    if present is None:
+    total = float(text)
+    if text.startswith("+") and present is None:
         raise InvalidArgument.at(
-            "--trials",
-            f"{name} has no limit of trials to raise; write a total to set one, or widen its "
-            "parameters with --set",
+            flag,
+            f"{name} has no limit of {_LIMITED[flag]} to raise; write a total to set one, or widen "
+            "its parameters with --set",
         )
-    return present + int(trials)
+    if text.startswith("+"):
+        total += present or 0
+    return int(total) if total.is_integer() else total
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
@@ -240,7 +273,12 @@ def allowed_extension(experiment: Experiment, document: Document) -> list[Change
     return changes
 
 
-async def _check(experiment: Experiment, document: Document, client: SessionClient) -> None:
+async def _check(
+    experiment: Experiment,
+    document: Document,
+    client: SessionClient,
+    attempts: Sequence[Attempt],
+) -> None:
     """Check that the study can grow like this and that anything would run then.
 
     Raises SpecErrors, FailedPrecondition.
@@ -258,18 +296,29 @@ async def _check(experiment: Experiment, document: Document, client: SessionClie
             return
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
-    refuse_an_end(
-        experiment, document.spec, await client.list_trials(name, client_id=experiment.uid)
-    )
+    trials = await client.list_trials(name, client_id=experiment.uid)
+    refuse_an_end(experiment, document.spec, trials, attempts)
 
 
-def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
-    """Raise FailedPrecondition if the experiment would immediately end with these trials."""
+def refuse_an_end(
+    experiment: Experiment,
+    spec: ExperimentSpec,
+    trials: Sequence[Trial],
+    attempts: Iterable[Attempt],
+) -> None:
+    """Raise FailedPrecondition if the experiment would immediately end with these trials.
+
+    attempts: all of the experiment.
+    """
     ending = budget.ending_of(
-        spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s
+        spec,
+        ((trial.state, trial.value) for trial in trials),
+        running_s=experiment.running_s,
+        spent=spent_by_all(attempts, now=datetime.now(UTC)),
     )
     if ending is not None:
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as "
-            "well, with --trials +20 for 20 more (a number without + is the total), or with --set"
+            "well, with --trials, --gpu-hours or --cost +20 for 20 more (a number without + is the "
+            "total), or with --set"
         )

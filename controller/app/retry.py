@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
 
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import Admitted, ExperimentService
@@ -26,6 +28,7 @@ from controller.core.model import (
     TrialOrFinal,
     by_trial,
 )
+from controller.core.spending import Spent, spent_by_all
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.search import study_name
@@ -186,7 +189,9 @@ async def retry(
             trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))
         }
         spec = experiment.spec if document is None else document.spec
-        _refuse_an_end(experiment, spec, [trial for trial in trials if trial.number not in again])
+        others = [trial for trial in trials if trial.number not in again]
+        spent = spent_by_all(chain.from_iterable(attempts.values()), now=datetime.now(UTC))
+        _refuse_an_end(experiment, spec, others, spent)
         directory = None if file is None else file.directory
         failures = [*chosen.failures.values()]
         admitted = service.extend_or_retry(
@@ -210,16 +215,19 @@ def _trials(numbers: Sequence[int]) -> str:
 
 
 def _refuse_an_end(
-    experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial]
+    experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial], spent: Spent
 ) -> None:
     """Raise FailedPrecondition if the chosen trials would immediately be cancelled.
 
     `other_trials` are the others.
     """
     ending = budget.ending_of(
-        spec, ((trial.state, trial.value) for trial in other_trials), running_s=experiment.running_s
+        spec,
+        ((trial.state, trial.value) for trial in other_trials),
+        running_s=experiment.running_s,
+        spent=spent,
     )
-    if ending is not None and not ending.drain:
+    if ending is not None and (ending.closed or not ending.drain):
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of its "
             "trials, or raise that limit in the file and name the file"

@@ -121,6 +121,8 @@ _KEYS = {
     "spec.budget.trials": ("--trials", "--max-trials", "--n-trials", "--num-trials", "--budget"),
     "spec.budget.failedTrials": ("--failed-trials", "--max-failed-trials"),
     "spec.budget.wallClock": ("--wall-clock", "--max-duration"),
+    "spec.budget.gpuHours": ("--gpu-hours",),
+    "spec.budget.cost": ("--cost", "--max-cost"),
     "spec.algorithm.name": ("--algorithm", "--sampler"),
     "spec.algorithm.seed": ("--seed",),
     "spec.pruning.name": ("--pruning", "--pruner"),

@@ -20,7 +20,7 @@ from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
-from controller.cli.lifecycle import is_sure, say
+from controller.cli.lifecycle import extension_of, is_sure, say
 from controller.cli.options import RUNTIME, api_of, cluster_of, file_options_of, is_name, state_of
 from controller.phrases import command
 from controller.report.formatting import ranges
@@ -103,12 +103,12 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
 
 
 def extend(arguments: argparse.Namespace) -> ExitCode:
-    extension = Extension(arguments.trials, tuple(arguments.set))
+    extension = extension_of(arguments)
     if not is_name(arguments.name):
         raise InvalidArgument.at(
             "", f"name the experiment, or use: {command('apply', '-f', 'FILE')}"
         )
-    if not extension.trials and not extension.overrides:
+    if not extension:
         raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
     return _revise(arguments, extension)
 

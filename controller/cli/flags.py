@@ -56,6 +56,12 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
 trials = _one(
     "--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total"
 )
+gpu_hours = _one(
+    "--gpu-hours", metavar="+N", default="", help="add N GPU-hours to the budget, or set the total"
+)
+cost = _one(
+    "--cost", metavar="+N", default="", help="add N units of money to the budget, or set the total"
+)
 name_or_file_to_fill = _one(
     "name", metavar="FILE|NAME", help="the experiment that receives the trials"
 )

@@ -76,12 +76,18 @@ def resume(arguments: argparse.Namespace) -> int:
     )
 
 
+def extension_of(arguments: argparse.Namespace) -> app.extend.Extension:
+    return app.extend.Extension(
+        arguments.trials, tuple(arguments.set), arguments.gpu_hours, arguments.cost
+    )
+
+
 def extend(arguments: argparse.Namespace) -> int:
     if arguments.cluster is not None:
         return cli.cluster.extend(arguments)
 
     async def extended(session: Session) -> RunResult:
-        changes = app.extend.Extension(arguments.trials, tuple(arguments.set))
+        changes = extension_of(arguments)
         target = file_or_name(arguments.name, arguments)
         if not isinstance(target, str):
             _name_namespace(arguments, target.document.spec, session.experiments)

@@ -46,10 +46,7 @@ class Printer:
         self._entries(
             [elements[at] for at in fresh],
             csv=lambda: (text_tables.EXPERIMENT_CSV, text_tables.experiment_csv_rows(records)),
-            table=lambda now: (
-                text_tables.EXPERIMENT_COLUMNS,
-                text_tables.experiment_rows(records, now=now),
-            ),
+            table=lambda now: (*text_tables.experiment_table(records, now=now),),
         )
 
     def studies(self, elements: Sequence[Json]) -> None:

@@ -110,6 +110,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (
             flags.file_or_name_to_extend,
             flags.trials,
+            flags.gpu_hours,
+            flags.cost,
             flags.overrides,
             flags.cluster,
             flags.service,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.core.model import ExperimentSpec, ExperimentState, ReasonCode
+from controller.core.model import ExperimentSpec, ExperimentState, Overrun, ReasonCode
+from controller.core.spending import HOUR_S, NOTHING_SPENT, Spent
 from controller.phrases import quantity
 from suggest.estimate import LEAST_TRIALS
 from suggest.trial import TrialState
@@ -18,13 +19,15 @@ from suggest.trial import TrialState
 class Ending:
     """The experiment is over.
 
-    With `drain`, running trials may still finish; otherwise they are cancelled.
+    With `drain`, running trials may still finish; otherwise they are cancelled. With `closed`, no
+    attempt begins meanwhile, not even that of a trial which waits for its first one or a retry.
     """
 
     state: ExperimentState
     reason: str
     drain: bool
     code: ReasonCode
+    closed: bool = False
 
 
 def spent_trials(counts: Mapping[TrialState, int]) -> int:
@@ -62,6 +65,7 @@ def ending(
     regret_bound: float | None = None,
     suspended: bool = False,
     paused: int = 0,
+    spent: Spent = NOTHING_SPENT,
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
 
@@ -79,8 +83,9 @@ def ending(
         regret_bound: How much better than the best trial another point may still be; None while
             that is unknown.
         suspended: The circuit breaker has not decided about the failures yet. Until then only the
-            target and the wall clock end the experiment.
+            target, the wall clock and what attempts have used end the experiment.
         paused: How many trials wait for a larger fidelity. None of them can be the best.
+        spent: What all attempts have used so far.
     """
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
@@ -95,10 +100,9 @@ def ending(
     succeeded = best is not None or (
         not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0
     )
-    if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        return _out_of_time(
-            spec, budget.wall_clock_s, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0)
-        )
+    limit = _used_up(spec, running_s, spent)
+    if limit is not None:
+        return limit.ending(spec, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
     if suspended:
         return None
     if budget.trials is not None and spent_trials(counts) >= budget.trials:
@@ -128,16 +132,57 @@ def ending(
     return None
 
 
-def _out_of_time(spec: ExperimentSpec, limit_s: float, succeeded: bool, *, partial: int) -> Ending:
-    """Return the end by time. `partial` trials have ended or wait below the largest fidelity."""
-    reason = f"the time budget is used up (budget.wallClock: {limit_s:g} s)"
-    if succeeded or not partial or spec.fidelity is None:
-        return _spent(reason, ReasonCode.TIME_SPENT, succeeded, drain=False)
-    whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
-    reason = (
-        f"{reason} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
+@dataclass(frozen=True, slots=True)
+class _UsedUp:
+    """A limit of time, GPU-hours or money that is reached. key: in the file, below `budget`."""
+
+    key: str
+    reason: str
+    code: ReasonCode
+    drain: bool = False
+    closed: bool = False
+
+    def ending(self, spec: ExperimentSpec, succeeded: bool, *, partial: int) -> Ending:
+        """Return the end. `partial` trials have ended or wait below the largest fidelity."""
+        if succeeded or not partial or spec.fidelity is None:
+            return _spent(self.reason, self.code, succeeded, drain=self.drain, closed=self.closed)
+        whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
+        cure = f"raise budget.{self.key}, or lower fidelity.max"
+        reason = f"{self.reason} before a trial reached {whole}; {cure}"
+        code = ReasonCode.NO_TRIAL_SUCCEEDED
+        return Ending(ExperimentState.FAILED, reason, self.drain, code, self.closed)
+
+
+def _used_up(spec: ExperimentSpec, running_s: float, spent: Spent) -> _UsedUp | None:
+    budget = spec.budget
+    if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
+        reason = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
+        return _UsedUp("wallClock", reason, ReasonCode.TIME_SPENT)
+    drain = budget.overrun is Overrun.FINISH
+    if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
+        reason = f"the GPU-hours are used up (budget.gpuHours: {budget.gpu_hours:g})"
+        return _UsedUp("gpuHours", reason, ReasonCode.GPU_HOURS_SPENT, drain, closed=True)
+    if budget.cost is not None and spent.cost >= budget.cost:
+        reason = f"the money is used up (budget.cost: {budget.cost:g})"
+        return _UsedUp("cost", reason, ReasonCode.COST_SPENT, drain, closed=True)
+    return None
+
+
+def until_used_up_s(spec: ExperimentSpec, spent: Spent, rate: Spent) -> float | None:
+    """Return the seconds until what runs reaches a limit of GPU-hours or money.
+
+    None if it never does. rate: what all running attempts use in an hour.
+    """
+    limits = (
+        (spec.budget.gpu_hours, spent.gpu_hours, rate.gpu_hours),
+        (spec.budget.cost, spent.cost, rate.cost),
     )
-    return Ending(ExperimentState.FAILED, reason, False, ReasonCode.NO_TRIAL_SUCCEEDED)
+    waits_s = [
+        (limit - so_far) / each_hour * HOUR_S
+        for limit, so_far, each_hour in limits
+        if limit is not None and each_hour > 0
+    ]
+    return min(waits_s, default=None)
 
 
 def ends_without_reruns(
@@ -147,6 +192,7 @@ def ends_without_reruns(
     best: float | None,
     reached: str,
     running_s: float,
+    spent: Spent,
 ) -> bool:
     """Return whether the search is over although trials are set aside, which do not run again then.
 
@@ -160,6 +206,7 @@ def ends_without_reruns(
         running_s=running_s,
         reached=reached,
         suspended=True,
+        spent=spent,
     )
     return over is not None
 
@@ -177,7 +224,11 @@ def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estim
 
 
 def ending_of(
-    spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
+    spec: ExperimentSpec,
+    outcomes: Iterable[tuple[TrialState, float | None]],
+    *,
+    running_s: float,
+    spent: Spent,
 ) -> Ending | None:
     """Return the ending that continuing with these outcomes under `spec` would reach at once."""
     counts: dict[TrialState, int] = {}
@@ -186,10 +237,12 @@ def ending_of(
         counts[state] = counts.get(state, 0) + 1
         if state is TrialState.SUCCEEDED:
             best = spec.objective.better(best, value)
-    return ending(spec, counts, best=best, exhausted=False, running_s=running_s)
+    return ending(spec, counts, best=best, exhausted=False, running_s=running_s, spent=spent)
 
 
-def _spent(reason: str, code: ReasonCode, succeeded: bool, *, drain: bool) -> Ending:
+def _spent(
+    reason: str, code: ReasonCode, succeeded: bool, *, drain: bool, closed: bool = False
+) -> Ending:
     """Return the ending of a spent budget.
 
     The last running trials may finish: one may be the first to succeed.
@@ -200,5 +253,6 @@ def _spent(reason: str, code: ReasonCode, succeeded: bool, *, drain: bool) -> En
             f"{reason}; no trial succeeded",
             drain,
             ReasonCode.NO_TRIAL_SUCCEEDED,
+            closed,
         )
-    return Ending(ExperimentState.SUCCEEDED, reason, drain, code)
+    return Ending(ExperimentState.SUCCEEDED, reason, drain, code, closed)

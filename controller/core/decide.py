@@ -150,6 +150,7 @@ class _Verdict:
             reached=snapshot.reached,
             regret_bound=snapshot.regret_bound,
             paused=len(turn.paused),
+            spent=snapshot.spent,
         )
         ending = limits(exhausted=snapshot.exhausted and not turn.paused)
         # Ask the breaker before the experiment may end as failed,
@@ -216,6 +217,9 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
         yield from _end_paused(turn.paused, snapshot, "" if ending is None else ending.reason)
     else:
         yield from _stops(unfinished, snapshot)
+        if ending is not None and ending.closed:
+            yield from _withdraw(unfinished, snapshot, ending.reason)
+            return
         # While the final stage runs, only ask whether the search has more points:
         # then the stage is stopped for them.
         if final is None or not final.active or not unfinished:
@@ -513,6 +517,22 @@ def _stop_everything(
             yield AskStop(trial.number, cause, reason)
         elif snapshot.stops_sent.get(trial.number, math.inf) > grace_s:
             yield SendStop(trial.number, grace_s)
+
+
+def _withdraw(
+    unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, reason: str
+) -> Iterator[Action]:
+    """Yield the end of trials whose attempts do not run yet. Those that run may finish."""
+    for trial in unfinished:
+        newest = trial.newest
+        if not trial.running or trial.number in snapshot.advised:
+            continue
+        if newest is None or newest.ended:
+            # The final stage begins only once the search is over.
+            assert trial.number is not FINAL
+            yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
+        elif newest.state is AttemptState.CREATED:
+            yield AskStop(trial.number, StopCause.CANCELLED, reason)
 
 
 def _starts(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Action]:

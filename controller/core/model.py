@@ -82,6 +82,8 @@ class ReasonCode(enum.Enum):
     TARGET_REACHED = "TargetReached"
     TRIALS_DONE = "TrialsDone"  # budget.trials
     TIME_SPENT = "TimeSpent"  # budget.wallClock
+    GPU_HOURS_SPENT = "GPUHoursSpent"  # budget.gpuHours
+    COST_SPENT = "CostSpent"  # budget.cost
     NO_IMPROVEMENT = "NoImprovement"  # budget.noImprovement
     REGRET_BELOW = "RegretBelow"  # budget.regretBelow
     SPACE_EXHAUSTED = "SpaceExhausted"
@@ -254,6 +256,13 @@ class Collection:
     image: str = ""
 
 
+class Overrun(enum.Enum):
+    """What running attempts do when the GPU-hours or the money are used up."""
+
+    FINISH = "finish"
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits of an experiment, where None means no limit.
@@ -268,6 +277,15 @@ class Budget:
     no_improvement: int | None = None
     # How much better than the best trial another point may still be.
     regret_below: float | None = None
+    # Of all attempts, by what they request and how long they run.
+    gpu_hours: float | None = None
+    cost: float | None = None
+    overrun: Overrun = Overrun.FINISH
+
+    @property
+    def is_metered(self) -> bool:
+        """Return whether it limits what attempts use."""
+        return self.gpu_hours is not None or self.cost is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +390,8 @@ class ExperimentSpec:
     pruning: Pruning | None = None
     parallelism: int = 1
     budget: Budget = Budget()
+    # Of an hour of one unit of each resource, by its name in a pod; of memory, of one GiB.
+    prices: Mapping[str, float] = field(default_factory=dict)
     canary_s: float = 10.0
     breaker: bool = True  # failures may pause the experiment
     runtime: str = DEFAULT_RUNTIME
@@ -512,6 +532,8 @@ class Attempt:
     log_gap: what of its log is known to be missing, for people; "" if nothing is.
     value_doubt: why its value, or its learning curve, may be another without the gap; "" if it does
         not depend on it.
+    gpus, price_per_hour: of all that it requested when it was created.
+    earlier_s: how long it ran before its queue took its place back.
     """
 
     trial: TrialOrFinal
@@ -535,10 +557,21 @@ class Attempt:
     fidelity: float | None = None
     log_gap: str = ""
     value_doubt: str = ""
+    gpus: float = 0.0
+    price_per_hour: float = 0.0
+    earlier_s: float = 0.0
 
     @property
     def ended(self) -> bool:
         return self.state.ended
+
+    def ran_s(self, now: datetime) -> float:
+        """Return how many seconds it has run until `now`, or until its end."""
+        if self.start_time is None:
+            return self.earlier_s
+        # The clocks of two machines may have set its end before its start.
+        latest_s = ((self.end_time or now) - self.start_time).total_seconds()
+        return self.earlier_s + max(0.0, latest_s)
 
 
 def by_trial(pairs: Iterable[tuple[Number, Value]]) -> dict[Number, list[Value]]:
@@ -599,6 +632,7 @@ class Experiment:
 
     running_s: the wall clock time during which a controller was running and the experiment was not
         paused.
+    gpu_hours, cost: what all attempts had used when this was last stored, if its budget limits it.
     """
 
     uid: Uid
@@ -615,6 +649,8 @@ class Experiment:
     reason_code: ReasonCode | None = None
     stop_requested: bool = False
     running_s: float = 0.0
+    gpu_hours: float = 0.0
+    cost: float = 0.0
     # None: not begun since the search last continued.
     final: FinalRun | None = None
     start_time: datetime | None = None

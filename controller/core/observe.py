@@ -47,7 +47,7 @@ def event_for(
         return _ended(attempt, status, status.exit, log, metrics, spec)
     waiting = spec.words(status.waiting)
     if attempt.state is AttemptState.RUNNING and status.suspended:
-        return Waits(waiting)
+        return Waits(waiting, now)
     gap = _gap(log, metrics)
     if status.start_time is not None and gap not in attempt.log_gap:
         return ObservedRunning(status.start_time, status.node, status.image, gap)
@@ -55,7 +55,7 @@ def event_for(
         return None
     if status.start_time is not None:
         return ObservedRunning(status.start_time, status.node, status.image)
-    return Waits(waiting) if waiting != attempt.reason else None
+    return Waits(waiting, now) if waiting != attempt.reason else None
 
 
 def _missing(attempt: Attempt, metrics: LogReader, now: datetime) -> Ended | None:

@@ -21,6 +21,7 @@ from controller.core.model import (
     StopCause,
     TrialOrFinal,
 )
+from controller.core.spending import NOTHING_SPENT, Spent
 from suggest.trial import Outcome, TrialState
 
 
@@ -137,6 +138,7 @@ class Snapshot:
         unknown.
     estimated: how many trials had ended when it was last bounded.
     elsewhere: how many trials of the search another controller runs, which has handed it over.
+    spent: what all attempts have used, if the budget limits it.
     """
 
     spec: ExperimentSpec
@@ -166,6 +168,7 @@ class Snapshot:
     regret_bound: float | None = None
     estimated: int = 0
     elsewhere: int = 0
+    spent: Spent = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)

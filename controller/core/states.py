@@ -90,6 +90,7 @@ class Waits:
     """The runtime holds the attempt without running it: not started, or preempted by its queue."""
 
     reason: str
+    time: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,14 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
         )
     match event:
         case Waits():
-            return replace(attempt, state=following, reason=event.reason, start_time=None, node="")
+            return replace(
+                attempt,
+                state=following,
+                reason=event.reason,
+                earlier_s=attempt.ran_s(event.time),
+                start_time=None,
+                node="",
+            )
         case ObservedRunning():
             return replace(
                 attempt,

@@ -59,7 +59,16 @@ _RULES_BETWEEN_KEYS: Mapping[str, Sequence[Schema]] = {
             rules.REGRET_OF_SEVERAL,
             ".budget.regretBelow",
         ),
+        _rule("!has(self.budget.cost) || has(self.prices)", rules.NO_PRICES, ".budget.cost"),
+        _rule("!has(self.prices) || has(self.budget.cost)", rules.PRICES_OF_NOTHING, ".prices"),
         _rule("!has(self.final) || !has(self.trial.template)", rules.FINAL_OF_TEMPLATE, ".final"),
+    ),
+    "spec.budget": (
+        _rule(
+            "!has(self.overrun) || has(self.gpuHours) || has(self.cost)",
+            rules.OVERRUN_OF_NOTHING,
+            ".overrun",
+        ),
     ),
     "spec.constraints[]": (
         _rule("has(self.min) || has(self.max)", rules.NO_BOUND),

@@ -20,7 +20,7 @@ from controller.core.model import (
     FailureClass,
 )
 from controller.phrases import command, quantity
-from controller.report import formatting
+from controller.report import formatting, spending
 from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
@@ -230,7 +230,7 @@ def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: dat
     """
     columns: dict[str, list[str]] = {name: [] for name in _ATTEMPT_COLUMNS}
     for attempt in attempts:
-        spent = record.gpu_seconds(attempt, now=now)
+        spent = attempt.gpus * attempt.ran_s(now)
         cells = (
             str(attempt.number),
             attempt.state.value,
@@ -447,7 +447,7 @@ def _budget(record: ExperimentRecord) -> str:
         words.append(f"{counts.get(TrialState.FAILED, 0)} of {budget.failed_trials} failures")
     spent = formatting.duration(record.experiment.running_s)
     limit = "" if budget.wall_clock_s is None else f" of {formatting.duration(budget.wall_clock_s)}"
-    return ", ".join([*words, f"{spent}{limit} running"])
+    return ", ".join([*words, f"{spent}{limit} running", *spending.used(record.experiment)])
 
 
 def _imports_by_source(record: ExperimentRecord) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.core.model import FINAL, Attempt, Event
+from controller.report import spending
 from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord
@@ -37,6 +38,8 @@ def experiment(record: ExperimentRecord) -> Json:
         best=None if record.best is None else _best(record.best, criteria),
         front=front(record.front, criteria),
         dominatedShare=record.dominated_share,
+        gpuHours=spending.gpu_hours(experiment),
+        cost=spending.cost(experiment),
         final=None if record.final is None else final(record.final),
         startTime=timestamp(experiment.start_time) or None,
         endTime=timestamp(experiment.end_time) or None,
@@ -128,7 +131,7 @@ def trial(record: TrialList, trial_record: TrialRecord) -> Json:
 
 def _attempt(record: TrialList, execution: Attempt) -> Json:
     assert isinstance(record, ExperimentRecord), "only an experiment's trials have attempts"
-    return attempt(execution) | present(gpuSeconds=_gpu_seconds(record, execution))
+    return attempt(execution) | present(gpuSeconds=_gpu_seconds(execution))
 
 
 def attempt(execution: Attempt) -> Json:
@@ -270,14 +273,14 @@ def _constraints(criteria: Criteria) -> list[Json] | None:
     ] or None
 
 
-def _gpu_seconds(record: ExperimentRecord, execution: Attempt) -> float | None:
+def _gpu_seconds(execution: Attempt) -> float | None:
     """Return the GPU seconds of an ended attempt.
 
     None for a running one, whose figure would soon be outdated.
     """
-    if execution.end_time is None or not record.gpus:
+    if execution.end_time is None or not execution.gpus:
         return None
-    return round(record.gpu_seconds(execution, now=execution.end_time), 3)
+    return round(execution.gpus * execution.ran_s(execution.end_time), 3)
 
 
 def present(**keys: object) -> Json:

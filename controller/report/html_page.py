@@ -20,7 +20,7 @@ from importlib import resources
 from controller.core.model import trial_name
 from controller.core.substitute import TRIAL_NAME, render
 from controller.phrases import quantity
-from controller.report import formatting, text_tables
+from controller.report import formatting, spending, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, Json, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
@@ -127,6 +127,7 @@ def _overview(record: ExperimentRecord) -> str:
         ("Algorithm", spec.algorithm.name + pruning),
         ("Parameters", ranges),
         ("Runs", f"{spec.runtime}, parallelism {spec.parallelism}"),
+        ("Used", "; ".join(spending.used(experiment))),
         (
             "Started",
             formatting.timestamp(experiment.start_time),
@@ -215,7 +216,7 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
                 sums = spent.setdefault(attempt.state.value, [0.0, 0.0, 0.0])
                 sums[0] += 1
                 sums[1] += time.total_seconds()
-                sums[2] += record.gpu_seconds(attempt, now=now)
+                sums[2] += attempt.gpus * attempt.ran_s(now)
     if not spent:
         return ""
     whole = sum(seconds for _, seconds, _ in spent.values())

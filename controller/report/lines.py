@@ -16,7 +16,7 @@ from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, Event, ExperimentState
 from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.report import formatting
+from controller.report import formatting, spending
 from suggest.trial import IMPORTED_FROM
 
 logger = logging.getLogger(__name__)
@@ -142,6 +142,7 @@ def summary(progress: Progress) -> str:
     words = [f"{trials} ({states})" if states else trials, f"{len(progress.at_work)} running"]
     if progress.held_up:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
+    words += spending.used(progress.experiment)
     left_s = time_left_s(progress)
     if left_s is not None:
         words.append(f"about {formatting.duration(left_s)} left")

@@ -20,7 +20,7 @@ from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, Event, ExperimentState, trial_label
 from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.report import formatting
+from controller.report import formatting, spending
 from controller.report.lines import time_left_s
 from controller.runtime.registry import traits_of
 from suggest.trial import TrialState
@@ -135,6 +135,8 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
         "  ",
         formatting.duration(experiment.running_s),
     )
+    for used in spending.used(experiment):
+        title.append(f"  {used}", style="bright_black")
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")

@@ -17,35 +17,14 @@ from controller.core.model import (
     Experiment,
     ExperimentState,
     FailureClass,
-    TrialTemplate,
     trial_name,
 )
 from controller.report.final import FinalRecord
+from controller.runtime.requested import gpus_of
 from suggest import pareto
 from suggest.space import Space, Value
 from suggest.study import Criteria, Study
 from suggest.trial import IMPORTED_FROM, PROPOSED_BY, REUSED, Measurement, Trial, TrialState
-
-
-def gpus_of(template: TrialTemplate) -> float:
-    """Return the GPUs of one attempt.
-
-    For a template of a whole object, this counts the GPUs that its pods request,
-    unless a parameter determines them.
-    """
-    manifest = template.cluster.get("template")
-    if not isinstance(manifest, dict):
-        return template.resources.gpu * template.workers
-    # Lazy: most templates are programs.
-    from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
-
-    try:
-        demand = demand_of([manifest]).total()
-    except ValueError:
-        return 0.0
-    return float(
-        sum(amount for key, amount in demand.items() if is_gpu(key.removeprefix("requests.")))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,13 +354,6 @@ class ExperimentRecord(TrialList):
     def gpus(self) -> float:
         """Return the GPUs of one attempt."""
         return gpus_of(self.experiment.spec.trial)
-
-    def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
-        """Return the GPU seconds that the attempt has held so far, used or not."""
-        if attempt.start_time is None:
-            return 0.0
-        gpus = gpus_of(self.experiment.spec.template_of(attempt.trial))
-        return gpus * ((attempt.end_time or now) - attempt.start_time).total_seconds()
 
     def reason_of(self, record: TrialRecord) -> str:
         """Return the reason for the trial's state; empty if the state needs none."""

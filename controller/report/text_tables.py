@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from controller.core.budget import spent_trials
-from controller.report import formatting
+from controller.report import formatting, spending
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
 from suggest.errors import InvalidArgument, did_you_mean
@@ -66,24 +66,26 @@ class _CsvLines(list[str]):
         self.append(line.removesuffix("\r\n"))
 
 
-EXPERIMENT_COLUMNS = ("NAME", "NAMESPACE", "STATE", "TRIALS", "BEST", "AGE", "REASON")
+def experiment_table(
+    records: Sequence[ExperimentRecord], *, now: datetime
+) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of experiments.
 
-
-def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> list[list[str]]:
-    return [_experiment_row(record, now) for record in records]
-
-
-def _experiment_row(record: ExperimentRecord, now: datetime) -> list[str]:
-    experiment, best = record.experiment, record.best
-    return [
-        experiment.name,
-        experiment.namespace,
-        shown_state(record),
-        _done(record),
-        formatting.number(best.value if best else None),
-        formatting.between(experiment.start_time, now),
-        one_line(experiment.reason),
-    ]
+    USED is left out where no budget limits GPU-hours or money.
+    """
+    columns: dict[str, Callable[[ExperimentRecord], str]] = {
+        "NAME": lambda record: record.experiment.name,
+        "NAMESPACE": lambda record: record.experiment.namespace,
+        "STATE": shown_state,
+        "TRIALS": _done,
+        "USED": lambda record: ", ".join(spending.used(record.experiment)),
+        "BEST": lambda record: formatting.number(record.best.value if record.best else None),
+        "AGE": lambda record: formatting.between(record.experiment.start_time, now),
+        "REASON": lambda record: one_line(record.experiment.reason),
+    }
+    if not any(record.experiment.spec.budget.is_metered for record in records):
+        del columns["USED"]
+    return list(columns), [[cell(record) for cell in columns.values()] for record in records]
 
 
 def shown_state(record: ExperimentRecord) -> str:
@@ -388,6 +390,8 @@ _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
     "reasonCode": lambda record: (
         record.experiment.reason_code and record.experiment.reason_code.value
     ),
+    "gpuHours": lambda record: spending.gpu_hours(record.experiment),
+    "cost": lambda record: spending.cost(record.experiment),
 }
 EXPERIMENT_CSV = tuple(_EXPERIMENT_CSV)
 

@@ -13,8 +13,9 @@ from controller.core.model import FINAL
 from controller.core.quota_use import QuotaReport
 from controller.phrases import quantity
 from controller.report import formatting
-from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
+from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
+from controller.runtime.requested import gpus_of
 from suggest.trial import TrialState
 
 MOST_REASONS = 20

@@ -54,6 +54,7 @@ REVISABLE = (
     "spec.final",
     "spec.parallelism",
     "spec.budget",
+    "spec.prices",
     "spec.breaker",
     "spec.pruning",
     "spec.metrics",  # a pause because nothing was read names them
@@ -64,6 +65,7 @@ REVISABLE = (
 SETTABLE = (
     "spec.parallelism",
     "spec.budget",
+    "spec.prices",
     "spec.breaker",
     "spec.pruning",
     "spec.trial.timeout",

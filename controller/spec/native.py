@@ -5,11 +5,12 @@ Rules between keys are in `rules`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.core.line_pattern import LinePattern
-from controller.core.model import MAX_NAME_LENGTH, MetricsFormat
+from controller.core.model import MAX_NAME_LENGTH, MetricsFormat, Overrun
 from controller.core.runtime_traits import DEFAULT_RUNTIME
 from controller.runtime import registry
 from controller.spec.cluster_section import FREE_LABELS
@@ -382,6 +383,18 @@ FIDELITY = Section(
 )
 
 
+def _above_zero(raw: str | int | float) -> int | float:
+    problem = ValueError(f"{raw} is not above 0; write a larger number, or remove the key")
+    if isinstance(raw, str):
+        raise ValueError(f"{raw!r} is not a number; write one without quotes")
+    if not 0 < raw < math.inf:
+        raise problem
+    return int(raw) if float(raw).is_integer() else raw
+
+
+ABOVE_ZERO = Parsed("a number above 0", _above_zero, {"type": "number", "minimum": 0})
+
+
 def _limit(number: object) -> object:
     return None if number == "none" else number
 
@@ -429,13 +442,46 @@ BUDGET = Section(
             says="none",
             field="regret_below",
         ),
+        Key(
+            "gpuHours",
+            ABOVE_ZERO,
+            "GPU-hours of all attempts; when they are used up, no attempt starts.",
+            says="none",
+            field="gpu_hours",
+        ),
+        Key(
+            "cost",
+            ABOVE_ZERO,
+            "What all attempts may cost by `spec.prices`; when it is used up, no attempt starts.",
+            says="none",
+            field="cost",
+        ),
+        Key(
+            "overrun",
+            Word(tuple(each.value for each in Overrun)),
+            "What running attempts do when `gpuHours` or `cost` is used up.",
+            says="`finish`",
+            field="overrun",
+            value=Overrun,
+        ),
     ),
     expected="a mapping such as {trials: 100}",
     elsewhere={
+        "prices": "spec.prices",
         "parallelism": "spec.parallelism",
         "timeout": "wallClock",
         "target": "spec.objective.target",
     },
+)
+PRICES = Section(
+    (
+        Key("cpu", Number(0), "Price of a core for an hour.", says="0"),
+        Key("memory", Number(0), "Price of a GiB of memory for an hour.", says="0"),
+    ),
+    expected="a mapping such as {nvidia.com/gpu: 2.5, cpu: 0.04}",
+    rest=Number(0),
+    rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
+    refused={"gpu": "is not accepted here; write nvidia.com/gpu, also for GPUs of this machine"},
 )
 SPEC = Section(
     (
@@ -504,6 +550,14 @@ SPEC = Section(
             field="parallelism",
         ),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
+        Key(
+            "prices",
+            PRICES,
+            "What `budget.cost` counts: prices for an hour of what attempts request.",
+            ABSENT,
+            says="none",
+            field="prices",
+        ),
         Key(
             "canary",
             duration(above_zero=False),

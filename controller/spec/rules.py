@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controller.core.model import TrialTemplate
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RuntimeTraits
 from controller.core.substitute import (
     OPTIONAL,
@@ -22,6 +23,7 @@ from controller.core.substitute import (
     unclosed,
 )
 from controller.runtime.registry import traits_of
+from controller.runtime.requested import GPU, is_gpu, requested
 from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
 from controller.spec.document import Json, network_of
@@ -91,6 +93,9 @@ FINAL_OF_TEMPLATE = (
     "cannot be combined with trial.template, whose command cannot be replaced; omit it, and create "
     "your own object with the parameters that `tuner best` prints"
 )
+NO_PRICES = "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}"
+PRICES_OF_NOTHING = "are counted by budget.cost alone; write a limit there, or remove the prices"
+OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
 # The algorithm whose trials continue from the checkpoints of others.
 POPULATION_BASED = "pbt"
 
@@ -117,6 +122,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     _metrics(spec, problems)
+    _spending(spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
     if traits.takes_templates:
@@ -223,6 +229,57 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
             "spec.metrics.prometheus.port",
             f"the trials on this machine would all need this port; {cure}",
         )
+
+
+def _spending(spec: Json, problems: ProblemCollector) -> None:
+    """Check that what the budget of GPU-hours or money limits can be counted."""
+    budget, prices = spec.get("budget", {}), spec.get("prices")
+    if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
+        problems.add("spec.budget.overrun", OVERRUN_OF_NOTHING, at_key=True)
+    if "cost" in budget and not prices and not problems.within("spec.prices"):
+        problems.add("spec.budget.cost", NO_PRICES, at_key=True)
+    if prices is not None and "cost" not in budget:
+        problems.add("spec.prices", PRICES_OF_NOTHING, at_key=True)
+    trial = spec.get("trial")
+    if ("cost" not in budget and "gpuHours" not in budget) or not isinstance(trial, dict):
+        return
+    try:
+        names = _requested(trial)
+    except ValueError:
+        cure = "write numbers there"
+        key = "gpuHours" if "gpuHours" in budget else "cost"
+        message = f"a parameter sets a resource of spec.trial.template, so it is unknown; {cure}"
+        problems.add(f"spec.budget.{key}", message, at_key=True)
+        return
+    if "gpuHours" in budget and not any(map(is_gpu, names)):
+        message = "a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu"
+        if "template" in trial:
+            message = "no pod of the template requests a GPU, so this is never used up; remove it"
+        problems.add("spec.budget.gpuHours", message, at_key=True)
+    if "cost" not in budget or not prices or problems.within("spec.prices"):
+        return
+    if not any(map(prices.get, names)):
+        message = "a trial requests nothing that has a price; set spec.trial.resources"
+        if names:
+            message = f"a trial requests {', '.join(names)}, without a price above 0; add one"
+        problems.add("spec.prices", message, at_key=True)
+
+
+def _requested(trial: Json) -> list[str]:
+    """Return the names of the resources that a trial requests.
+
+    Raises:
+        ValueError: a parameter determines one of them.
+    """
+    if "template" in trial:
+        return list(requested(TrialTemplate((), cluster={"template": trial["template"]})))
+    resources = trial.get("resources", {})
+    names = {"gpu": GPU}
+    return [
+        names.get(name, name)
+        for name, amount in resources.items()
+        if amount and name != "ephemeralStorage"
+    ]
 
 
 def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> None:

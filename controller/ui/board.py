@@ -28,7 +28,7 @@ from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
 from controller.core.quota_use import QuotaReport
 from controller.folders import AttemptFolders
-from controller.report import description, documents, figures
+from controller.report import description, documents, figures, spending
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.search import StudyReads, study_name
 from controller.ui.live_table import Encoded, Event, Json
@@ -358,6 +358,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
         "done": spent_trials(record.counts),
+        "used": spending.used(experiment),
         "revision": experiment.revision,
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),

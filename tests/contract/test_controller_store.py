@@ -604,11 +604,21 @@ def test_a_text_may_have_a_zero_byte(store: SqlExperimentStore) -> None:
     assert [event.message for event in store.events(uid)] == ["\ufffd segmentation fault"]
 
 
+# What a database of before budgets of GPU-hours and money lacks.
+SPENDING = {
+    "attempts": ("gpus", "price_per_hour", "earlier_s"),
+    "experiments": ("gpu_hours", "cost"),
+}
+
+
 def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None:
     opened(path).close()
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("DROP TABLE controller_leader")
         raw.execute("DROP TABLE attempt_objects")
+        for table, columns in SPENDING.items():
+            for column in columns:
+                raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         raw.execute("UPDATE controller_schema_version SET version_num = '0001'")
         raw.commit()
     with closing(over(sqlite_database(path), Fence(1, "first"))) as store:

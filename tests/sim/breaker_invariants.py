@@ -124,7 +124,7 @@ class BreakerInvariants:
         if (
             not spec.breaker
             or spec.canary_s <= 0
-            or "time budget" in reason
+            or "used up" in reason
             or any(newest[n].reviewed for n in newest)
         ):
             return

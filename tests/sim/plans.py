@@ -16,6 +16,8 @@ from controller.core.model import (
     FailureClass,
     MetricsFile,
     MetricsRule,
+    Overrun,
+    Resources,
     TrialTemplate,
 )
 from suggest.space import Choice, Float, Int, Parameter, Space
@@ -23,6 +25,7 @@ from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
 from tests.sim.checkpoint_invariants import POPULATION, TRUNCATION
 from tests.sim.simulated_runtime import Script
 from tests.sim.simulation import Fault, Plan
+from tests.sim.spending_invariants import CORES, GPUS, PRICES
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
@@ -152,6 +155,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
     )
     trial = TrialTemplate(
         command=("true",),
+        resources=Resources(cpu=CORES, gpu=GPUS),
         timeout_s=TIMEOUT_S,
         grace_s=GRACE_S,
         retries={
@@ -180,10 +184,14 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         ),
         fidelity=fidelity,
         parallelism=draw(st.integers(1, 4)),
+        prices=PRICES,
         budget=Budget(
             trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),
             failed_trials=draw(st.sampled_from([None, 1, 3])),
             wall_clock_s=draw(st.sampled_from([None, None, None, 10.0])),
+            gpu_hours=draw(st.sampled_from([None, None, None, 0.002, 0.01])),
+            cost=draw(st.sampled_from([None, None, None, 3.0, 15.0])),
+            overrun=draw(st.sampled_from(Overrun)),
         ),
         metrics=MetricsRule(source=draw(st.sampled_from([None, None, MetricsFile("metrics.txt")]))),
         canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),

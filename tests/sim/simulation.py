@@ -57,6 +57,7 @@ from tests.sim.simulated_runtime import (
     SimulatedRuntime,
     VirtualClock,
 )
+from tests.sim.spending_invariants import check_begins_within_budget, check_sum, is_used_up
 
 T = TypeVar("T")
 
@@ -388,6 +389,7 @@ class Simulation:
         if shown.canary and shown.running:
             raise InvariantViolation(f"the first trial does not run alone: {begun}")
         attempts = list(recorded.values())
+        check_begins_within_budget(self.experiment.spec, begun, attempts, self.clock.now())
         self.breaker.check_begun(
             self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now()
         )
@@ -501,6 +503,7 @@ class Simulation:
             spec.budget.wall_clock_s is not None
             and self.clock.elapsed_s() >= spec.budget.wall_clock_s - 0.01
         )
+        spent |= is_used_up(spec, self._attempts(), self.clock.now())
         return ending is not None or spent
 
     def check_work(self, within_s: float) -> None:
@@ -545,6 +548,7 @@ class Simulation:
         stored = self._stored()
         if stored.state is not ended.state:
             raise InvariantViolation(f"stored as {stored.state.value}, told as {ended.state.value}")
+        check_sum(ended, self._attempts(), self.clock.now())
         self.check_trials()
 
     def _check_end(self, ended: Experiment) -> None:

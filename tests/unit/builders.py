@@ -24,6 +24,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.core.snapshot import DesiredState, FinalStage, Snapshot, UnfinishedTrial
+from controller.core.spending import NOTHING_SPENT, Spent
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
 from suggest.study import Algorithm, Direction, ValueRule
 from suggest.trial import Trial, TrialState
@@ -185,6 +186,7 @@ def snapshot(
     final: FinalStage | None = None,
     streak: Streak | None = None,
     set_aside: Set[int] = frozenset(),
+    spent: Spent = NOTHING_SPENT,
 ) -> Snapshot:
     """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`:
     stops sent in this process's life, with their grace. `removed`: None = all that have failed.
@@ -208,6 +210,7 @@ def snapshot(
         final=final,
         streak=Streak(first=None if done else ()) if streak is None else streak,
         set_aside=set_aside,
+        spent=spent,
     )
 
 

@@ -12,8 +12,10 @@ from controller.core.model import (
     ExperimentObjective,
     ExperimentSpec,
     ExperimentState,
+    Overrun,
     ReasonCode,
 )
+from controller.core.spending import NOTHING_SPENT, Spent
 from suggest.study import Constraint, Direction, Fidelity
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
@@ -36,6 +38,7 @@ def judged(
     suspended: bool = False,
     paused: int = 0,
     pruned: int = 0,
+    spent: Spent = NOTHING_SPENT,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     return ending(
@@ -49,6 +52,7 @@ def judged(
         regret_bound=regret_bound,
         suspended=suspended,
         paused=paused,
+        spent=spent,
     )
 
 
@@ -90,6 +94,25 @@ PARTIAL = Ending(
     "raise budget.wallClock, or lower fidelity.max",
     False,
     ReasonCode.NO_TRIAL_SUCCEEDED,
+)
+PAID = replace(a_spec(trials=5), budget=Budget(trials=5, gpu_hours=10.0, cost=25.0))
+CUT = replace(PAID, budget=replace(PAID.budget, overrun=Overrun.STOP))
+HOURS = Ending(
+    OK,
+    "the GPU-hours are used up (budget.gpuHours: 10)",
+    True,
+    ReasonCode.GPU_HOURS_SPENT,
+    closed=True,
+)
+MONEY = Ending(
+    OK, "the money is used up (budget.cost: 25)", True, ReasonCode.COST_SPENT, closed=True
+)
+NOTHING_FOR_IT = Ending(
+    BAD,
+    "the money is used up (budget.cost: 25); no trial succeeded",
+    True,
+    ReasonCode.NO_TRIAL_SUCCEEDED,
+    closed=True,
 )
 TWO = replace(
     a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),)
@@ -166,6 +189,21 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
             "what the breaker has not judged",
             judged(EVERYTHING, failed=5, last=True, suspended=True),
             None,
+        ),
+        ("some GPU-hours are left", judged(PAID, best=0.5, spent=Spent(9.9, 24.9)), None),
+        ("all GPU-hours are used", judged(PAID, best=0.5, spent=Spent(10, 24)), HOURS),
+        ("all money is used", judged(PAID, best=0.5, spent=Spent(9, 25)), MONEY),
+        ("the money before the trials", judged(PAID, done=5, best=0.5, spent=Spent(9, 25)), MONEY),
+        ("all money for nothing", judged(PAID, spent=Spent(0, 26)), NOTHING_FOR_IT),
+        (
+            "all money is used, and nothing may finish",
+            judged(CUT, best=0.5, spent=Spent(0, 26)),
+            replace(MONEY, drain=False),
+        ),
+        (
+            "what the breaker has not judged costs money too",
+            judged(PAID, failed=1, best=0.5, spent=Spent(0, 26), suspended=True),
+            MONEY,
         ),
         (
             "does not hold up the clock",

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from controller.core.breaker import Cause, Streak
 from controller.core.budget import spent_trials
 from controller.core.decide import beginnings, decide, follow_ups
-from controller.core.model import AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
+from controller.core.model import (
+    AttemptState,
+    Budget,
+    ExperimentState,
+    FailureClass,
+    Overrun,
+    ReasonCode,
+    StopCause,
+)
 from controller.core.snapshot import (
     UNCOUNTED,
     Action,
@@ -28,6 +36,7 @@ from controller.core.snapshot import (
     Suggest,
     UnfinishedTrial,
 )
+from controller.core.spending import Spent
 from suggest.study import Fidelity
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import (
@@ -61,6 +70,9 @@ ten = a_spec(parallelism=4, trials=10)
 fragile = a_spec(parallelism=2, trials=10, failed_trials=2)
 aiming = a_spec(parallelism=2, objective=an_objective(target=0.9))
 timed = a_spec(parallelism=2, wall_clock_s=60.0)
+paid = replace(a_spec(parallelism=4), budget=Budget(cost=25.0))
+cut = replace(paid, budget=replace(paid.budget, overrun=Overrun.STOP))
+over = Spent(0.0, 25.0)
 huge = a_spec(parallelism=1000)
 greedy = a_spec(parallelism=2, trial=a_template(gpu=16.0))
 
@@ -85,6 +97,7 @@ STOPS = ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.ST
 FAILED_TWICE = "2 trials failed (budget.failedTrials: 2)"
 TARGET = "the target was reached: accuracy 0.95 (objective.target: 0.9)"
 TIME_UP = "the time budget is used up (budget.wallClock: 60 s)"
+PAID_OUT = "the money is used up (budget.cost: 25)"
 TEN = "all 10 trials are done"
 AGAIN = "interrupted; its trials run again on resume"
 BY_STOP = "stopped by tuner stop"
@@ -599,6 +612,40 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         "a retry is not begun after the end",
         snapshot(timed, open_trial(0, FAILED, failed=LOST), running_s=60.0, best=0.5),
         [cancelled(0, TIME_UP)],
+    ),
+    (
+        "the money is used up: what runs may finish, and nothing begins, not even a retry",
+        snapshot(
+            paid,
+            waits_again,
+            open_trial(1, RUNNING),
+            open_trial(2, CREATED),
+            open_trial(3),
+            open_trial(4, FAILED, failed=LOST),
+            best=0.5,
+            spent=over,
+        ),
+        [
+            cancelled(0, PAID_OUT),
+            AskStop(2, UNWANTED, PAID_OUT),
+            cancelled(3, PAID_OUT),
+            cancelled(4, PAID_OUT),
+        ],
+    ),
+    (
+        "what runs then is cut if the file says so",
+        snapshot(cut, open_trial(1, RUNNING), best=0.5, spent=over),
+        [AskStop(1, UNWANTED, PAID_OUT)],
+    ),
+    (
+        "what runs then may still be pruned",
+        snapshot(paid, open_trial(1, RUNNING), advised={1: "worse"}, best=0.5, spent=over),
+        [AskStop(1, HOPELESS, "worse")],
+    ),
+    (
+        "and the experiment ends once nothing runs",
+        snapshot(paid, best=0.5, spent=over),
+        [done(ExperimentState.SUCCEEDED, PAID_OUT, ReasonCode.COST_SPENT)],
     ),
     # Pausing.
     (

@@ -147,11 +147,12 @@ def test_an_extension_that_would_end_at_once_is_refused(
         FailedPrecondition,
         match=f"its budget is already used up: .*{message}.*; raise that as well, .*is the total",
     ):
-        refuse_an_end(TINY, edited(trials="+20").spec, trials)
+        refuse_an_end(TINY, edited(trials="+20").spec, trials, [])
     refuse_an_end(
         TINY,
         edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec,
         trials,
+        [],
     )
 
 

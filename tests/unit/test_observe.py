@@ -62,7 +62,13 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
     ("recorded, not seen: it is started again", NEW, None, "", None),
     ("recorded, and it runs", NEW, shown(), "", ObservedRunning(at(1), "gpu-3")),
     ("running, and it still runs", GOING, shown(), "", None),
-    ("running, and preempted: it waits again", GOING, PREEMPTED, "", Waits("preempted by Kueue")),
+    (
+        "running, and preempted: it waits again",
+        GOING,
+        PREEMPTED,
+        "",
+        Waits("preempted by Kueue", NOW),
+    ),
     (
         "it waits, and says nothing new",
         attempt(1, CREATED, reason="preempted by Kueue"),

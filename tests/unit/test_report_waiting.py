@@ -12,6 +12,7 @@ from controller.core.model import Attempt, AttemptState, Event, Experiment, Fail
 from controller.core.progress import Progress, RunningTrial
 from controller.report import description, documents, lines, text_tables
 from controller.report.record import ExperimentRecord, TrialRecord
+from controller.runtime.requested import gpus_of
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
 
@@ -32,7 +33,12 @@ def waiting(number: int = 0, reason: str = WAITS, *earlier: Attempt) -> TrialRec
 
 def ran(number: int = 0, **fields: object) -> TrialRecord:
     attempt = Attempt(
-        number, 1, AttemptState.SUCCEEDED, start_time=START, end_time=START + timedelta(seconds=3)
+        number,
+        1,
+        AttemptState.SUCCEEDED,
+        start_time=START,
+        end_time=START + timedelta(seconds=3),
+        gpus=1.0,
     )
     return TrialRecord(
         Trial(number, TrialState.SUCCEEDED, {"lr": 0.1}, value=0.5),
@@ -124,7 +130,8 @@ def test_an_attempt_shows_node_image_and_gpu_seconds() -> None:
 
 @pytest.mark.parametrize(("gpu", "workers", "seconds"), [(1, 1, 3.0), (2, 4, 24.0), (0, 1, None)])
 def test_gpu_seconds_count_every_worker(gpu: float, workers: int, seconds: float | None) -> None:
-    found = record(ran(), experiment=on_cluster(gpu=gpu, workers=workers))
+    experiment = on_cluster(gpu=gpu, workers=workers)
+    found = record(ran(gpus=gpus_of(experiment.spec.trial)), experiment=experiment)
     (attempt,) = documents.trial(found, found.trials[0])["attempts"]
     assert attempt.get("gpuSeconds") == seconds
     assert attempt["image"].startswith("example/tiny@sha256:")
@@ -133,7 +140,7 @@ def test_gpu_seconds_count_every_worker(gpu: float, workers: int, seconds: float
 def test_local_experiments_show_nothing_about_clusters() -> None:
     one = ran()
     (attempt,) = one.attempts
-    local = TrialRecord(one.trial, (replace(attempt, node="", image=""),))
+    local = TrialRecord(one.trial, (replace(attempt, node="", image="", gpus=0.0),))
     found = record(local, experiment=an_experiment())
     lines = describe(found, local).splitlines()
     assert (

@@ -196,6 +196,39 @@ KEYS = r"""
 + trials: 
   12:20 spec.budget.trials: expected a whole number of at least 1, or none, got nothing; write one, or remove the key
 - trials: 40
++ gpuHours: -3
+  12:22 spec.budget.gpuHours: -3 is not above 0; write a larger number, or remove the key
+- trials: 40
++ cost: cheap
+  12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes
+- trials: 40
++ gpuHours: 100
+  12:12 spec.budget.gpuHours: a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu
+- trials: 40
++ cost: 250
+  12:12 spec.budget.cost: requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}
+- trials: 40
++ overrun: stop
+  12:12 spec.budget.overrun: is for budget.gpuHours and budget.cost; write one of them, or remove it
+- trials: 40
++ prices: {cpu: 1}
+  12:12 spec.budget.prices: no such key here; did you mean spec.prices?
+-   budget: {trials: 40}
++   prices: {cpu: 0.04}
+  12:3 spec.prices: are counted by budget.cost alone; write a limit there, or remove the prices
+-   budget: {trials: 40}
++   budget: {cost: 250}
++   prices: {cpu: -1}
+  13:17 spec.prices.cpu: expected a number of at least 0, got the number -1
+-   budget: {trials: 40}
++   budget: {cost: 250}
++   prices: {gpu: 2.5}
+  13:12 spec.prices.gpu: is not accepted here; write nvidia.com/gpu, also for GPUs of this machine
+-   budget: {trials: 40}
++   budget: {cost: 250}
++   prices: {nvidia.com/gpu: 2.5}
+  13:3 spec.prices: a trial requests nothing that has a price; set spec.trial.resources
+- trials: 40
 + wallClock: 30
   12:23 spec.budget.wallClock: 30 has no unit; write 30s, 30m or 30h
 - trials: 40

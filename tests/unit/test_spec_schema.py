@@ -36,6 +36,10 @@ def violations(data: object, rule: dict[str, Any], at: str = "") -> Iterator[str
         fits = [one for one in rule["oneOf"] if not any(violations(data, one))]
         if len(fits) != 1:
             yield f"{at}: fits {len(fits)} of the forms"
+    if "anyOf" in rule and all(any(violations(data, one)) for one in rule["anyOf"]):
+        yield f"{at}: fits none of the forms"
+    if "const" in rule and data != rule["const"]:
+        yield f"{at}: {data!r} is not {rule['const']}"
     if "enum" in rule and data not in rule["enum"]:
         yield f"{at}: {data!r} is none of {rule['enum']}"
     wanted = rule.get("type", [])

@@ -35,7 +35,7 @@ from tests.unit.builders import (
 )
 
 EVENTS: dict[Signal, AttemptEvent] = {
-    Signal.WAITING: Waits("no room"),
+    Signal.WAITING: Waits("no room", at(1)),
     Signal.OBSERVED_RUNNING: ObservedRunning(at(1)),
     Signal.STOP_ASKED: StopAsked(StopCause.CANCELLED),
     Signal.SUCCEEDED: Ended(SUCCEEDED, at(2)),
@@ -91,7 +91,7 @@ def test_an_ended_attempt_ignores_further_events() -> None:
 
 
 def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
-    waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8"))
+    waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8", at(1)))
     assert (waiting.state, waiting.reason) == (
         CREATED,
         "QuotaExceeded: requests.nvidia.com/gpu 8/8",
@@ -101,10 +101,12 @@ def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
 
 def test_a_preempted_attempt_waits_without_a_node_and_starts_over() -> None:
     seen = step(attempt(1), ObservedRunning(at(1), "gpu-3"))
-    waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a"))
-    assert waiting == Attempt(0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a")
+    waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a", at(9)))
+    assert waiting == Attempt(
+        0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a", earlier_s=8
+    )
     assert step(waiting, ObservedRunning(at(60), "gpu-7")) == Attempt(
-        0, 1, RUNNING, start_time=at(60), node="gpu-7"
+        0, 1, RUNNING, start_time=at(60), node="gpu-7", earlier_s=8
     )
 
 

@@ -75,11 +75,11 @@ from controller.runtime.kubernetes.node_fit import why_on_no_node
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.resource_quota import (
     demand_of,
-    is_gpu,
     never_fits,
     parse_quantity,
 )
 from controller.runtime.provider import Finding, Level, fail, ok, warn
+from controller.runtime.requested import is_gpu
 
 # Rights
 

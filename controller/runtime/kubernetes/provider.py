@@ -29,7 +29,6 @@ from controller.runtime.kubernetes.job_builder import anchor
 from controller.runtime.kubernetes.launch import cluster_launch
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
 from controller.runtime.kubernetes.preflight import check_cluster, check_needs
-from controller.runtime.kubernetes.resource_quota import is_gpu
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.kubernetes.sample_manifests import (
     TEMPLATE,
@@ -52,6 +51,7 @@ from controller.runtime.provider import (
     fail,
     ok,
 )
+from controller.runtime.requested import is_gpu
 from suggest.errors import InvalidArgument, Problem, TunerError
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"

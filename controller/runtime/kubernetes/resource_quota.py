@@ -131,13 +131,6 @@ def demand_of(objects: Sequence[AnyObject]) -> Demand:
     return replace(first, objects=dict(counts), others=tuple(other_shapes))
 
 
-def is_gpu(resource: str) -> bool:
-    """Whether the resource is a GPU or a slice of one."""
-    return "/" in resource and (
-        "gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
-    )
-
-
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
     """Yield every pod template, and every value of `template`, with the number of its copies.
 

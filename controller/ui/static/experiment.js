@@ -160,7 +160,7 @@ function overviewOf(it, best) {
       h("div", { class: "line" }, h("span", { class: "value" }, number(it.best?.value)), it.best ? h("a", { href: best }, `trial ${it.best.number}`) : h("span", { class: "more" }, "none yet"),
         it.front?.length > 1 ? h("span", { class: "more" }, `one of ${it.front.length} on the Pareto front`) : null),
       it.best ? chips(it.best.parameters, it.parameters, best) : null),
-    h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it))),
+    h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it)), ...(it.used ?? []).map((each) => h("div", { class: "more" }, each))),
     it.startTime ? fact("time", duration(it.startTime, it.endTime), ["started ", when(it.startTime)]) : null,
     fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, parallelism ${it.parallelism}` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
   ].filter(Boolean);

@@ -63,6 +63,7 @@ def mutant(
 _limit, _close, _judge, _missing = decide._limit, decide._close, failures.judge, observe._missing
 _open, _act = loop.Loop.open, loop.Loop._act
 _trip, _ending, _follow = breaker.trip, budget.ending, memory.Memory._follow
+_note_attempt = memory.Memory.note_attempt
 _finish, _final_is_due = decide._finish, decide._final_is_due
 _inherit = folders.AttemptFolders.inherit
 
@@ -91,6 +92,23 @@ def room_forgets_what_is_under_way(
         if spec.budget.trials is None
         else max(0, spec.budget.trials - budget.spent_trials(counts))
     )
+
+
+@mutant(
+    "failed attempts cost nothing, and the budget is overspent", (memory.Memory, "note_attempt")
+)
+def only_what_succeeded_costs(self: Any, attempt: Attempt) -> None:
+    spent = self._spent_by_ended
+    _note_attempt(self, attempt)
+    if attempt.state is AttemptState.FAILED:
+        self._spent_by_ended = spent
+
+
+@mutant("retries begin after the money is used up", (decide, "_withdraw"))
+def what_waits_begins_after_the_end(
+    unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, reason: str
+) -> Iterator[asked.Action]:
+    return decide._attempts(unfinished, snapshot)
 
 
 @mutant("cancelled trials eat the budget", (budget, "spent_trials"))

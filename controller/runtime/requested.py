@@ -1,0 +1,61 @@
+"""What one attempt requests, by the names that resources have in a pod. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.core.model import TrialTemplate
+
+GPU = "nvidia.com/gpu"
+
+
+def requested(template: TrialTemplate) -> dict[str, float]:
+    """Return the amounts that all workers of an attempt request; memory in bytes.
+
+    For a template of a whole object, these are the requests of its pods.
+
+    Raises:
+        ValueError: a parameter determines a resource of the template.
+    """
+    manifest = template.cluster.get("template")
+    if isinstance(manifest, dict):
+        return _of_manifest(manifest)
+    resources = template.resources
+    amounts = {
+        "cpu": resources.cpu,
+        "memory": resources.memory_bytes,
+        GPU: resources.gpu,
+        **resources.extended,
+    }
+    return {name: float(amount) * template.workers for name, amount in amounts.items() if amount}
+
+
+def _of_manifest(manifest: dict[str, object]) -> dict[str, float]:
+    # Lazy: most templates are programs.
+    from controller.runtime.kubernetes.resource_quota import demand_of
+
+    requests = "requests."
+    return {
+        name.removeprefix(requests): float(amount)
+        for name, amount in demand_of([manifest]).total().items()
+        if name.startswith(requests) and amount
+    }
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether the resource is a GPU or a slice of one."""
+    return "/" in resource and (
+        "gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
+    )
+
+
+def gpus_in(amounts: Mapping[str, float]) -> float:
+    return sum(amount for name, amount in amounts.items() if is_gpu(name))
+
+
+def gpus_of(template: TrialTemplate) -> float:
+    """Return the GPUs of one attempt; 0 if a parameter determines them."""
+    try:
+        return gpus_in(requested(template))
+    except ValueError:
+        return 0.0

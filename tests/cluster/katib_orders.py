@@ -486,6 +486,28 @@ def tuned() -> Any:
     }
 
 
+def unlimited() -> Any:
+    """tune() with the SDK's defaults: no limit of trials, until one is set."""
+
+    def objective(parameters: dict[str, str]) -> None:
+        print(f"score={parameters['x']}")
+
+    client.tune(
+        name="unlimited",
+        objective=objective,
+        parameters={"x": search.double(min=0, max=1)},
+        objective_metric_name="score",
+        base_image="tiny:1",
+        env_per_trial={"KWOK_LOG": "score=0.5", "KWOK_RUN": "1s"},
+    )
+    until(lambda: (status("unlimited").trials_succeeded or 0) > 3)
+    before = client.get_experiment("unlimited").spec.max_trial_count
+    goes_on = client.is_experiment_running("unlimited")
+    edit("unlimited", max_trial_count=status("unlimited").trials + 3)
+    wait("unlimited")
+    return {"before": before, "goes_on": goes_on, "ends": conditions("unlimited")[-1]}
+
+
 def waiting() -> Any:
     """What a wait says when nothing comes, and when the experiment is deleted meanwhile."""
     client.create_experiment(experiment("waiting", FOREVER))
@@ -650,6 +672,7 @@ STORIES = {
         algorithms,
         networks,
         tuned,
+        unlimited,
         waiting,
         invalid,
     )

@@ -162,6 +162,7 @@ ANSWERS: dict[str, object] = {
         "value": True,
         "again": True,
     },
+    "unlimited": {"before": None, "goes_on": True, "ends": STATES[-1]},
     "waiting": {"late": "TimeoutError", "gone": "RuntimeError"},
     "invalid": {"refused": True, "failed": "ExperimentInvalid"},
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.experiment import Experiment
     from tuner.functions import maximize, minimize, optimize
     from tuner.opening import open as open
+    from tuner.optuna_study import optimize_optuna
     from tuner.pushing import push
     from tuner.running import run
     from tuner.session import SearchFailed
@@ -35,6 +36,7 @@ _MODULES = {
     "tuner.experiment": ("Experiment",),
     "tuner.functions": ("maximize", "minimize", "optimize"),
     "tuner.opening": ("open",),
+    "tuner.optuna_study": ("optimize_optuna",),
     "tuner.pushing": ("push",),
     "tuner.running": ("run",),
     "tuner.session": ("SearchFailed",),
@@ -70,6 +72,7 @@ __all__ = [
     "maximize",
     "minimize",
     "optimize",
+    "optimize_optuna",
     "push",
     "run",
 ]

@@ -69,12 +69,14 @@ class Trial(Mapping[str, Any]):
         )
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
         self._objectives = objectives
-        self._needed = (*(objectives or ()), *constraints)
+        self.needed = (*(objectives or ()), *constraints)
         self._step = -1
         # The ranges of the parameters that it has named.
         self._named: dict[str, dict[str, object]] = {}
         self._reported: set[str] = set()
         self.stopped = False
+        # Whether the objective asks if it should stop, and must not be interrupted for that.
+        self.polls = False
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -216,10 +218,10 @@ class Trial(Mapping[str, Any]):
         values = {metric_name(name): as_number(name, value) for name, value in metrics.items()}
         if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
             (name,) = values
-            values |= {} if name in self._needed else {self._objectives[0]: values[name]}
+            values |= {} if name in self.needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
         self._print({STEP: self._step, **values})
-        if self.stopped:
+        if self.stopped and not self.polls:
             raise Pruned
 
     def end(self, returned: object) -> None:
@@ -240,12 +242,9 @@ class Trial(Mapping[str, Any]):
             values = {self._objectives[0]: as_number("the objective's return value", returned)}
         else:
             raise TypeError(
-                f"the objective returned {returned!r}; return a mapping of "
-                f"{', '.join(self._needed)}"
+                f"the objective returned {returned!r}; return a mapping of {', '.join(self.needed)}"
             )
-        absent = [
-            name for name in self._needed if name not in self._reported and name not in values
-        ]
+        absent = [name for name in self.needed if name not in self._reported and name not in values]
         if absent and returned is None and single and absent == list(self._objectives):
             raise TypeError(f"the objective returned None and {self._missing_value()}")
         if absent:
@@ -265,9 +264,10 @@ class Trial(Mapping[str, Any]):
         )
 
     def stop(self) -> None:
-        """Raise Pruned now, in the main thread, and again at each report."""
+        """Raise Pruned now, in the main thread, and again at each report, unless it `polls`."""
         self.stopped = True
-        raise Pruned
+        if not self.polls:
+            raise Pruned
 
     def _print(self, values: Mapping[str, builtins.float | builtins.int]) -> None:
         """One write to the descriptor, whatever the program does to sys.stdout."""

@@ -1,0 +1,169 @@
+"""`optimize_optuna`: the search of an objective that was written for Optuna.
+
+The objective runs as it is: each trial is a process, and names its parameters while it runs. The
+result is a study of Optuna with all trials, for its `best_params`, callbacks and figures.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack
+
+import tuner.optuna_trial as inside
+from controller import app
+from suggest.client.search_space import refuse
+from suggest.errors import InvalidArgument
+from suggest.trial import TrialState as OurState
+from tuner.functions import SearchOptions, optimize
+from tuner.study import workspace_of
+from tuner.trial import Trial
+from tuner.waiting import waited_for
+
+if TYPE_CHECKING:
+    import optuna
+
+    from controller.folders import ExperimentFolders
+    from controller.report.record import ExperimentRecord, TrialRecord
+
+_CALLER = "tuner.optimize_optuna"
+# Of trials here; all others have failed.
+_STATES = {OurState.SUCCEEDED: "COMPLETE", OurState.PRUNED: "PRUNED"}
+
+
+def optimize_optuna(
+    objective: Callable[[optuna.Trial], float | Sequence[float]],
+    study: optuna.Study | None = None,
+    **options: Unpack[SearchOptions],
+) -> optuna.Study:
+    """Run an objective that was written for Optuna: `study.optimize` with processes.
+
+    Args:
+        objective: Is called with a trial that has the methods of `optuna.Trial`.
+        study: Its directions, its median pruner and its enqueued trials are used. Without it, the
+            objective is minimized, and pruned by the median.
+        options: See `SearchOptions`; directions and enqueued points are those of the study, and
+            `constraints` has the keys of `trial.set_constraint`: `{"weight": {"max": 0}}`.
+
+    Returns:
+        A study of Optuna with all trials of the search so far.
+
+    Raises:
+        ImportError: Optuna is not installed.
+        TunerError, SearchFailed, KeyboardInterrupt: as `tuner.minimize`.
+    """
+    import optuna
+
+    if study is None:
+        study = optuna.create_study()
+    if not isinstance(study, optuna.Study):
+        refuse(_CALLER, "study", study, "a study of Optuna, such as optuna.create_study()")
+    for name in ("metric", "fidelity", "initial"):
+        if name in options:
+            raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
+    count = len(study.directions)
+
+    @functools.wraps(objective)
+    def of_ours(trial: Trial) -> Any:
+        return inside.run(objective, trial, count)
+
+    metrics = inside.metrics_of(count)
+    directions = [direction.name.lower() for direction in study.directions]
+    if "pruning" not in options and count == 1 and (rule := _pruning(study.pruner)) is not None:
+        options["pruning"] = rule
+    options["initial"] = _enqueued(study)
+    bounds = options.get("constraints") or {}
+    options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
+    ran = optimize(of_ours, None, dict(zip(metrics, directions, strict=True)), **options)
+    workspace = workspace_of(options.get("state_dir"))
+    namespace = options.get("namespace")
+    record = waited_for(
+        app.query.look_up(workspace, ran.name, namespace, latest=False, measurements=True)
+    )
+    made = optuna.create_study(directions=study.directions, study_name=ran.name)
+    with workspace.opened() as experiments:
+        folders = experiments.folders(record.experiment.uid)
+        made.add_trials([_frozen(record, entry, folders) for entry in record.trials])
+    return made
+
+
+def _enqueued(study: optuna.Study) -> list[Mapping[str, object]]:
+    import optuna
+
+    waiting = optuna.trial.TrialState.WAITING
+    trials = study.get_trials(deepcopy=False)
+    if any(trial.state is not waiting for trial in trials):
+        raise InvalidArgument.at(
+            _CALLER,
+            f"study {study.study_name!r} has run trials; pass a new study, whose results are those "
+            "of this search",
+        )
+    return [trial.system_attrs.get("fixed_params", {}) for trial in trials]
+
+
+def _pruning(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:
+    import optuna
+
+    if isinstance(pruner, optuna.pruners.NopPruner):
+        return None
+    if type(pruner) is not optuna.pruners.MedianPruner:
+        raise InvalidArgument.at(
+            _CALLER,
+            f"the study has a {type(pruner).__name__}; name the rule, as in pruning='asha' or "
+            "pruning='optuna:hyperband'",
+        )
+    shape = vars(pruner)
+    return {
+        "name": "optuna:median",
+        "nStartupTrials": shape["_n_startup_trials"],
+        "nWarmupSteps": shape["_n_warmup_steps"],
+        "intervalSteps": shape["_interval_steps"],
+        "nMinTrials": shape["_n_min_trials"],
+    }
+
+
+def _frozen(
+    record: ExperimentRecord, entry: TrialRecord, folders: ExperimentFolders
+) -> optuna.trial.FrozenTrial:
+    from optuna.trial import FrozenTrial, TrialState
+
+    trial, newest = entry.trial, entry.newest
+    state = TrialState[_STATES.get(entry.state, "FAIL")]
+    if trial.reason.startswith(inside.PRUNED):
+        state = TrialState.PRUNED
+    kept: Mapping[str, Any] = {}
+    if newest is not None:
+        kept = inside.kept(folders.attempt(newest.trial, newest.number).output / inside.FILE)
+    distributions = inside.read_distributions(kept.get("distributions", {}))
+    named = [name for name in distributions if name in trial.parameters]
+    curve = {
+        m.step: m.value
+        for m in record.measurements.get(trial.number, ())
+        if m.metric == inside.VALUE and newest is not None and m.attempt == newest.number
+    }
+    if state is TrialState.COMPLETE and curve:
+        # The last one is what the objective returned.
+        del curve[max(curve)]
+    return FrozenTrial(
+        number=trial.number,
+        trial_id=trial.number,
+        state=state,
+        value=None,
+        values=list(trial.values) if state is TrialState.COMPLETE else None,
+        datetime_start=_local(entry.start_time or trial.create_time),
+        datetime_complete=_local(trial.end_time) if state.is_finished() else None,
+        params={name: trial.parameters[name] for name in named},
+        distributions={name: distributions[name] for name in named},
+        user_attrs=kept.get("user_attrs", {}),
+        system_attrs={
+            **kept.get("system_attrs", {}),
+            **{f"constraints:{key}": value for key, value in kept.get("constraints", {}).items()},
+        },
+        intermediate_values=curve,
+    )
+
+
+def _local(time: datetime | None) -> datetime | None:
+    """Return the time as Optuna shows it: local and naive."""
+    return None if time is None else time.astimezone().replace(tzinfo=None)

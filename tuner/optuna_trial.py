@@ -1,0 +1,232 @@
+"""Optuna's trial as an objective sees it, on top of a trial of ours. Used in the trial's process.
+
+What only Optuna's results have is kept in a file of the attempt, which `tuner.optuna_study` reads.
+Optuna is imported when the objective raises its exception or reads a distribution.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.trial import Infeasible, Pruned, Trial, as_number
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+FILE = "optuna.json"
+# The reason of a trial that its own objective has pruned.
+PRUNED = "the objective raised optuna.TrialPruned"
+# The metrics of several objectives, and of constraints.
+VALUE, CONSTRAINT = "value", "constraint."
+
+# Names that Optuna has removed or deprecated, and the cure.
+_INSTEAD = {
+    "suggest_uniform": "use trial.suggest_float(name, low, high)",
+    "suggest_loguniform": "use trial.suggest_float(name, low, high, log=True)",
+    "suggest_discrete_uniform": "use trial.suggest_float(name, low, high, step=q)",
+    "study": "a trial is a process of its own; pass what the objective needs to it",
+    "storage": "a trial is a process of its own, and its search is stored by tuner",
+}
+
+
+def metrics_of(objectives: int) -> list[str]:
+    """Return the metrics that stand for the values of an objective of Optuna."""
+    return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
+
+
+class OptunaTrial:
+    """The part of `optuna.Trial` that an objective uses."""
+
+    def __init__(self, trial: Trial, objectives: int) -> None:
+        self._trial = trial
+        self._metrics = metrics_of(objectives)
+        self._domains: dict[str, dict[str, Any]] = {}
+        self._kept: dict[str, Any] = {"user_attrs": {}, "system_attrs": {}, "constraints": {}}
+        self._reported: set[int] = set()
+        self.number = trial.number
+        self.datetime_start = datetime.now()
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """See `optuna.Trial.suggest_float`."""
+        low, high = as_number("low", low), as_number("high", high)
+        if step is not None and log:
+            raise ValueError("the parameter `step` is not supported when `log` is true")
+        _check_range(name, low, high, log=log, step=step)
+        self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
+        return self._trial.float(name, low, high, log=log, step=step)
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        """See `optuna.Trial.suggest_int`."""
+        low, high = int(low), int(high)
+        if step != 1 and log:
+            raise ValueError("the parameter `step != 1` is not supported when `log` is true")
+        _check_range(name, low, high, log=log, step=step)
+        self._note(name, "IntDistribution", low=low, high=high, log=log, step=step)
+        return self._trial.int(name, low, high, log=log, step=step)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """See `optuna.Trial.suggest_categorical`."""
+        if not choices:
+            raise ValueError(f"parameter {name!r}: the `choices` must contain one or more elements")
+        self._note(name, "CategoricalDistribution", choices=list(choices))
+        return self._trial.choice(name, choices)
+
+    def _note(self, name: str, kind: str, **shape: Any) -> None:
+        domain = {"name": kind, "attributes": shape}
+        before = self._domains.setdefault(name, domain)
+        if before["name"] == kind and before != domain:
+            warnings.warn(
+                f"parameter {name!r} has two ranges in one trial; the first one counts: "
+                f"{before['attributes']}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        elif before is domain:
+            self._keep()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {name: self._trial.parameters[name] for name in self._domains}
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        return read_distributions(self._domains)
+
+    @property
+    def relative_params(self) -> dict[str, Any]:
+        """None are known before the objective asks: see `suggest_float`."""
+        return {}
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        return dict(self._kept["user_attrs"])
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        return dict(self._kept["system_attrs"])
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        return dict(self._kept["constraints"])
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """Keep a value that can be JSON with the trial."""
+        self._set("user_attrs", key, value)
+
+    def set_system_attr(self, key: str, value: Any) -> None:
+        """Keep a value that can be JSON with the trial."""
+        self._set("system_attrs", key, value)
+
+    def set_constraint(self, key: str, value: float) -> None:
+        """Report the value of a constraint: at most 0 if the trial is feasible."""
+        number = as_number(key, value)
+        if math.isnan(number):
+            raise ValueError(f"constraint {key!r} is NaN")
+        metric = CONSTRAINT + key
+        if metric not in self._trial.needed:
+            raise ValueError(
+                f"constraint {key!r} is not known to the search: name it, as in "
+                f"tuner.optimize_optuna(objective, constraints={{{key!r}: {{'max': 0}}}})"
+            )
+        self._set("constraints", key, number)
+        self._trial.report(None, **{metric: number})
+
+    def _set(self, kind: str, key: str, value: Any) -> None:
+        json.dumps(value)  # raises TypeError
+        self._kept[kind][key] = value
+        self._keep()
+
+    def _keep(self) -> None:
+        file = self._trial.output_dir / FILE
+        temporary = file.with_suffix(".new")
+        text = json.dumps({**self._kept, "distributions": self._domains})
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+
+    def report(self, value: float, step: int) -> None:
+        """Report the objective's value at a step. See `optuna.Trial.report`."""
+        if len(self._metrics) > 1:
+            raise NotImplementedError("Trial.report is not supported for multiple objectives")
+        if int(step) < 0:
+            raise ValueError(f"the `step` is {step}, and must not be negative")
+        if int(step) in self._reported:
+            warnings.warn(f"step {step} was reported before; the first value counts", stacklevel=2)
+            return
+        self._reported.add(int(step))
+        self._trial.report(int(step), **{VALUE: as_number("value", value)})
+
+    def should_prune(self) -> bool:
+        """Return whether the trial was asked to stop, by the pruning rule or by a person."""
+        if len(self._metrics) > 1:
+            raise NotImplementedError("Trial.should_prune is not supported for several objectives")
+        self._trial.polls = True
+        return self._trial.stopped
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name in _INSTEAD:
+                raise AttributeError(f"a trial has no attribute {name!r}: {_INSTEAD[name]}")
+            return object.__getattribute__(self, name)
+
+
+def run(objective: Callable[[Any], Any], trial: Trial, objectives: int) -> Any:
+    """Call an objective of Optuna with the trial, and return what ours returns."""
+    metrics = metrics_of(objectives)
+    try:
+        returned = objective(OptunaTrial(trial, objectives))
+    except Exception as error:
+        if not _is_pruned(error):
+            raise
+        if trial.stopped:
+            raise Pruned from None
+        raise Infeasible(f"{PRUNED}: {error}" if str(error) else PRUNED) from None
+    if objectives == 1:
+        return returned
+    if not isinstance(returned, Sequence) or len(returned) != objectives:
+        raise TypeError(
+            f"the objective returned {returned!r}; the study has {objectives} directions, return a "
+            "value for each"
+        )
+    return dict(zip(metrics, returned, strict=True))
+
+
+def _is_pruned(error: Exception) -> bool:
+    optuna = sys.modules.get("optuna")
+    return optuna is not None and isinstance(error, optuna.TrialPruned)
+
+
+def _check_range(name: str, low: float, high: float, *, log: bool, step: float | None) -> None:
+    if low > high:
+        raise ValueError(f"parameter {name!r}: `low <= high` must hold, got {low} and {high}")
+    if log and low <= 0:
+        raise ValueError(f"parameter {name!r}: `low > 0` must hold for `log=True`, got {low}")
+    if step is not None and step <= 0:
+        raise ValueError(f"parameter {name!r}: `step > 0` must hold, got {step}")
+
+
+def kept(file: Path) -> Mapping[str, Any]:
+    """Return what a trial has kept in its file; nothing if it has none."""
+    if not file.exists():
+        return {}
+    read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return read
+
+
+def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
+    """Return Optuna's distributions of the ranges that a trial has kept."""
+    # Here, because it takes long, and few objectives ask for them.
+    from optuna.distributions import json_to_distribution
+
+    return {name: json_to_distribution(json.dumps(domain)) for name, domain in domains.items()}

@@ -148,7 +148,7 @@ def minimize(
         KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again
             continues. With runtime="cluster" the search goes on.
     """
-    return _search(
+    return search(
         "minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options
     )
 
@@ -160,7 +160,7 @@ def maximize(
 
     Otherwise like `minimize`.
     """
-    return _search(
+    return search(
         "maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options
     )
 
@@ -184,10 +184,10 @@ def optimize(
     for name in ("metric", "target"):
         if name in options:
             raise TypeError(f"optimize: {name} belongs to one objective; use minimize or maximize")
-    return _search("optimize", objective, parameters, objectives, options)
+    return search("optimize", objective, parameters, objectives, options)
 
 
-def _search(
+def search(
     caller: str,
     objective: Objective,
     parameters: Parameters | None,

@@ -16,7 +16,7 @@ from controller import app
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState as OurState
-from tuner.functions import SearchOptions, optimize
+from tuner.functions import SearchOptions, search
 from tuner.study import workspace_of
 from tuner.trial import Trial
 from tuner.waiting import waited_for
@@ -75,7 +75,8 @@ def optimize_optuna(
     options["initial"] = _enqueued(study)
     bounds = options.get("constraints") or {}
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
-    ran = optimize(of_ours, None, dict(zip(metrics, directions, strict=True)), **options)
+    objectives = dict(zip(metrics, directions, strict=True))
+    ran = search("optimize_optuna", of_ours, None, objectives, options)
     workspace = workspace_of(options.get("state_dir"))
     namespace = options.get("namespace")
     record = waited_for(

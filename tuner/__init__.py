@@ -49,7 +49,8 @@ for _module, _names in _MODULES.items():
 
 # Names that Optuna has, and what this package has instead.
 _INSTEAD = {
-    "create_study": "a search begins with tuner.minimize, tuner.maximize or tuner.optimize",
+    "create_study": "a search begins with tuner.minimize, tuner.maximize or tuner.optimize, and an "
+    "objective written for Optuna runs by tuner.optimize_optuna",
     "load_study": "use tuner.open",
     "TrialPruned": "trial.report raises tuner.Pruned when the trial should stop",
 }

@@ -34,7 +34,7 @@ def owners(state: Path) -> dict[str, Any]:
     ("owner", "name", "message"),
     [
         ("trial", "params", "a trial has no attribute 'params'; use trial.parameters"),
-        ("trial", "suggest_int", "its parameters are given to the search"),
+        ("trial", "suggest_int", "an objective written for Optuna runs by tuner.optimize_optuna"),
         (
             "trial",
             "should_prune",

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import json
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -89,6 +91,7 @@ _DETACH_S = 60.0
 _AGAIN_S = 60.0  # between two tries of a spec that was refused
 # A session keeps its place until its first trials are started, or for so long after it has begun.
 _FIRST_TURN_S = 3.0
+_FRESH_S = 3.0  # in which a session that begins brings its first trials
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
 _CONFLICT, _NOT_FOUND = 409, 404
 _OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
@@ -158,6 +161,17 @@ class _Running:
     brings_spec: bool
 
 
+class _Left(enum.Enum):
+    """How the last step has left the experiment."""
+
+    UNDER_WAY = enum.auto()  # the step has not ended
+    NEEDS_PLACE = enum.auto()  # to begin a session
+    EARLY = enum.auto()  # a change has to wait for _revise_at_s
+    FOLLOWED = enum.auto()  # by another step in a while
+    RESTS = enum.auto()  # until a notification
+    PARKED = enum.auto()  # so, and what can be read again is forgotten
+
+
 @dataclass(slots=True)
 class ManagedExperiment:
     """The experiment of the resource of one namespace and name. `run` until the resource is gone.
@@ -184,12 +198,10 @@ class ManagedExperiment:
     _looked_at: int = 0  # the generation of the resource at the last step
     _failures: int = 0
     _revise_at_s: float = 0.0  # the earliest time of the next change
-    _is_early: bool = False  # whether the last step has left a change for then
-    _rests: bool = False  # the next step comes with a notification
-    _is_parked: bool = False
+    _begins_since_s: float = -math.inf  # when a session was last to begin
+    _left: _Left = _Left.UNDER_WAY
     # Waits for a place among the sessions that begin, or has one.
     _place: asyncio.Task[None] | None = None
-    _needs_place: bool = False  # the last step had none
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -207,9 +219,25 @@ class ManagedExperiment:
     def is_running(self) -> bool:
         return self._running is not None and not self._running.task.done()
 
+    @property
+    def has_just_begun(self) -> bool:
+        """Return whether a session begins, or has begun and may bring its first trials now."""
+        is_fresh = time.monotonic() < self._begins_since_s + _FRESH_S
+        return is_fresh and (self.is_running or self._left is _Left.NEEDS_PLACE)
+
+    @property
+    def says_more_soon(self) -> bool:
+        """Return whether what is known changes in a moment."""
+        if self._resource is None or self.trouble:
+            return False
+        if self._left is _Left.UNDER_WAY and self._experiment is None:
+            return True
+        is_looked_at = self._looked_at == self._resource["metadata"].get("generation", 0)
+        return self.has_just_begun and not (is_looked_at and self._is_settled)
+
     def observation(self, resource: ExperimentResource) -> Observation | None:
         """Return what is known of the resource; None: nothing new, or no step has looked at it."""
-        if self._is_parked:
+        if self._left is _Left.PARKED:
             return None
         if self._resource is None or uid_of(self._resource) != uid_of(resource):
             if not self.trouble:
@@ -227,7 +255,8 @@ class ManagedExperiment:
                 self._failures, self.trouble = 0, ""
         progress = self._progress
         before = resource.get("status") or {}
-        waits = _OTHERS_BEGIN if self._needs_place and self._experiment is None else ""
+        is_waiting = self._left is _Left.NEEDS_PLACE and self._experiment is None
+        waits = _OTHERS_BEGIN if is_waiting else ""
         return Observation(
             generation=self._looked_at or int(before.get("observedGeneration", 0)),
             experiment=self._experiment,
@@ -244,8 +273,8 @@ class ManagedExperiment:
 
         Most experiments of an installation have ended or are suspended.
         """
-        if self._rests:
-            self._is_parked = True
+        if self._left is _Left.RESTS:
+            self._left = _Left.PARKED
             self._experiment = self._progress = self._read = None
 
     async def run(self) -> None:
@@ -253,7 +282,7 @@ class ManagedExperiment:
         while True:
             await self.workspace.cluster.client.turns.next(Sender(self.namespace, self.name))
             self._wake.clear()
-            self._rests = self._is_parked = self._is_early = self._needs_place = False
+            self._left = _Left.UNDER_WAY
             try:
                 if await self._step():
                     self._leave_place()
@@ -267,13 +296,14 @@ class ManagedExperiment:
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
-            if not self._needs_place:
+            if self._left is not _Left.NEEDS_PLACE:
                 self._leave_place()
             # While a session begins, what it was begun with is not in force yet.
-            begins = self._begins or self._is_early or self._needs_place
+            begins = self._begins or self._left in (_Left.EARLY, _Left.NEEDS_PLACE)
             if self._resource is not None and not begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
-            self._rests = pause_s is None and not self._needs_place
+            if self._left is _Left.UNDER_WAY:
+                self._left = _Left.RESTS if pause_s is None else _Left.FOLLOWED
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -537,7 +567,7 @@ class ManagedExperiment:
         document, changes = self._changes(resource, stored, document)
         if document is not None and changes:
             if (early_s := self._revise_at_s - time.monotonic()) > 0:
-                self._is_early = True
+                self._left = _Left.EARLY
                 asyncio.get_running_loop().call_later(early_s, self.notify)
                 return
             self._revise_at_s = time.monotonic() + _REVISION_S
@@ -668,10 +698,13 @@ class ManagedExperiment:
         once, none would have a trial for minutes.
         """
         if self._place is None:
+            self._begins_since_s = time.monotonic()
             self._place = asyncio.create_task(self.workspace.beginnings.take(self.namespace))
             self._place.add_done_callback(lambda _place: self.notify())
-        self._needs_place = not self._place.done()
-        return self._place.done()
+        if self._place.done():
+            return True
+        self._left = _Left.NEEDS_PLACE
+        return False
 
     def _leave_place(self) -> None:
         place, self._place = self._place, None
@@ -686,6 +719,7 @@ class ManagedExperiment:
         brings_spec: bool = False,
     ) -> None:
         place, self._place = self._place, None
+        self._begins_since_s = time.monotonic()
 
         def leave_place() -> None:
             nonlocal place

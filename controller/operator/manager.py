@@ -1,7 +1,8 @@
 """All experiments of the controller: a `ManagedExperiment` for each resource, and their statuses.
 
 The reflectors of the resources say which of them has changed. Statuses are written when they
-differ from what the resource shows, at most once in STATUS_S for each.
+differ from what the resource shows: while an experiment runs, at once if a state changes, as after
+an edit, and after the pause of its kind if only numbers do.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -37,11 +39,20 @@ from controller.operator.resource import (
     says_it_runs,
     uid_of,
 )
-from controller.operator.status import ARCHIVE_AWAY, condition_of, status_of, waiting_status
+from controller.operator.status import (
+    ARCHIVE_AWAY,
+    condition_of,
+    states_of,
+    status_of,
+    waiting_status,
+)
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
 
-STATUS_S = 1.0
+STATUS_S = 1.0  # between two looks at an experiment that runs
+_LOOKS = 4  # in that time, at one that has just begun or changed
+SETTLES_S = 2.0  # after a change of states, in which numbers follow without a pause
+_NEVER = -math.inf, -math.inf
 WRITTEN, REFUSED = "written", "refused"  # statuses
 _DETACH_S = 15.0
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
@@ -209,6 +220,8 @@ class Manager:
         self._dirty: set[Key] = set()
         self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
         self._writes: dict[Key, asyncio.Task[None]] = {}  # under way
+        # When each status was written last: with other states, and with other numbers.
+        self._told_s: dict[Key, tuple[float, float]] = {}
         # How often in a row a status was refused, and until when it is not written again.
         self._refusals: dict[Key, tuple[int, float]] = {}
 
@@ -240,8 +253,8 @@ class Manager:
             was_behind = self._experiments.behind
             while True:
                 if was_away and not self._experiments.away:
-                    for managed in self._managed.values():
-                        managed.notify()  # without waiting for the end of its pause
+                    for each in self._managed.values():
+                        each.notify()  # without waiting for the end of its pause
                 was_away = self._experiments.away
                 if self._experiments.away_s > AWAY_S:
                     # First, because to detach takes longer; nothing is written without the lease.
@@ -251,8 +264,12 @@ class Manager:
                 if behind is not None and behind != was_behind:
                     was_behind = behind
                     self._notify_archived(behind)
-                self._write_statuses()
-                await asyncio.sleep(STATUS_S)
+                managed = self._managed
+                self._dirty.update(key for key in managed if managed[key].is_running)
+                for _ in range(_LOOKS):
+                    self._write_statuses()
+                    await asyncio.sleep(STATUS_S / _LOOKS)
+                    self._dirty.update(key for key in managed if managed[key].has_just_begun)
         finally:
             await self._detach()
 
@@ -269,6 +286,7 @@ class Manager:
         await managed.run()
         del self._managed[key], self._tasks[key]
         self._refusals.pop(key, None)
+        self._told_s.pop(key, None)
 
     async def _detach(self) -> None:
         """Let go of all experiments in the time that a pod has to end.
@@ -296,12 +314,10 @@ class Manager:
         """Begin to write the statuses that may have changed, and wait for none of them."""
         if not self._workspace.guard.holds:
             return
-        keys = self._dirty | {key for key, managed in self._managed.items() if managed.is_running}
         now_s = time.monotonic()
-        for key in keys:
+        for key in list(self._dirty):
             _, not_before_s = self._refusals.get(key, (0, 0.0))
             if key in self._writes or now_s < not_before_s:
-                self._dirty.add(key)
                 continue
             self._dirty.discard(key)
             self._writes[key] = asyncio.create_task(self._write_status(key))
@@ -338,6 +354,10 @@ class Manager:
     async def _write_changed(
         self, managed: ManagedExperiment, resource: ExperimentResource
     ) -> None:
+        key = managed.namespace, managed.name
+        if managed.says_more_soon:
+            self._dirty.add(key)
+            return
         seen, before = managed.observation(resource), resource.get("status")
         if seen is None:
             return
@@ -347,9 +367,16 @@ class Manager:
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()
         whole = await kind.shown(client, self._workspace, resource, seen, status)
-        if whole == kind.whole(resource, before or {}):
+        shown = kind.whole(resource, before or {})
+        if whole == shown:
             managed.park()
             return
+        now_s, (changed_s, written_s) = time.monotonic(), self._told_s.get(key, _NEVER)
+        if states_of(whole) != states_of(shown):
+            changed_s = now_s
+        is_early = changed_s + SETTLES_S <= now_s < written_s + kind.numbers_s
+        if is_early and managed.is_running:
+            return  # and so it is looked at again
         try:
             await self._resources.write_status(client, resource, whole)
         except ApiError as error:
@@ -357,5 +384,6 @@ class Manager:
                 with contextlib.suppress(ApiError):
                     await events.tell_unwritten(client, resource, error, status)
             raise
+        self._told_s[key] = changed_s, now_s
         self.status_writes[WRITTEN] += 1
         await events.tell(client, resource, before=before, now=status)

@@ -198,9 +198,10 @@ class Controller:
 
 
 @contextmanager
-def installation(resources: Resources) -> Iterator[Installed]:
+def installation(resources: Resources, flags: Sequence[str] = ()) -> Iterator[Installed]:
+    """flags: of the API server."""
     with tempfile.TemporaryDirectory() as folder:
-        cluster = ControlPlane(fake_nodes=8)
+        cluster = ControlPlane(fake_nodes=8, flags=flags)
         try:
             installed = Installed(cluster, Path(folder), *resources.settings)
             try:

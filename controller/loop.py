@@ -27,6 +27,7 @@ from controller.core import budget
 from controller.core import decide as core
 from controller.core import snapshot as wanted
 from controller.core.attempt import AttemptStatus, RuntimeLost
+from controller.core.forecast import Forecast
 from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
@@ -245,7 +246,14 @@ class Loop:
             elsewhere=self._elsewhere,
             optimal=len(memory.optimal) if has_front else None,
             known=self._opened,
+            forecast=self._forecast(),
         )
+
+    def _forecast(self) -> Forecast | None:
+        experiment = self.experiment
+        if not experiment.spec.budget.is_metered or experiment.state.finished or not self._opened:
+            return None
+        return self._memory.forecast(self._clock.now())
 
     async def run(self) -> Experiment:
         """Run until finished, paused, stopped or detached from, and return the final record.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
+from controller.core.forecast import Durations, Forecast, forecast, trials_left
 from controller.core.metrics import LogReader, MetricReading
 from controller.core.model import (
     FINAL,
@@ -25,9 +26,9 @@ from controller.core.model import (
 )
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
-from controller.core.spending import NOTHING_SPENT, Spent, price_per_hour, rate_of, spent_by
+from controller.core.spending import NOTHING_SPENT, Spent, rate_of, spent_by
 from controller.runtime.registry import traits_of
-from controller.runtime.requested import gpus_in, requested
+from controller.runtime.requested import attempt_rate
 from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
@@ -132,6 +133,9 @@ class Memory:
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
         self._spent_by_ended = NOTHING_SPENT
+        # how long each trial ran, if the budget limits what attempts use, and sums of it
+        self._ran_s: dict[int, float] = {}
+        self._durations = Durations()
         self._rates: dict[bool, Spent] = {}  # of an attempt; True: of the final stage
 
     def new_readers(self, trial: Trial, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
@@ -348,12 +352,7 @@ class Memory:
         """Return what an hour of the next attempt of the trial uses."""
         is_final = trial is FINAL
         if is_final not in self._rates:
-            try:
-                amounts = requested(self._spec.template_of(trial))
-            except ValueError:
-                amounts = {}
-            price = price_per_hour(self._spec.prices, amounts)
-            self._rates[is_final] = Spent(gpus_in(amounts), price)
+            self._rates[is_final] = attempt_rate(self._spec, self._spec.template_of(trial))
         return self._rates[is_final]
 
     def spent(self, now: datetime) -> Spent:
@@ -367,6 +366,18 @@ class Memory:
         running = (attempt for attempt in self._unended() if attempt.start_time is not None)
         return sum(map(rate_of, running), NOTHING_SPENT)
 
+    def forecast(self, now: datetime) -> Forecast | None:
+        """Return what the search will have used when all its trials are done."""
+        running = (attempt for attempt in self._unended() if attempt.trial is not FINAL)
+        return forecast(
+            self._spec,
+            self._durations,
+            left=trials_left(self._spec, self.counted()),
+            running_s=sum(attempt.ran_s(now) for attempt in running),
+            rate=self.rate_of_next(0),
+            spent=self.spent(now),
+        )
+
     def _unended(self) -> Iterator[Attempt]:
         for opened in self.opened.values():
             if opened.newest is not None and not opened.newest.ended:
@@ -379,6 +390,10 @@ class Memory:
         if attempt.trial is FINAL:
             return
         self._begun.add(attempt.trial)
+        if attempt.end_time is not None and self._spec.budget.is_metered:
+            before_s = self._ran_s.get(attempt.trial)
+            self._ran_s[attempt.trial] = (before_s or 0.0) + attempt.ran_s(attempt.end_time)
+            self._durations = self._durations.changed(before_s, self._ran_s[attempt.trial])
         self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())

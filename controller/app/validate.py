@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 from controller.app.experiment_file import FileOptions, check_rules, directory_of, read_document
 from controller.app.workspace import Workspace
+from controller.core.model import ExperimentSpec
+from controller.core.spending import HOUR_S
+from controller.phrases import quantity
+from controller.report.formatting import duration
+from controller.report.spending import amount
 from controller.runtime.registry import provider_of, traits_of
+from controller.runtime.requested import attempt_rate
 from controller.search import study_spec
 from controller.spec import END_BY_THEMSELVES, Document
 from suggest.errors import InvalidArgument
@@ -76,6 +82,22 @@ def _far_too_many(document: Document) -> Iterator[str]:
         )
 
 
+def guess(spec: ExperimentSpec) -> Iterator[str]:
+    """Yield what a search may use of its GPU-hours and money before a trial has run."""
+    if not spec.budget.is_metered or spec.budget.trials is None:
+        return
+    rate, trials = attempt_rate(spec, spec.trial), quantity(spec.budget.trials, "trial")
+    timeout_s = spec.trial.timeout_s
+    each = "an hour" if timeout_s is None else f"its timeout of {duration(timeout_s)}"
+    total = rate.times(spec.budget.trials * (timeout_s or HOUR_S) / HOUR_S)
+    amounts = []
+    if spec.budget.gpu_hours is not None:
+        amounts.append(f"{amount(total.gpu_hours)} of {spec.budget.gpu_hours:g} GPU-hours")
+    if spec.budget.cost is not None:
+        amounts.append(f"cost {amount(total.cost)} of {spec.budget.cost:g}")
+    yield f"a guess before the first trial: {' and '.join(amounts)} if each of {trials} runs {each}"
+
+
 def not_installed(document: Document) -> Iterator[str]:
     """Yield a warning if this machine lacks a package that the algorithm needs to search."""
     if message := admin.not_installed(document.spec.algorithm):
@@ -86,6 +108,7 @@ def notices(document: Document) -> Iterator[str]:
     """Yield notices for the start: warnings, and limits that the runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
+    yield from guess(document.spec)
     trial = document.spec.trial
     is_set = {"image": trial.image, "memory": trial.resources.memory_bytes}
     ignored = [key for key in traits_of(document.spec.runtime).ignores if is_set[key]]

@@ -45,6 +45,8 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             f"{quantity(len(spec.space.parameters), 'parameter')}, "
             f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"
         )
+        for sentence in app.validate.guess(spec):
+            print(sentence)
     return ExitCode.OK
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from controller.core.forecast import Forecast
 from controller.core.model import FINAL, AttemptState, Experiment, TrialOrFinal
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
@@ -41,6 +42,7 @@ class Progress:
     elsewhere: how many of its trials another controller runs.
     optimal: the size of the Pareto front; None with a single objective.
     known: its trials have been loaded; until then all counts are 0.
+    forecast: what it will have used, if the budget limits that and something is known.
     """
 
     experiment: Experiment
@@ -56,6 +58,7 @@ class Progress:
     elsewhere: int = 0
     optimal: int | None = None
     known: bool = True
+    forecast: Forecast | None = None
 
     @property
     def final_runs(self) -> bool:

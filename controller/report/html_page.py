@@ -66,7 +66,7 @@ def page(
 <p class="lead">{html.escape(_lead(record))}</p>
 </header>
 <main>
-{_overview(record)}
+{_overview(record, now)}
 {_best(record)}
 {sections_text}
 {_failures(record)}
@@ -116,7 +116,7 @@ def _lead(record: ExperimentRecord) -> str:
     return f"{experiment.state.value}{reason}. {', '.join(counts) or 'no trials yet'}."
 
 
-def _overview(record: ExperimentRecord) -> str:
+def _overview(record: ExperimentRecord, now: datetime) -> str:
     experiment, spec = record.experiment, record.experiment.spec
     ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
     objectives = "; ".join(map(describe_objective, spec.objectives))
@@ -128,6 +128,7 @@ def _overview(record: ExperimentRecord) -> str:
         ("Parameters", ranges),
         ("Runs", f"{spec.runtime}, parallelism {spec.parallelism}"),
         ("Used", "; ".join(spending.used(experiment))),
+        ("Forecast", "; ".join(spending.foreseen(spec, record.forecast(now)))),
         (
             "Started",
             formatting.timestamp(experiment.start_time),

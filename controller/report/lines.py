@@ -143,6 +143,8 @@ def summary(progress: Progress) -> str:
     if progress.held_up:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
     words += spending.used(progress.experiment)
+    foreseen = spending.foreseen(progress.experiment.spec, progress.forecast)
+    words += [f"in all {each}" for each in foreseen]
     left_s = time_left_s(progress)
     if left_s is not None:
         words.append(f"about {formatting.duration(left_s)} left")

@@ -137,6 +137,8 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     )
     for used in spending.used(experiment):
         title.append(f"  {used}", style="bright_black")
+    for foreseen in spending.foreseen(spec, progress.forecast):
+        title.append(f"  in all {foreseen}", style="bright_black")
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")

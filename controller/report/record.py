@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from controller.core.forecast import Durations, Forecast, forecast, trials_left
 from controller.core.model import (
     Attempt,
     AttemptState,
@@ -19,8 +20,9 @@ from controller.core.model import (
     FailureClass,
     trial_name,
 )
+from controller.core.spending import Spent
 from controller.report.final import FinalRecord
-from controller.runtime.requested import gpus_of
+from controller.runtime.requested import attempt_rate, gpus_of
 from suggest import pareto
 from suggest.space import Space, Value
 from suggest.study import Criteria, Study
@@ -354,6 +356,29 @@ class ExperimentRecord(TrialList):
     def gpus(self) -> float:
         """Return the GPUs of one attempt."""
         return gpus_of(self.experiment.spec.trial)
+
+    def forecast(self, now: datetime) -> Forecast | None:
+        """Return what the search will have used; None if that is unknown, or no limit counts it."""
+        spec = self.experiment.spec
+        if not spec.budget.is_metered or self.experiment.state.finished:
+            return None
+        if self.totals is not None and not self.trials:
+            return None
+        running_s, ran_s = 0.0, []
+        for entry in self.trials:
+            ended = [each for each in entry.attempts if each.ended]
+            running_s += sum(each.ran_s(now) for each in entry.attempts if not each.ended)
+            if ended:
+                ran_s.append(sum(each.ran_s(now) for each in ended))
+        rate = attempt_rate(spec, spec.trial)
+        return forecast(
+            spec,
+            Durations.of(ran_s),
+            left=trials_left(spec, self.counts),
+            running_s=running_s,
+            rate=rate,
+            spent=Spent(self.experiment.gpu_hours, self.experiment.cost),
+        )
 
     def reason_of(self, record: TrialRecord) -> str:
         """Return the reason for the trial's state; empty if the state needs none."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.core.model import TrialTemplate
+from controller.core.model import ExperimentSpec, TrialTemplate
+from controller.core.spending import NOTHING_SPENT, Spent, price_per_hour
 
 GPU = "nvidia.com/gpu"
 
@@ -51,6 +52,15 @@ def is_gpu(resource: str) -> bool:
 
 def gpus_in(amounts: Mapping[str, float]) -> float:
     return sum(amount for name, amount in amounts.items() if is_gpu(name))
+
+
+def attempt_rate(spec: ExperimentSpec, template: TrialTemplate) -> Spent:
+    """Return what an hour of an attempt uses; nothing if a parameter determines its resources."""
+    try:
+        amounts = requested(template)
+    except ValueError:
+        return NOTHING_SPENT
+    return Spent(gpus_in(amounts), price_per_hour(spec.prices, amounts))
 
 
 def gpus_of(template: TrialTemplate) -> float:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.app import query
@@ -358,7 +359,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
         "done": spent_trials(record.counts),
-        "used": spending.used(experiment),
+        "used": [*spending.used(experiment), *_foreseen(record)],
         "revision": experiment.revision,
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),
@@ -366,6 +367,11 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "actions": _actions(record),
         "loaded": loaded,
     }
+
+
+def _foreseen(record: ExperimentRecord) -> list[str]:
+    forecast = record.forecast(datetime.now(UTC))
+    return [f"in all {each}" for each in spending.foreseen(record.experiment.spec, forecast)]
 
 
 def search_of(spec: ExperimentSpec | StudySpec) -> Json:

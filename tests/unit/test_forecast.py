@@ -1,0 +1,161 @@
+"""The forecast of GPU-hours and money: from the timeout, from the first trials, then an interval."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import stdev
+
+import pytest
+
+from controller.app.validate import guess
+from controller.core.forecast import (
+    Durations,
+    Forecast,
+    forecast,
+    student_quantile,
+    trials_left,
+)
+from controller.core.model import Attempt, Budget, Resources
+from controller.core.spending import Spent
+from controller.memory import Memory
+from controller.report import description
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.spending import foreseen
+from suggest.trial import Trial, TrialState
+from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, a_template, a_trial, an_experiment, at
+
+HOUR = 3600.0
+RATE = Spent(1.0, 2.5)
+TEMPLATE = replace(a_template(), resources=Resources(gpu=1.0), timeout_s=3 * HOUR)
+SPEC = replace(
+    a_spec(trial=TEMPLATE),
+    budget=Budget(trials=60, gpu_hours=100.0),
+    prices={"nvidia.com/gpu": 2.5},
+)
+
+
+def of(*hours: float, left: int = 60, running_h: float = 0.0, spent_h: float = 0.0) -> Forecast:
+    found = forecast(
+        SPEC,
+        Durations.of(each * HOUR for each in hours),
+        left=left,
+        running_s=running_h * HOUR,
+        rate=RATE,
+        spent=RATE.times(spent_h),
+    )
+    assert found is not None
+    return found
+
+
+def test_before_a_trial_has_ended_its_timeout_bounds_it() -> None:
+    assert of() == Forecast(RATE.times(180), seen=0)
+    assert foreseen(SPEC, of()) == [
+        "at most 180 of 100 GPU-hours, by trial.timeout without retries"
+    ]
+
+
+def test_without_a_timeout_nothing_is_known_before_a_trial_has_ended() -> None:
+    endless = replace(SPEC, trial=replace(TEMPLATE, timeout_s=None))
+    found = forecast(endless, Durations(), left=60, running_s=0, rate=RATE, spent=Spent())
+    assert foreseen(endless, found) == []
+
+
+def test_the_first_trial_gives_a_figure_without_an_interval() -> None:
+    one = of(1.0, left=59, spent_h=1.0)
+    assert one == Forecast(RATE.times(60), seen=1)
+    assert foreseen(SPEC, one) == ["about 60 of 100 GPU-hours, from 1 trial"]
+
+
+def test_what_runs_has_used_a_part_of_what_is_expected() -> None:
+    assert of(1.0, left=59, running_h=0.25, spent_h=1.25).expected.gpu_hours == pytest.approx(60)
+
+
+def test_three_trials_give_an_interval_around_the_same_figure() -> None:
+    three = of(0.8, 1.0, 1.2, left=57, spent_h=3.0)
+    assert three.low is not None
+    assert three.high is not None
+    assert three.expected.gpu_hours == pytest.approx(60)
+    assert three.low.gpu_hours < 60 < three.high.gpu_hours
+    assert three.high.cost == pytest.approx(2.5 * three.high.gpu_hours)
+    assert foreseen(SPEC, three)[0].startswith("about 60 of 100 GPU-hours, 90 %: ")
+
+
+def test_the_interval_never_says_less_than_what_is_used() -> None:
+    wild = of(0.01, 0.01, 9.0, left=3, spent_h=9.02)
+    assert wild.low is not None
+    assert wild.low.gpu_hours == pytest.approx(9.02)
+
+
+def test_nine_of_ten_intervals_have_the_truth() -> None:
+    draws = random.Random(7)
+    inside = 0
+    for _ in range(1000):
+        hours = [max(0.01, draws.gauss(1.0, 0.3)) for _ in range(60)]
+        found = of(*hours[:12], left=48, spent_h=sum(hours[:12]))
+        assert found.low is not None
+        assert found.high is not None
+        inside += found.low.gpu_hours <= sum(hours) <= found.high.gpu_hours
+    assert 870 <= inside <= 930
+
+
+def test_the_sums_of_durations_can_be_kept_while_trials_are_retried() -> None:
+    kept = Durations.of([5.0, 7.0]).changed(7.0, 10.0).changed(None, 6.0)
+    assert (kept.count, kept.mean_s) == (3, 7.0)
+    assert kept.deviation_s == pytest.approx(stdev([5.0, 10.0, 6.0]))
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(2, 2.920), (5, 2.015), (30, 1.697)])
+def test_quantiles_of_t_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert student_quantile(0.95, freedom) == pytest.approx(quantile, rel=0.02)
+
+
+def test_trials_that_wait_for_a_larger_fidelity_are_no_longer_to_come() -> None:
+    counts = {TrialState.SUCCEEDED: 3, TrialState.PAUSED: 7, TrialState.CANCELLED: 9}
+    assert trials_left(SPEC, counts) == 50
+
+
+def ran(trial: int, hours: float) -> Attempt:
+    times = {"start_time": at(0), "end_time": at(hours * HOUR)}
+    return Attempt(trial, 1, SUCCEEDED, gpus=1.0, price_per_hour=2.5, **times)  # type: ignore[arg-type]
+
+
+def test_run_and_describe_say_the_same() -> None:
+    ended = [ran(0, 0.8), ran(1, 1.0), ran(2, 1.2)]
+    running = Attempt(3, 1, RUNNING, start_time=at(0), gpus=1.0, price_per_hour=2.5)
+    memory, now = Memory(SPEC), at(HOUR / 2)
+    records = []
+    for attempt in ended:
+        trial = Trial(int(attempt.trial), TrialState.SUCCEEDED, {}, value=0.5)  # type: ignore[call-overload]
+        memory.note_attempt(attempt)
+        memory.count(trial, attempt)
+        records.append(TrialRecord(trial, (attempt,)))
+    memory.note_attempt(running)
+    memory.open(a_trial(3), [running])
+    records.append(TrialRecord(a_trial(3), (running,)))
+    spent = memory.spent(now)
+    experiment = replace(an_experiment(SPEC), gpu_hours=spent.gpu_hours, cost=spent.cost)
+    record = ExperimentRecord(experiment, records, controlled_by="process 1")
+    told = foreseen(SPEC, memory.forecast(now))
+    assert told == foreseen(SPEC, record.forecast(now))
+    described = description.describe_experiment(record, folder=None, now=now)
+    assert f"Forecast:   {told[0]}\n" in described
+
+
+def test_a_search_without_such_a_budget_has_no_forecast() -> None:
+    record = ExperimentRecord(an_experiment(a_spec(trials=9)), ())
+    assert record.forecast(at(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "sentence"),
+    [
+        (3 * HOUR, "180 of 100 GPU-hours if each of 60 trials runs its timeout of 3h00m"),
+        (None, "60 of 100 GPU-hours if each of 60 trials runs an hour"),
+    ],
+)
+def test_before_the_first_trial_a_guess_says_that_it_is_one(
+    timeout_s: float | None, sentence: str
+) -> None:
+    spec = replace(SPEC, trial=replace(TEMPLATE, timeout_s=timeout_s))
+    assert list(guess(spec)) == [f"a guess before the first trial: {sentence}"]

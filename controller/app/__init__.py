@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.app import pack as pack
     from controller.app import query as query
     from controller.app import recovery as recovery
+    from controller.app import rerun as rerun
     from controller.app import retry as retry
     from controller.app import revise as revise
     from controller.app import run as run

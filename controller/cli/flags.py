@@ -338,6 +338,25 @@ def yes(parser: argparse.ArgumentParser) -> None:
 
 
 storage = _one("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+
+
+def confirmed_best(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--confirmed",
+        action="store_true",
+        help="the best by the reruns of tuner confirm, and how sure that is",
+    )
+
+
+def confirming(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--top", metavar="K", type=int, default=3, help="how many of the best trials (default 3)"
+    )
+    parser.add_argument(
+        "--seeds", metavar="N", type=int, default=5, help="how many new seeds (default 5)"
+    )
+
+
 pack_target = _one("--to", metavar="FILE", help="the new file (default NAME.tar.gz)")
 pack_source = _one("source", metavar="FILE", help="a file written by tuner pack")
 backup_target = _one(

@@ -70,8 +70,8 @@ def resume(arguments: argparse.Namespace) -> int:
         async def recovered(session: Session) -> RunResult:
             return await session.recover(arguments.target, namespace, runtime=searched)
 
-        return _control(arguments, recovered, make=True)
-    return _control(
+        return control(arguments, recovered, make=True)
+    return control(
         arguments, lambda session: session.resume(arguments.target, namespace), make=True
     )
 
@@ -101,7 +101,7 @@ def extend(arguments: argparse.Namespace) -> int:
         )
         return await session.go_on(admitted)
 
-    return _control(arguments, extended)
+    return control(arguments, extended)
 
 
 def retry(arguments: argparse.Namespace) -> int:
@@ -128,7 +128,7 @@ def retry(arguments: argparse.Namespace) -> int:
         )
         return await session.go_on(admitted)
 
-    return _control(arguments, retried)
+    return control(arguments, retried)
 
 
 def _start(
@@ -138,12 +138,12 @@ def _start(
 ) -> int:
     """Check and announce the file, then control its experiment."""
     file.check_runnable()
-    return _control(
+    return control(
         arguments, lambda session: begin(session, file), make=True, document=file.document
     )
 
 
-def _control(
+def control(
     arguments: argparse.Namespace,
     act: Callable[[Session], Awaitable[RunResult]],
     *,
@@ -193,7 +193,8 @@ def _name_namespace(
 
 def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
     experiment, best = result.experiment, result.best
-    if best is not None:
+    # Reruns are compared instead: see `cli.reruns`.
+    if best is not None and experiment.spec.rerun is None:
         print(report.ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
     if (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from controller import report as reports
 from controller import ui
-from controller.app import query
+from controller.app import query, rerun
 from controller.app.attempt_logs import LogPart, print_logs
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
@@ -24,7 +24,14 @@ from controller.cli.listing import Printer
 from controller.cli.options import readable_of, split_name
 from controller.core.model import FINAL, TrialOrFinal
 from controller.phrases import command
-from controller.report import description, documents, formatting, ranking, text_tables
+from controller.report import (
+    confirmation,
+    description,
+    documents,
+    formatting,
+    ranking,
+    text_tables,
+)
 from controller.report.ending import doubt, estimated, final_stage, front, outcome_text, result
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import overview
@@ -248,11 +255,13 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         query.look_up(readable_of(arguments), arguments.name, arguments.namespace, latest=True)
     )
     record = ranking.ranked(latest)
+    found = asyncio.run(rerun.confirmation_of(readable_of(arguments), record))
     match arguments.output:
         case "json" | "yaml" as form:
-            terminal.write_data(
-                formatting.data_text(ranking.document(record, query.importances(record)), form)
-            )
+            whole = ranking.document(record, query.importances(record))
+            if found is not None:
+                whole |= {"confirmed": confirmation.document(found)}
+            terminal.write_data(formatting.data_text(whole, form))
         case "csv":
             terminal.write_data(text_tables.trials_csv(record))
         case _:
@@ -263,6 +272,8 @@ def report(arguments: argparse.Namespace) -> ExitCode:
                     limit=None if arguments.all else ranking.SHOWN,
                 )
             )
+            if found is not None:
+                sys.stdout.write("\n" + rendered(confirmation.text(found), arguments))
     return ExitCode.OK
 
 
@@ -317,6 +328,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         query.with_estimate(readable_of(arguments), arguments.name, arguments.namespace)
     )
     record = query.with_outputs(record)
+    if arguments.confirmed:
+        return _confirmed_best(arguments, record)
     trial = record.best
     if trial is None:
         name = record.experiment.name
@@ -344,6 +357,23 @@ def best(arguments: argparse.Namespace) -> ExitCode:
                 print(summary)
             if summary := final_stage(record):
                 print(summary)
+    return ExitCode.OK
+
+
+def _confirmed_best(arguments: argparse.Namespace, record: ExperimentRecord) -> ExitCode:
+    """Print the best trial by its reruns. Raises NotFound if none has succeeded."""
+    found = asyncio.run(rerun.confirmation_of(readable_of(arguments), record))
+    name = record.experiment.name
+    if found is None or found.winner is None:
+        again = command("confirm", name)
+        raise NotFound(f"no rerun of trials of {name} has succeeded; run them: {again}")
+    winner = query.find_trial(record, found.winner.trial)
+    if arguments.output == "table":
+        print(result(record.experiment, winner.trial))
+        sys.stdout.write(rendered(confirmation.text(found), arguments))
+        return ExitCode.OK
+    whole = documents.best(record, winner) | {"confirmed": confirmation.document(found)}
+    terminal.write_data(formatting.data_text(whole, arguments.output))
     return ExitCode.OK
 
 

@@ -251,8 +251,19 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "best",
         "print the best trial",
         "show:best",
-        (flags.name, flags.data_output, flags.cluster, flags.service),
+        (flags.name, flags.confirmed_best, flags.data_output, flags.cluster, flags.service),
         example="tuner best digits -o json",
+    ),
+    Verb(
+        "confirm",
+        "run the best trials again with new seeds, and say which is better",
+        "reruns:confirm",
+        (flags.name, flags.confirming, flags.service),
+        example="tuner confirm digits --top 3 --seeds 5",
+        more="The reruns are trials of the experiment NAME-confirm: the search does not learn of "
+        "them. The program\n"
+        "must take its seed from TUNER_SEED. The same command again continues the reruns, or "
+        "prints their result.",
     ),
     Verb(
         "export",

@@ -370,6 +370,25 @@ class TrialTemplate:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerun:
+    """Which trials of another experiment the points of `ExperimentSpec.initial` are.
+
+    They are the points of the first of `trials`, one with each of `seeds`, then those of the next.
+    """
+
+    experiment: str
+    trials: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+    def of(self, number: int) -> tuple[int, int] | None:
+        """Return which trial the trial `number` reruns, and its seed; None if it reruns none."""
+        position, seed = divmod(number, len(self.seeds))
+        if position >= len(self.trials):
+            return None
+        return self.trials[position], self.seeds[seed]
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentSpec:
     """A validated experiment, independent of the format of its file.
 
@@ -407,6 +426,7 @@ class ExperimentSpec:
     network: Network | None = None
     # Trials name their parameters while they run; `space` is empty, and the study knows them.
     define_by_run: bool = False
+    rerun: Rerun | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 

@@ -6,6 +6,7 @@ Pure functions: the environment is passed in.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -187,12 +188,26 @@ def identity(
         "TUNER_TRIAL_NAME": name,
         "TUNER_TRIAL_NUMBER": str(trial.number),
         "TUNER_ATTEMPT": str(attempt.number),
+        "TUNER_SEED": str(trial_seed(experiment, trial.number)),
         "TUNER_PARAMETERS": json.dumps(dict(trial.parameters)),
         "TUNER_OUTPUT_DIR": output,
         "TUNER_CHECKPOINT_DIR": checkpoint,
         "KATIB_TRIAL_NAME": name,
         **stage,
     }
+
+
+def trial_seed(experiment: Experiment, number: int) -> int:
+    """Return a trial's seed, the same for all its attempts: random, or that of its rerun."""
+    rerun = experiment.spec.rerun
+    source = None if rerun is None else rerun.of(number)
+    return derived_seed(experiment.uid, number) if source is None else source[1]
+
+
+def derived_seed(*words: str | int) -> int:
+    """Return a number of 31 bits, which all libraries take as a seed."""
+    text = "/".join(map(str, words))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
 
 
 def _resolved(name: str, value: str | SecretRef, environ: Mapping[str, str]) -> str:

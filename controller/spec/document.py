@@ -27,13 +27,23 @@ from controller.core.model import (
     MetricsRule,
     MetricsSource,
     PrometheusEndpoint,
+    Rerun,
     Resources,
     SecretRef,
     TrialTemplate,
 )
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.fields import ABSENT, fields_of
-from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, FILE, METRICS, PROMETHEUS, SPEC
+from controller.spec.native import (
+    BUDGET,
+    CONSTRAINT,
+    FIDELITY,
+    FILE,
+    METRICS,
+    PROMETHEUS,
+    RERUN,
+    SPEC,
+)
 from controller.spec.network_section import NETWORK
 from controller.spec.quantities import parse_bytes
 from controller.spec.sections import Section
@@ -176,6 +186,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"]))
         if "fidelity" in spec
         else None,
+        rerun=Rerun(**fields_of(RERUN.keys, spec["rerun"])) if "rerun" in spec else None,
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),

@@ -483,6 +483,35 @@ PRICES = Section(
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
     refused={"gpu": "is not accepted here; write nvidia.com/gpu, also for GPUs of this machine"},
 )
+RERUN = Section(
+    (
+        Key(
+            "experiment",
+            Text("the name of an experiment", DNS_LABEL, DNS_RULE, MAX_NAME_LENGTH),
+            "Name of the experiment whose trials run again.",
+            REQUIRED,
+            field="experiment",
+        ),
+        Key(
+            "trials",
+            ListOf(WholeNumber(0), "a list of numbers of trials", least=1),
+            "Numbers of its trials.",
+            REQUIRED,
+            field="trials",
+            value=tuple,
+        ),
+        Key(
+            "seeds",
+            ListOf(WholeNumber(0, most=2**31 - 1), "a list of seeds", least=1),
+            "`TUNER_SEED` of the reruns of each trial. `initial` has each trial's point once for "
+            "each seed.",
+            REQUIRED,
+            field="seeds",
+            value=tuple,
+        ),
+    ),
+    expected="a mapping with experiment, trials and seeds",
+)
 SPEC = Section(
     (
         Key("objective", OBJECTIVE, "The metric to optimize.", ABSENT),
@@ -527,6 +556,14 @@ SPEC = Section(
             ListOf(POINT, "a list of points"),
             "Points to try first; missing parameters are filled in.",
             [],
+        ),
+        Key(
+            "rerun",
+            RERUN,
+            "Which trials of another experiment the points of `initial` are; `tuner confirm` and "
+            "`tuner reproduce` write it.",
+            ABSENT,
+            says="none",
         ),
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(

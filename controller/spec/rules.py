@@ -51,6 +51,7 @@ GIVEN = frozenset(
         "TUNER_ATTEMPT",
         "TUNER_PARAMETERS",
         "TUNER_PARAMETERS_FILE",
+        "TUNER_SEED",
         "TUNER_OUTPUT_DIR",
         "TUNER_CHECKPOINT_DIR",
         "TUNER_STAGE",
@@ -357,6 +358,7 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             at_key=strange,
         )
     _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
+    _rerun(spec, problems)
 
 
 def _network(spec: Json, names: set[str], problems: ProblemCollector) -> None:
@@ -391,6 +393,19 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
                 problem.message,
                 at_key=not is_parameter,
             )
+
+
+def _rerun(spec: Json, problems: ProblemCollector) -> None:
+    rerun, points = spec.get("rerun", {}), len(spec.get("initial", []))
+    if not {"trials", "seeds"} <= rerun.keys():
+        return
+    trials, seeds = len(rerun["trials"]), len(rerun["seeds"])
+    if points < trials * seeds:
+        problems.add(
+            "spec.rerun",
+            f"spec.initial has {points} points; {trials} trials with {seeds} seeds each need "
+            f"{trials * seeds}",
+        )
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:

@@ -1,0 +1,164 @@
+"""Run trials of an experiment again, outside of its search: `tuner confirm`, `tuner reproduce`.
+
+The reruns are trials of an experiment of their own, whose file is derived from that of the search.
+So they survive a kill, and are listed, stopped, resumed and deleted as all others, and the search
+never learns of them. The same command again continues that experiment, or has its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.app import query
+from controller.app.experiment_file import ExperimentFile
+from controller.app.workspace import ReadableWorkspace, Workspace
+from controller.core.model import Experiment
+from controller.report import confirmation, ranking
+from controller.report.confirmation import Confirmation, confirmation_name
+from controller.report.record import ExperimentRecord
+from controller.runtime.launch import derived_seed
+from controller.spec import file_text, read
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound
+from suggest.space import Assignment
+from suggest.trial import Trial, TrialState
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reruns:
+    """The file of the experiment with the reruns, and the search that it is derived from."""
+
+    file: ExperimentFile
+    search: Experiment
+
+
+async def confirming(
+    workspace: Workspace, name: str, namespace: str | None, *, top: int, seeds: int
+) -> Reruns:
+    """Return the experiment that reruns the best `top` trials, each with `seeds` new seeds.
+
+    Raises NotFound, InvalidArgument, FailedPrecondition.
+    """
+    for flag, count, least in (("--top", top, 1), ("--seeds", seeds, 2)):
+        if count < least:
+            raise InvalidArgument.at(flag, f"{count} is too few; use {least} or more")
+    record = ranking.ranked(await query.look_up(workspace, name, namespace))
+    search = record.experiment
+    if search.spec.further:
+        raise FailedPrecondition(
+            f"{name} has several objectives, and its best trials are a front that no single value "
+            "orders; run one trial of it again with tuner reproduce"
+        )
+    chosen = _best(record, top)
+    if not chosen:
+        raise FailedPrecondition(f"no trial of {name} has succeeded, so there is none to confirm")
+    new = [derived_seed(search.uid, "confirm", k) for k in range(seeds)]
+    return derived(search, confirmation_name(search.name), chosen, new)
+
+
+def _best(record: ExperimentRecord, top: int) -> list[Trial]:
+    """Return the best trials of a ranked record, each of its points once."""
+    criteria = record.experiment.spec.criteria
+    points: list[Assignment] = []
+    chosen = []
+    for entry in record.trials:
+        trial = entry.trial
+        is_candidate = entry.state is TrialState.SUCCEEDED and criteria.violation(trial) == 0
+        if is_candidate and trial.value is not None and trial.parameters not in points:
+            points.append(trial.parameters)
+            chosen.append(trial)
+    return chosen[:top]
+
+
+def derived(
+    search: Experiment,
+    name: str,
+    trials: Sequence[Trial],
+    seeds: Sequence[int],
+    *,
+    directory: str = "",
+    changes: Json | None = None,
+) -> Reruns:
+    """Return an experiment that runs each trial's point with each seed, and nothing else.
+
+    changes: of `spec.trial`. Raises FailedPrecondition for a search whose trials need more than its
+    file.
+    """
+    if search.spec.trial.calls_function:
+        raise FailedPrecondition(
+            f"the trials of {search.name} call a Python function that only its program has; call "
+            "tuner.minimize again with initial=[…], the parameters of the trial"
+        )
+    for trial in trials:
+        if trial.parent is not None:
+            raise FailedPrecondition(
+                f"trial {trial.number} of {search.name} continued from the checkpoint of trial "
+                f"{trial.parent}, so its parameters alone do not give its value again"
+            )
+    document: Json = dict(search.spec.document)
+    spec: Json = {
+        key: value
+        for key, value in document["spec"].items()
+        if key not in ("pruning", "fidelity", "final", "rerun", "suspend")
+    }
+    points = [dict(trial.parameters) for trial in trials]
+    fidelity = search.spec.fidelity
+    if fidelity is not None:
+        # Reruns are complete trials.
+        level = fidelity.levels[-1]
+        value = int(level) if level.is_integer() else level
+        fixed = {"type": "choice", "values": [value]}
+        spec["parameters"] = {**spec["parameters"], fidelity.parameter: fixed}
+        points = [{**point, fidelity.parameter: value} for point in points]
+    for key in ("objective", "objectives"):
+        if key in spec:
+            spec[key] = _without_target(spec[key])
+    count = len(trials) * len(seeds)
+    spec |= {
+        "initial": [point for point in points for _ in seeds],
+        "rerun": {
+            "experiment": search.name,
+            "trials": [trial.number for trial in trials],
+            "seeds": [*seeds],
+        },
+        "algorithm": {"name": "random"},
+        "budget": {"trials": count, "failedTrials": "none"},
+        "parallelism": min(search.spec.parallelism, count),
+        "trial": {**spec["trial"], **(changes or {})},
+    }
+    metadata = {**document["metadata"], "name": name}
+    text = file_text({**document, "metadata": metadata, "spec": spec})
+    made = read(f"# {name}, made from {search.name}\n{text}", source=name, is_file=False)
+    return Reruns(ExperimentFile(made, Path(directory or search.directory)), search)
+
+
+def _without_target(objective: Any) -> Any:  # of one, or of a list
+    if isinstance(objective, list):
+        return [_without_target(each) for each in objective]
+    return {key: value for key, value in objective.items() if key != "target"}
+
+
+async def confirmed(workspace: Workspace, name: str, namespace: str | None) -> Confirmation | None:
+    """Return how the confirmed trials of an experiment compare; None if none was confirmed."""
+    search = await query.look_up(workspace, name, namespace)
+    return await confirmation_of(workspace, search)
+
+
+async def confirmation_of(
+    workspace: ReadableWorkspace, search: ExperimentRecord
+) -> Confirmation | None:
+    experiment = search.experiment
+    try:
+        reruns = await query.look_up(
+            workspace, confirmation_name(experiment.name), experiment.namespace
+        )
+    except NotFound:
+        return None
+    rerun = reruns.experiment.spec.rerun
+    if rerun is None or rerun.experiment != experiment.name:
+        return None
+    return confirmation.Confirmation.of(search, reruns)

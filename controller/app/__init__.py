@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from controller.app import pack as pack
     from controller.app import query as query
     from controller.app import recovery as recovery
+    from controller.app import reproduce as reproduce
     from controller.app import rerun as rerun
     from controller.app import retry as retry
     from controller.app import revise as revise
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from controller.app import stop as stop
     from controller.app import stored_studies as stored_studies
     from controller.app import suggestion_service as suggestion_service
+    from controller.app import surroundings as surroundings
     from controller.app import validate as validate
 
 __getattr__ = lazily(__name__)

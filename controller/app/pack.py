@@ -60,7 +60,15 @@ _MANIFEST_BYTES, _READ_BYTES = 1 << 16, 1 << 20
 _UID = re.compile(rf"[a-z][a-z2-7]{{{UID_LENGTH - 1}}}")
 # What belongs to processes of one machine, or to a pack: not packed, and not accepted.
 _OF_MACHINE = frozenset(
-    {"controller.lock", "supervisor.lock", "supervisor.log", "trouble.json", "live"}
+    {
+        "controller.lock",
+        "supervisor.lock",
+        "supervisor.log",
+        "trouble.json",
+        "live",
+        "checkout",  # a worktree of a repository here: see `controller.app.reproduce`
+        "checkout.ready",
+    }
 )
 _PROCESS = "process.json"
 

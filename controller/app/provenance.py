@@ -2,23 +2,23 @@
 the versions, the place and the time.
 
 git runs once per session, while everything else starts. If it is missing, its part is left out.
+`tuner reproduce` reads it back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
+from controller.app.surroundings import GitState, gpus, packages_of, store_packages
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.runtime.launch import checkpoint_suffix, fidelity
+from controller.runtime.launch import checkpoint_suffix, fidelity, trial_seed
 from controller.runtime.protocol import Launch
 from controller.runtime.provider import LaunchBuilder
 from controller.runtime.registry import traits_of
@@ -26,42 +26,6 @@ from controller.spec import redacted
 from suggest.distribution import VERSION
 from suggest.errors import Unavailable
 from suggest.trial import Trial
-
-GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
-
-
-async def git_state(folder: Path) -> dict[str, object]:
-    """Return a folder's commit and whether files differ from it; empty outside a checkout."""
-    try:
-        async with asyncio.timeout(GIT_PATIENCE_S):
-            commit = await _git(folder, "rev-parse", "HEAD")
-            if not commit:
-                return {}
-            changed = await _git(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, TimeoutError):
-        return {}
-    return {"commit": commit, "dirty": bool(changed)}
-
-
-async def _git(folder: Path, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        "-C",
-        str(folder),
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-    )
-    try:
-        output, _ = await process.communicate()
-    except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    return output.decode(errors="replace").strip() if process.returncode == 0 else ""
 
 
 @dataclass(slots=True)
@@ -76,7 +40,7 @@ class AttemptLauncher:
     text: str
     seed: Callable[[], int | None]
     build: LaunchBuilder
-    git: Mapping[str, object] = field(default_factory=dict)
+    git: GitState = field(default_factory=GitState)
     variables: Mapping[str, str] = field(default_factory=dict)  # of each attempt, beside its own
 
     def __post_init__(self) -> None:
@@ -90,6 +54,8 @@ class AttemptLauncher:
         }
 
     _session: dict[str, object] = field(init=False)
+    # What is read when the first attempt starts: git, packages and GPUs.
+    _surroundings: dict[str, object] | None = field(init=False, default=None)
 
     async def __call__(
         self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]
@@ -136,6 +102,8 @@ class AttemptLauncher:
             # A variable that mentions an inactive parameter was left out.
             elif name in launched.env:
                 recorded[name] = launched.env[name]
+        if self._surroundings is None:
+            self._surroundings = self._read_surroundings(experiment, launched)
         provenance = {
             "experiment": experiment.name,
             "namespace": experiment.namespace,
@@ -146,8 +114,9 @@ class AttemptLauncher:
             **({"stage": "final"} if attempt.trial is FINAL else {}),
             "revision": experiment.revision,
             **self._session,
-            **({"git": dict(self.git)} if self.git else {}),
+            **self._surroundings,
             **({} if (seed := self.seed()) is None else {"seed": seed}),
+            "trialSeed": trial_seed(experiment, trial.number),
             "command": list(launched.command),
             "environment": redacted(recorded),
             "workingDirectory": str(launched.working_directory),
@@ -162,6 +131,25 @@ class AttemptLauncher:
             raise Unavailable(
                 f"{folders.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
+
+    def _read_surroundings(self, experiment: Experiment, launched: Launch) -> dict[str, object]:
+        """Store the changes of the checkout and the list of packages; return their records.
+
+        On a cluster, the image has the packages. What cannot be stored is left out, because no
+        trial needs it.
+        """
+        root = self.folders.root
+        found: dict[str, object] = {}
+        with suppress(OSError):
+            if self.git.record:
+                found["git"] = self.git.stored_in(root)
+            if not traits_of(experiment.spec.runtime).in_containers:
+                packages = packages_of(launched.command, launched.env.get("PATH", ""))
+                if name := store_packages(packages, root):
+                    found["packages"] = name
+                if models := gpus():
+                    found["gpus"] = models
+        return found
 
 
 def _starts_over(

@@ -16,12 +16,13 @@ from controller.app import query
 from controller.app.experiment_file import ExperimentFile
 from controller.app.workspace import ReadableWorkspace, Workspace
 from controller.core.model import Experiment
+from controller.phrases import command
 from controller.report import confirmation, ranking
 from controller.report.confirmation import Confirmation, confirmation_name
 from controller.report.record import ExperimentRecord
 from controller.runtime.launch import derived_seed
 from controller.spec import file_text, read
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 
@@ -51,13 +52,15 @@ async def confirming(
     if search.spec.further:
         raise FailedPrecondition(
             f"{name} has several objectives, and its best trials are a front that no single value "
-            "orders; run one trial of it again with tuner reproduce"
+            f"orders; run one trial of it again: {command('reproduce', f'{name}/N')}"
         )
     chosen = _best(record, top)
     if not chosen:
         raise FailedPrecondition(f"no trial of {name} has succeeded, so there is none to confirm")
     new = [derived_seed(search.uid, "confirm", k) for k in range(seeds)]
-    return derived(search, confirmation_name(search.name), chosen, new)
+    reruns = derived(search, confirmation_name(search.name), chosen, new)
+    refuse_others(workspace, reruns)
+    return reruns
 
 
 def _best(record: ExperimentRecord, top: int) -> list[Trial]:
@@ -88,7 +91,7 @@ def derived(
     changes: of `spec.trial`. Raises FailedPrecondition for a search whose trials need more than its
     file.
     """
-    if search.spec.trial.calls_function:
+    if search.spec.trial.calls_function or search.spec.define_by_run:
         raise FailedPrecondition(
             f"the trials of {search.name} call a Python function that only its program has; call "
             "tuner.minimize again with initial=[…], the parameters of the trial"
@@ -119,7 +122,7 @@ def derived(
             spec[key] = _without_target(spec[key])
     count = len(trials) * len(seeds)
     spec |= {
-        "initial": [point for point in points for _ in seeds],
+        "initial": points * len(seeds),
         "rerun": {
             "experiment": search.name,
             "trials": [trial.number for trial in trials],
@@ -134,6 +137,23 @@ def derived(
     text = file_text({**document, "metadata": metadata, "spec": spec})
     made = read(f"# {name}, made from {search.name}\n{text}", source=name, is_file=False)
     return Reruns(ExperimentFile(made, Path(directory or search.directory)), search)
+
+
+def refuse_others(workspace: Workspace, reruns: Reruns) -> None:
+    """Raise AlreadyExists if the experiment of this name has other reruns, or is not of reruns."""
+    spec = reruns.file.document.spec
+    with workspace.opened() as experiments:
+        known = experiments.experiment(spec.namespace, spec.name)
+    if known is None or known.spec.rerun == spec.rerun:
+        return
+    found = known.spec.rerun
+    has = "is no experiment of reruns"
+    if found is not None:
+        numbers = ", ".join(map(str, found.trials))
+        has = f"has reruns of trials {numbers} of {found.experiment}, {len(found.seeds)} each"
+    raise AlreadyExists(
+        f"{spec.name} {has}; to run others, first delete it: {command('delete', spec.name)}"
+    )
 
 
 def _without_target(objective: Any) -> Any:  # of one, or of a list

@@ -26,6 +26,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.parameter_requests import answering
 from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
+from controller.app.surroundings import GitState
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
 from controller.core.attempt import RuntimeLost
@@ -113,7 +114,7 @@ class _StartupTasks:
     """
 
     connection: RuntimeConnection
-    git: asyncio.Task[dict[str, object]]
+    git: asyncio.Task[GitState]
     checked: asyncio.Task[None] | None
     _reached: asyncio.Task[object]
 
@@ -426,7 +427,7 @@ async def control(
     view: View,
     runtime: Runtime,
     build: LaunchBuilder,
-    git: asyncio.Task[dict[str, object]] | None = None,
+    git: asyncio.Task[GitState] | None = None,
     on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:
     """Run the experiment until it ends, pauses or is stopped.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.app.experiments import ReadableExperiments
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
+    from controller.app.surroundings import GitState
     from controller.core.model import Experiment
     from controller.runtime.provider import LaunchBuilder, RuntimeConnection
     from controller.search import StudyReads
@@ -124,12 +125,12 @@ class Workspace:
             experiments.object_records(experiment.uid),
         )
 
-    async def git_state(self, folder: Path) -> dict[str, object]:
+    async def git_state(self, folder: Path) -> GitState:
         """Return the commit of the folder of an experiment's file, for the records of its trials.
 
         Empty outside a checkout.
         """
-        return await app.provenance.git_state(folder)
+        return await app.surroundings.git_state(folder)
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Return what builds the launch of each attempt. Raises what its provider raises."""

@@ -357,6 +357,8 @@ def confirming(parser: argparse.ArgumentParser) -> None:
     )
 
 
+trial = _one("name", metavar="NAME/N", help="trial number N of the experiment")
+times = _one("--times", metavar="K", type=int, default=1, help="how often (default 1)")
 pack_target = _one("--to", metavar="FILE", help="the new file (default NAME.tar.gz)")
 pack_source = _one("source", metavar="FILE", help="a file written by tuner pack")
 backup_target = _one(

@@ -11,7 +11,10 @@ from controller.app.rerun import Reruns
 from controller.app.workspace import is_address
 from controller.cli import lifecycle
 from controller.cli.invocation import rendered
-from controller.cli.options import workspace_of
+from controller.cli.options import split_name, workspace_of
+from controller.core.model import Uid
+from suggest.errors import InvalidArgument
+from suggest.trial import TrialState
 
 
 def confirm(arguments: argparse.Namespace) -> int:
@@ -28,7 +31,31 @@ def confirm(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _run(arguments: argparse.Namespace, reruns: Reruns) -> int:
+def reproduce(arguments: argparse.Namespace) -> int:
+    workspace = workspace_of(arguments)
+    name, number = split_name(arguments.name)
+    if not isinstance(number, int):
+        raise InvalidArgument.at("", f"{arguments.name}: write NAME/N, such as {name}/0")
+    found = asyncio.run(
+        app.reproduce.reproducing(
+            workspace, name, arguments.namespace, number, times=arguments.times
+        )
+    )
+    for note in found.notes:
+        lifecycle.say(arguments, note)
+    code = _run(arguments, found.reruns, uid=found.uid)
+    made = found.reruns.file.document.spec
+    record = asyncio.run(app.query.look_up(workspace, made.name, made.namespace))
+    values = [
+        entry.trial.value
+        for entry in record.trials
+        if entry.state is TrialState.SUCCEEDED and entry.trial.value is not None
+    ]
+    print(report.confirmation.comparison(number, found.recorded, values))
+    return code
+
+
+def _run(arguments: argparse.Namespace, reruns: Reruns, *, uid: Uid = "") -> int:
     """Run the experiment of the reruns where the search ran, to its end."""
     search = reruns.search
     arguments.context = search.context or None
@@ -38,5 +65,5 @@ def _run(arguments: argparse.Namespace, reruns: Reruns) -> int:
         arguments.storage = search.server or None
     reruns.file.check_runnable()
     return lifecycle.control(
-        arguments, lambda session: session.run(reruns.file), document=reruns.file.document
+        arguments, lambda session: session.run(reruns.file, uid=uid), document=reruns.file.document
     )

@@ -273,6 +273,16 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner export digits --format csv > digits.csv",
     ),
     Verb(
+        "reproduce",
+        "run a trial again as it ran, and compare the values",
+        "reruns:reproduce",
+        (flags.trial, flags.times, flags.service),
+        example="tuner reproduce digits/12 --times 5",
+        more="With its parameters, seed, commit and image; prints what of its surroundings could "
+        "not be had. The runs\n"
+        "are trials of the experiment NAME-reproduce-N: the search does not learn of them.",
+    ),
+    Verb(
         "pack",
         "write a search with its logs into one file, to continue it elsewhere",
         "pack:pack",

@@ -373,7 +373,8 @@ class TrialTemplate:
 class Rerun:
     """Which trials of another experiment the points of `ExperimentSpec.initial` are.
 
-    They are the points of the first of `trials`, one with each of `seeds`, then those of the next.
+    They are the points of `trials` with the first of `seeds`, then with the next: so those that
+    have run can be compared at any time.
     """
 
     experiment: str
@@ -382,8 +383,8 @@ class Rerun:
 
     def of(self, number: int) -> tuple[int, int] | None:
         """Return which trial the trial `number` reruns, and its seed; None if it reruns none."""
-        position, seed = divmod(number, len(self.seeds))
-        if position >= len(self.trials):
+        seed, position = divmod(number, len(self.trials))
+        if seed >= len(self.seeds):
             return None
         return self.trials[position], self.seeds[seed]
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
+from controller.app.surroundings import GitState
 from controller.app.workspace import Workspace
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Event, Experiment
@@ -177,9 +178,9 @@ class HostedWorkspace(Workspace):
         resource = self.find(experiment.namespace, experiment.name)
         return None if resource is None or uid_of(resource) != experiment.uid else resource
 
-    async def git_state(self, folder: Path) -> dict[str, object]:
+    async def git_state(self, folder: Path) -> GitState:
         """Return nothing: the file was applied from somebody's machine."""
-        return {}
+        return GitState()
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Build launches with the files that the person's program has sent to the cluster."""

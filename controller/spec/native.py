@@ -503,8 +503,8 @@ RERUN = Section(
         Key(
             "seeds",
             ListOf(WholeNumber(0, most=2**31 - 1), "a list of seeds", least=1),
-            "`TUNER_SEED` of the reruns of each trial. `initial` has each trial's point once for "
-            "each seed.",
+            "`TUNER_SEED` of the reruns of each trial. `initial` has the points of all trials for "
+            "the first seed, then for the next.",
             REQUIRED,
             field="seeds",
             value=tuple,

@@ -106,6 +106,10 @@ def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
         code, _, err = cli.tuner("confirm", "tiny", *flags)
         assert (code, said in err) == (2, True), err
     assert cli.tuner("confirm", "tinny")[0] == 5
+    assert cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "2")[0] == 0
+    code, _, err = cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "3")
+    assert "of tiny, 2 each; to run others, first delete it: tuner delete tiny-confirm" in err
+    assert code == 6
     cli.file.write_text(experiment(["false"], name="bad", trials=1))
     cli.tuner("run", cli.file)
     code, _, err = cli.tuner("confirm", "bad")
@@ -115,7 +119,7 @@ def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reruns.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\$ tuner (.*)$", page, re.MULTILINE)
-    assert len(shown) >= 4
+    assert len(shown) == 5
     folder = tmp_path / "reruns"
     shutil.copytree(ROOT / "examples" / "reruns", folder)
     with cli_in(folder) as cli:

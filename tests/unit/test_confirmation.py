@@ -50,10 +50,10 @@ def test_a_rerun_knows_its_trial_and_its_seed() -> None:
     rerun = Rerun("digits", (7, 2), (11, 12, 13))
     assert [rerun.of(number) for number in range(7)] == [
         (7, 11),
-        (7, 12),
-        (7, 13),
         (2, 11),
+        (7, 12),
         (2, 12),
+        (7, 13),
         (2, 13),
         None,
     ]

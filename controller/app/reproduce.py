@@ -1,0 +1,291 @@
+"""Run one trial of an experiment again as it ran: `tuner reproduce`.
+
+The trial runs with its parameters, its seed and the revision of the file with which it ran, and
+with the code and the image of its records. What of its surroundings is otherwise here is said, and
+the command is refused if another program would run. The code is the folder of the experiment if
+that has not changed since, else a worktree of the recorded commit with the recorded changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from controller.app import query
+from controller.app.experiments import uid_of_resource
+from controller.app.rerun import Reruns, derived, refuse_others
+from controller.app.surroundings import GitState, git, git_state, gpus, packages_of
+from controller.app.workspace import Workspace
+from controller.core.model import Attempt, AttemptState, Experiment, Uid
+from controller.phrases import command, quantity
+from controller.report.confirmation import name_of_reruns
+from controller.report.record import TrialRecord
+from controller.runtime.launch import trial_seed
+from controller.runtime.registry import traits_of
+from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.trial import TrialState
+
+Json = dict[str, Any]
+
+PATIENCE_S = 60.0  # for git, when nothing else waits
+MOST_PACKAGES = 5  # that differ, in a message
+_CHECKOUT, _READY = "checkout", "checkout.ready"
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_STORED = re.compile(r"(?:patches|packages)/([0-9a-f]{16})\.(?:patch|txt)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """The experiment with the reruns of one trial, and what people should know of it.
+
+    recorded: the trial's value in the search.
+    notes: what of the trial's surroundings is had, and what is not.
+    """
+
+    reruns: Reruns
+    uid: Uid
+    number: int
+    recorded: float
+    notes: Sequence[str]
+
+
+@dataclass(slots=True)
+class _AttemptRecords:
+    """What was recorded of an attempt, in files below the folder of its experiment."""
+
+    root: Path
+    provenance: Json
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, root: Path, folder: Path) -> _AttemptRecords:
+        try:
+            provenance = json.loads((folder / "provenance.json").read_bytes())
+            if not isinstance(provenance, dict):
+                raise ValueError
+        except (OSError, ValueError):
+            return cls(root, {}, ["no provenance.json is left of it: it runs as the file says"])
+        return cls(root, provenance)
+
+    def section(self, name: str) -> Json:
+        found = self.provenance.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def stored(self, name: object) -> bytes:
+        """Return a file that is named by its content. Raises FailedPrecondition."""
+        match = _STORED.fullmatch(str(name))
+        try:
+            content = (self.root / str(name)).read_bytes() if match else b""
+        except OSError:
+            content = b""
+        if match is None or hashlib.sha256(content).hexdigest()[:16] != match[1]:
+            raise FailedPrecondition(
+                f"{self.root / str(name)}: is missing, or was changed since it was recorded; "
+                "restore it, or unpack the experiment's pack again"
+            )
+        return content
+
+
+async def reproducing(
+    workspace: Workspace, name: str, namespace: str | None, number: int, *, times: int
+) -> Reproduction:
+    """Return the experiment that runs trial `number` again, `times` times.
+
+    Raises NotFound, InvalidArgument, and FailedPrecondition for a trial that never succeeded, or
+    whose code is gone.
+    """
+    if times < 1:
+        raise InvalidArgument.at("--times", f"{times} is too few; use 1 or more")
+    record = await query.look_up(workspace, name, namespace)
+    search, entry = record.experiment, query.find_trial(record, number)
+    recorded = entry.trial.value
+    with workspace.opened() as experiments:
+        attempt = _succeeded(experiments.attempts(search.uid, number), entry, search)
+        assert recorded is not None  # of a trial that succeeded
+        folders = experiments.folders(search.uid)
+        records = _AttemptRecords.of(folders.root, folders.attempt(number, attempt.number).root)
+        revisions = {each.number: each for each in experiments.revisions(search.uid)}
+        uid = uid_of_resource(f"{search.uid}/{number}")
+        known = experiments.experiment(
+            search.namespace, name_of_reruns(search.name, f"-reproduce-{number}")
+        )
+        root = experiments.folders(uid).root
+    revision = revisions.get(records.provenance.get("revision", 0))
+    as_it_was = search if revision is None else replace(search, spec=revision.spec)
+    if known is not None and known.uid == uid:
+        directory = Path(known.directory)
+    else:
+        directory = await _code(search, records, root)
+    changes = _image(as_it_was, attempt, records)
+    _compare(as_it_was, records)
+    reruns = derived(
+        as_it_was,
+        name_of_reruns(search.name, f"-reproduce-{number}"),
+        [entry.trial],
+        [trial_seed(search, number)] * times,
+        directory=str(directory),
+        changes=changes,
+    )
+    refuse_others(workspace, reruns)
+    return Reproduction(reruns, uid, number, recorded, records.notes)
+
+
+def _succeeded(attempts: Sequence[Attempt], entry: TrialRecord, search: Experiment) -> Attempt:
+    """Return the attempt that gave the trial its value. Raises FailedPrecondition."""
+    name = f"trial {entry.trial.number} of {search.name}"
+    if not attempts:
+        raise FailedPrecondition(
+            f"{name} did not run here: it was imported or has not begun; reproduce it where it ran"
+        )
+    succeeded = [attempt for attempt in attempts if attempt.state is AttemptState.SUCCEEDED]
+    if entry.state is not TrialState.SUCCEEDED or not succeeded:
+        reason = f" ({entry.trial.reason})" if entry.trial.reason else ""
+        raise FailedPrecondition(
+            f"{name} never succeeded, it is {entry.state.value}{reason}; so there is no value to "
+            f"reproduce. See {command('describe', f'{search.name}/{entry.trial.number}')}"
+        )
+    return succeeded[-1]
+
+
+async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Path:
+    """Return the folder with the code of the attempt. Raises FailedPrecondition if it is gone."""
+    here, recorded = Path(search.directory), records.section("git")
+    commit = str(recorded.get("commit", ""))
+    if not commit:
+        records.notes.append(f"no commit was recorded: the code is that of {here} as it is now")
+        return here
+    if not _COMMIT.fullmatch(commit):
+        raise FailedPrecondition(
+            f"provenance.json has {commit!r}, which is not a commit; it was changed since"
+        )
+    patch = records.stored(recorded["patch"]) if "patch" in recorded else b""
+    if recorded.get("dirty") and not patch:
+        records.notes.append(
+            f"its code differed from commit {commit[:12]}, by more than is recorded (4 MiB)"
+        )
+    now = await git_state(here, within_s=PATIENCE_S)
+    with_changes = " with the recorded changes" if patch else ""
+    if (now.record.get("commit"), now.patch) == (commit, patch):
+        records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
+        return here
+    await _check_commit(here, commit, now)
+    checkout = root / _CHECKOUT
+    if not (root / _READY).exists():
+        await _check_out(here, commit, patch, records, checkout)
+        (root / _READY).touch()
+    folder = checkout / str(recorded.get("folder", ""))
+    if not folder.resolve().is_relative_to(checkout.resolve()) or not folder.is_dir():
+        raise FailedPrecondition(f"{folder}: commit {commit[:12]} does not have this folder")
+    records.notes.append(
+        f"code: commit {commit[:12]}{with_changes}, in {checkout}; files that git does not track, "
+        "such as data, are not in it"
+    )
+    return folder
+
+
+async def _check_commit(here: Path, commit: str, now: GitState) -> None:
+    if not now.record:
+        raise FailedPrecondition(
+            f"{here}: is not a git checkout any more, and the trial ran commit {commit}; clone its "
+            "repository there, and repeat this"
+        )
+    code, _, _ = await git(here, "cat-file", "-e", f"{commit}^{{commit}}")
+    if code != 0:
+        raise FailedPrecondition(
+            f"{here}: its repository has no commit {commit} any more, which the trial ran "
+            f"(rebased, or of another clone); fetch it and repeat: git fetch origin {commit}"
+        )
+
+
+async def _check_out(
+    here: Path, commit: str, patch: bytes, records: _AttemptRecords, checkout: Path
+) -> None:
+    """Make a worktree of the commit with the changes; one that is incomplete is made again."""
+    shutil.rmtree(checkout, ignore_errors=True)
+    checkout.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    await git(here, "worktree", "prune")
+    # Hooks are the person's, and may do anything.
+    without_hooks = ("-c", "core.hooksPath=/dev/null")
+    code, _, err = await git(
+        here, *without_hooks, "worktree", "add", "--quiet", "--detach", str(checkout), commit
+    )
+    if code != 0:
+        raise FailedPrecondition(f"{here}: git worktree add: {_last_line(err)}")
+    if not patch:
+        return
+    file = records.root / str(records.section("git")["patch"])
+    code, _, err = await git(checkout, "apply", "--whitespace=nowarn", str(file))
+    if code != 0:
+        await git(here, "worktree", "remove", "--force", str(checkout))
+        raise FailedPrecondition(
+            f"{file}: does not apply to commit {commit[:12]}: {_last_line(err)}; apply what fits "
+            "by hand in a checkout, and run the trial's parameters there"
+        )
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no message"
+
+
+def _image(search: Experiment, attempt: Attempt, records: _AttemptRecords) -> Json:
+    """Return the change that pins the image, on a cluster."""
+    if not traits_of(search.spec.runtime).in_containers:
+        return {}
+    image = attempt.image
+    if "@sha256:" not in image:
+        shown = image or search.spec.trial.image or "of the template"
+        records.notes.append(
+            f"the image {shown} was recorded without a digest, and may be another one by now"
+        )
+        return {}
+    if not search.spec.trial.image:
+        records.notes.append(f"the template's image runs; recorded was {image}")
+        return {}
+    records.notes.append(f"image: {image}")
+    return {"image": image}
+
+
+def _compare(search: Experiment, records: _AttemptRecords) -> None:
+    """Note what this machine has otherwise than the one on which the trial ran."""
+    if traits_of(search.spec.runtime).in_containers or not records.provenance:
+        return
+    was = records.provenance
+    here = f"{platform.system()} {platform.release()} {platform.machine()}"
+    for what, before, now in (
+        ("python", was.get("python"), platform.python_version()),
+        ("platform", was.get("platform"), here),
+        ("GPUs", ", ".join(was.get("gpus", [])), ", ".join(gpus())),
+    ):
+        if before and before != now:
+            records.notes.append(f"{what}: {before} recorded, {now or 'none'} here")
+    if "packages" not in was:
+        records.notes.append("its packages were not recorded")
+        return
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    recorded = set(records.stored(was["packages"]).decode(errors="replace").split())
+    found = set(packages_of([str(word) for word in was.get("command", [])], path))
+    changed = sorted(recorded - found)
+    more = sorted(_names(found - recorded) - _names(changed))
+    if changed:
+        listed = ", ".join(changed[:MOST_PACKAGES])
+        rest = f" and {len(changed) - MOST_PACKAGES} more" if len(changed) > MOST_PACKAGES else ""
+        records.notes.append(
+            f"{quantity(len(changed), 'package')} recorded in another version, or missing here: "
+            f"{listed}{rest}; all: {records.root / str(was['packages'])}"
+        )
+    if more:
+        records.notes.append(f"{quantity(len(more), 'package')} more here: {', '.join(more[:5])}")
+
+
+def _names(packages: Iterable[str]) -> set[str]:
+    return {each.partition("==")[0] for each in packages}

@@ -1,0 +1,193 @@
+"""`tuner reproduce` runs a trial again as it ran: parameters, seed, revision, commit and changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cli import Cli, cli_in, experiment
+
+PROGRAM = "echo score=$(( $1 * 100000 + TUNER_SEED % 1000 + {constant} ))\n"
+FILE = "train.sh"
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    done = subprocess.run(
+        ["git", "-C", folder, *identity, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def write(cli: Cli, constant: int) -> None:
+    (cli.folder / FILE).write_text(PROGRAM.format(constant=constant))
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    """A search in a checkout whose program differs from its commit."""
+    with cli_in(tmp_path) as cli:
+        git(cli.folder, "init", "-q")
+        write(cli, 1)
+        git(cli.folder, "add", FILE)
+        git(cli.folder, "commit", "-qm", "one")
+        write(cli, 2)
+        cli.file.write_text(
+            experiment(["sh", FILE, "${x}"], parameters="x: {type: int, min: 1, max: 9}")
+        )
+        assert cli.tuner("run", cli.file)[0] == 0
+        yield cli
+
+
+def provenance(cli: Cli) -> Path:
+    (found,) = [
+        path
+        for path in (cli.folder / "state").glob("experiments/*/trials/1/1/provenance.json")
+        if json.loads(path.read_text())["experiment"] == "tiny"
+    ]
+    return found
+
+
+def changed(cli: Cli, **git_record: Any) -> None:
+    """Write other values into the record of the commit."""
+    path = provenance(cli)
+    document = json.loads(path.read_text())
+    document["git"] |= git_record
+    path.write_text(json.dumps(document))
+
+
+def refused(cli: Cli) -> str:
+    code, _, err = cli.tuner("reproduce", "tiny/1")
+    assert code == 6, err
+    assert [one["name"] for one in cli.json("get", "experiments", "-o", "json")] == ["tiny"]
+    return err
+
+
+def test_unchanged_code_runs_where_it_is(cli: Cli) -> None:
+    before = cli.trials()
+    code, out, err = cli.tuner("reproduce", "tiny/1", "--times", "2")
+    assert code == 0, err
+    assert f"with the recorded changes, as it is in {cli.folder}" in err
+    assert "reproduced (2 runs)" in out
+    assert "the recorded value is reproduced exactly" in out
+    assert cli.trials() == before
+
+
+def test_changed_code_runs_as_it_was_in_a_worktree(cli: Cli) -> None:
+    write(cli, 3)
+    git(cli.folder, "commit", "-qam", "two")
+    code, out, err = cli.tuner("reproduce", "tiny/1")
+    assert (code, "the recorded value is reproduced exactly" in out) == (0, True), out + err
+    assert "files that git does not track, such as data, are not in it" in err
+    assert "PROGRAM" not in out
+    (checkout,) = (cli.folder / "state").glob("experiments/*/checkout")
+    assert (checkout / FILE).read_text() == PROGRAM.format(constant=2)
+    assert (cli.folder / FILE).read_text() == PROGRAM.format(constant=3)
+    assert cli.tuner("delete", "tiny-reproduce-1", "--yes")[0] == 0
+    assert not checkout.exists()
+
+
+def test_it_runs_with_the_revision_of_the_file_that_the_trial_had(cli: Cli) -> None:
+    text = cli.file.read_text().replace("command:", "env: {OTHER: '1'}\n    command:")
+    cli.file.write_text(text.replace("trials: 2", "trials: 3"))
+    assert cli.tuner("extend", cli.file)[0] == 0
+    assert cli.tuner("reproduce", "tiny/1")[0] == 0
+    made = cli.json("describe", "tiny-reproduce-1", "-o", "json")
+    assert made["file"]["spec"]["trial"]["env"] == {}
+
+
+def test_a_killed_reproduction_continues_with_the_same_command(cli: Cli) -> None:
+    write(cli, 3)
+    for point in ("controller.experiment_store.create_experiment.before", "runtime.start.after"):
+        cli.env["TUNER_FAILPOINT"] = point
+        process = cli.start("reproduce", "tiny/1", "--times", "2")
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    del cli.env["TUNER_FAILPOINT"]
+    code, out, err = cli.tuner("reproduce", "tiny/1", "--times", "2")
+    assert (code, "reproduced (2 runs)" in out) == (0, True), err
+    assert "reproduced exactly" in out
+
+
+def test_a_commit_that_is_gone_is_refused(cli: Cli) -> None:
+    changed(cli, commit="1" * 40)
+    assert f"fetch it and repeat: git fetch origin {'1' * 40}" in refused(cli)
+    changed(cli, commit="--upload-pack=x")
+    assert "which is not a commit" in refused(cli)
+
+
+def test_a_checkout_that_is_gone_is_refused(cli: Cli) -> None:
+    shutil.rmtree(cli.folder / ".git")
+    assert "is not a git checkout any more" in refused(cli)
+
+
+def test_a_patch_that_does_not_apply_is_refused(cli: Cli) -> None:
+    git(cli.folder, "checkout", "-q", FILE)
+    git(cli.folder, "rm", "-q", FILE)
+    git(cli.folder, "commit", "-qm", "without")
+    changed(cli, commit=git(cli.folder, "rev-parse", "HEAD"))
+    err = refused(cli)
+    assert "does not apply to commit" in err
+    assert FILE in err
+
+
+@pytest.mark.parametrize("name", ["patches/0123456789abcdef.patch", "../../../outside"])
+def test_a_patch_that_was_changed_or_is_elsewhere_is_refused(cli: Cli, name: str) -> None:
+    changed(cli, patch=name)
+    assert "is missing, or was changed since it was recorded" in refused(cli)
+
+
+def test_other_packages_are_told(cli: Cli) -> None:
+    path = provenance(cli)
+    recorded = json.loads(path.read_text())
+    root = path.parents[3]
+    listed = (root / recorded["packages"]).read_text().splitlines()
+    assert any(
+        line.startswith("SQLAlchemy==") or line.startswith("sqlalchemy==") for line in listed
+    )
+    from controller.app.surroundings import store_packages
+
+    recorded["packages"] = store_packages(["abacus==1.0", *listed], root)
+    recorded["python"] = "3.9.1"
+    path.write_text(json.dumps(recorded))
+    code, _, err = cli.tuner("reproduce", "tiny/1")
+    assert code == 0
+    assert "1 package recorded in another version, or missing here: abacus==1.0" in err
+    assert "python: 3.9.1 recorded" in err
+
+
+def test_a_trial_without_a_value_is_refused(cli: Cli) -> None:
+    cli.file.write_text(experiment(["false"], name="bad", trials=1))
+    cli.tuner("run", cli.file)
+    code, _, err = cli.tuner("reproduce", "bad/0")
+    assert (code, "trial 0 of bad never succeeded, it is" in err) == (6, True), err
+    assert cli.tuner("reproduce", "tiny/7")[0] == 5
+    code, _, err = cli.tuner("reproduce", "tiny")
+    assert (code, "write NAME/N, such as tiny/0" in err) == (2, True), err
+    code, _, err = cli.tuner("reproduce", "tiny/1", "--times", "0")
+    assert (code, "--times: 0 is too few; use 1 or more" in err) == (2, True), err
+
+
+def test_changes_that_are_too_large_are_not_recorded(cli: Cli) -> None:
+    (cli.folder / FILE).write_text(PROGRAM.format(constant=2) + "#" * (5 << 20))
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: large"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    code, _, err = cli.tuner("reproduce", "large/1")
+    assert code == 0
+    assert "by more than is recorded (4 MiB)" in err
+
+
+def test_outside_of_git_the_files_of_now_run(tmp_path: Path) -> None:
+    with cli_in(tmp_path) as cli:
+        cli.file.write_text(experiment())
+        assert cli.tuner("run", cli.file)[0] == 0
+        code, out, err = cli.tuner("reproduce", "tiny/0")
+        assert (code, "reproduced exactly" in out) == (0, True)
+        assert "no commit was recorded: the code is that of" in err

@@ -14,12 +14,14 @@ import suggest.storage.sql_store  # noqa: F401  declares its failpoints
 from suggest import failpoints
 from suggest.client import Client, FinishedTrial
 from suggest.errors import Unavailable
+from suggest.space import Float, Parameter, Space
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_process, a_server, score
 from tests.service.test_certificates import eventually
 
 OTHER = StudyName("default", "other")
+NAMING = StudyName("default", "naming")  # whose trials name their parameters
 POINTS = [
     name for name in failpoints.names() if name.startswith("store.") and "make_schema" not in name
 ]
@@ -63,6 +65,11 @@ def a_history(client: Client) -> dict[str, Any]:
     client.import_trials(
         NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes"
     )
+    client.create_study(
+        NAMING, replace(SPEC, space=Space(()), define_by_run=True), request_id="create"
+    )
+    client.suggest(NAMING, 1, client_id="c", request_id="r1")
+    client.decide_parameter(NAMING, 0, Parameter("met", Float(0.0, 1.0)))
     client.delete_trial(NAME, 2)
     client.delete_study(OTHER)
     return what_is_there(client)
@@ -74,7 +81,10 @@ def what_is_there(client: Client) -> dict[str, Any]:
             replace(s, uid="", create_time=None, owner_epoch=0, owner_address="")
             for s in client.list_studies()
         ],
-        "trials": [replace(t, create_time=None, end_time=None) for t in client.list_trials(NAME)],
+        "trials": [
+            replace(t, create_time=None, end_time=None)
+            for t in (*client.list_trials(NAME), *client.list_trials(NAMING))
+        ],
         "measurements": client.list_measurements(NAME),
     }
 

@@ -205,12 +205,12 @@ class Engine:
 
     def warm_up(self) -> None:
         """Load the modules that the first proposal would wait for. Another thread may call it."""
-        self._sampler.warm_up()
+        self._built_sampler.warm_up()
 
     def warm_up_cheaper(self) -> None:
         """Load the modules that `propose_cheaper` would wait for."""
-        if self._cheaper is not None:
-            self._cheaper.warm_up()
+        if self._built_cheaper is not None:
+            self._built_cheaper.warm_up()
 
     @property
     def is_repeatable(self) -> bool:
@@ -220,7 +220,7 @@ class Engine:
     @property
     def has_cheaper(self) -> bool:
         """Return whether `propose_cheaper` may be called."""
-        return self._cheaper is not None
+        return self._built_cheaper is not None
 
     @property
     def running(self) -> int:
@@ -433,10 +433,12 @@ class Engine:
         """Take a parameter that a trial has met, after that was stored."""
         self._plans[met.trial.number] = met.rest
         self._trials.put(met.trial)
-        if met.study is self.study:
-            self._show(met.trial)
-        else:
-            self.update_study(met.study)
+        if met.study is not self.study:
+            self.prepared = None
+            self.study = met.study
+            # Rebuilt once, for the next proposal: a first trial meets many parameters in a row.
+            self._is_outdated = True
+        self._show(met.trial)
 
     def explained(self, trial: Trial) -> Study:
         """Return the study with conditions that also explain what a succeeded trial did not meet.
@@ -746,6 +748,8 @@ class Engine:
             self._plans.pop(trial.number, None)
         elif plan := self._plans.get(trial.number):
             trial = replace(trial, parameters={**plan, **trial.parameters})
+        if self._is_outdated:
+            return
         if IMPORTED_FROM not in trial.labels or not self.study.spec.space.point_problems(
             trial.parameters, partial=False
         ):
@@ -755,8 +759,23 @@ class Engine:
 
     def _new_samplers(self) -> None:
         spec, seed = self.study.spec, self.study.seed
-        self._sampler: Sampler = samplers.new_sampler(spec, seed, self._workers)
-        self._cheaper = None if self._workers is None else samplers.cheaper_sampler(spec, seed)
+        self._built_sampler: Sampler = samplers.new_sampler(spec, seed, self._workers)
+        self._built_cheaper = (
+            None if self._workers is None else samplers.cheaper_sampler(spec, seed)
+        )
+        self._is_outdated = False
+
+    @property
+    def _sampler(self) -> Sampler:
+        if self._is_outdated:
+            self._recompute()
+        return self._built_sampler
+
+    @property
+    def _cheaper(self) -> Sampler | None:
+        if self._is_outdated:
+            self._recompute()
+        return self._built_cheaper
 
     def _new_pruner(self) -> Pruner | None:
         """Return a pruner.

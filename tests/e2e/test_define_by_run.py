@@ -61,6 +61,32 @@ print(result.parameters["first"], result.value == sum(result.parameters.values()
     assert scripts.starts() == ["0 1"], "the attempt has gone on"
 
 
+@pytest.mark.parametrize(
+    "moment",
+    ["study.decide.before", "store.decide.before", "store.decide.after", "study.decide.after"],
+)
+def test_a_kill_while_a_parameter_is_decided_loses_and_repeats_nothing(
+    scripts: Scripts, moment: str
+) -> None:
+    body = """
+def objective(trial):
+    started(trial)
+    values = [trial.float(f"x{i}", 0, 1) for i in range(3)]
+    (HERE / "values.txt").write_text(repr(values))
+    return sum(values)
+
+study = tuner.minimize(objective, trials=1, name="killed", progress=False)
+print(list(study.best.parameters.values()))
+"""
+    scripts.env["TUNER_FAILPOINT"] = moment
+    first = scripts.start(body)
+    first.communicate(timeout=60)
+    assert first.returncode == -9
+    del scripts.env["TUNER_FAILPOINT"]
+    assert lines(scripts, body) == [(scripts.folder / "values.txt").read_text()]
+    assert scripts.starts() == ["0 1"]
+
+
 def test_a_retry_has_the_values_of_the_attempt_before(scripts: Scripts) -> None:
     body = """
 def objective(trial):

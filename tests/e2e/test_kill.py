@@ -70,6 +70,7 @@ ON_A_CLUSTER = ("cluster.note", "cluster.delete", "controller.experiment_store.o
 AT_THE_END = ("cluster.conclude",)  # tests/kube/test_two_controllers.py
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py
 BY_REGRET = ("study.estimate",)
+BY_NAMING = ("study.decide", "store.decide")  # tests/e2e/test_define_by_run.py
 LATER = (
     BY_CLIENTS
     + BY_REOPENING
@@ -82,6 +83,7 @@ LATER = (
     + BY_PACK
     + BY_PARENTS
     + BY_REGRET
+    + BY_NAMING
 )
 
 

@@ -20,6 +20,7 @@ SEARCHES = {
     "keras_callback.py": "keras",
     "lightning_callback.py": "lightning",
     "mlflow_log.py": "mlflow",
+    "optuna_objective.py": "optuna-objective",
     "pytorch_loop.py": "pytorch-loop",
     "tensorboard_log.py": "tensorboard",
     "transformers_trainer.py": "transformers",

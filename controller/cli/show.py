@@ -314,8 +314,10 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
             making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
+        found = asyncio.run(rerun.confirmation_of(readable_of(arguments), record))
+        compared = "" if found is None else rendered(confirmation.text(found), arguments)
         page = reports.html_page.page(
-            record, importances, javascript=javascript, now=datetime.now(UTC)
+            record, importances, javascript=javascript, now=datetime.now(UTC), confirmed=compared
         )
         reports.output_file.write(Path(arguments.html), page)
         print(arguments.html)

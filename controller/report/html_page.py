@@ -32,7 +32,12 @@ MOST_ROWS = 1000  # in the table of trials
 
 
 def page(
-    record: ExperimentRecord, importances: Sequence[Importance], *, javascript: str, now: datetime
+    record: ExperimentRecord,
+    importances: Sequence[Importance],
+    *,
+    javascript: str,
+    now: datetime,
+    confirmed: str = "",
 ) -> str:
     """Return the whole page.
 
@@ -41,6 +46,7 @@ def page(
         importances: The importances of the parameters, largest first.
         javascript: The code that draws the figures (`drawing.bundle`).
         now: The time of writing, which the page shows.
+        confirmed: The comparison of the trials that ran again (`confirmation.text`), if some did.
     """
     experiment = record.experiment
     drawn = {name: FIGURES[name].draw(record, importances) for name in worth_showing(record)}
@@ -68,6 +74,7 @@ def page(
 <main>
 {_overview(record, now)}
 {_best(record)}
+{_confirmed(confirmed)}
 {sections_text}
 {_failures(record)}
 {_cost(record, now)}
@@ -193,6 +200,10 @@ def _best(record: ExperimentRecord) -> str:
         f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
     )
     return f"<h2>Best trial</h2>\n{_definitions(fields)}{command}"
+
+
+def _confirmed(text: str) -> str:
+    return f"<h2>Reruns</h2>\n<pre>{html.escape(text)}</pre>" if text else ""
 
 
 def _failures(record: ExperimentRecord) -> str:

@@ -224,6 +224,18 @@ def test_links_and_programs_among_checkpoints_are_kept(cli: Cli) -> None:
     assert (found / "epoch-1").stat().st_mode & 0o777 == 0o755
 
 
+def test_a_search_moves_between_databases(cli: Cli, postgres_url: str) -> None:
+    assert cli.tuner("unpack", "tiny.tar.gz", *elsewhere(cli), "--storage", postgres_url)[0] == 0
+    assert cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))[0] == 0
+    assert cli.tuner("pack", "tiny", "--to", "back.tar.gz", *elsewhere(cli))[0] == 0
+    other = ("--state-dir", str(cli.folder / "other"))
+    code, _, err = cli.tuner("unpack", "back.tar.gz", *other, "--storage", postgres_url)
+    assert (code, "has the study of this search already" in err) == (6, True), err
+    assert cli.tuner("unpack", "back.tar.gz", *other)[0] == 0
+    assert cli.tuner("extend", "tiny", "--trials", "3", *other)[0] == 0
+    assert len(cli.json("get", "trials", "tiny", "-o", "json", *other)) == 3
+
+
 def test_the_commands_of_the_page_work(cli: Cli) -> None:
     page = (DOCS / "backup.md").read_text(encoding="utf-8")
     section = page.partition("## Continue a search elsewhere")[2].partition("\n## ")[0]

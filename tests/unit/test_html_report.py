@@ -174,6 +174,11 @@ def test_text_from_the_file_is_escaped(javascript: str) -> None:
     assert "<" not in data
 
 
+def test_the_comparison_of_reruns_is_on_the_page() -> None:
+    page = html_page.page(RECORDS["all failed"], (), javascript="", now=NOW, confirmed="1 < 2")
+    assert "<h2>Reruns</h2>\n<pre>1 &lt; 2</pre>" in page
+
+
 def test_a_page_of_a_thousand_trials_is_below_two_megabytes(javascript: str) -> None:
     page = html_page.page(
         a_record(SPEC, many(1000), curves=50), IMPORTANCES, javascript=javascript, now=NOW

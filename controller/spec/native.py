@@ -384,11 +384,10 @@ FIDELITY = Section(
 
 
 def _above_zero(raw: str | int | float) -> int | float:
-    problem = ValueError(f"{raw} is not above 0; write a larger number, or remove the key")
     if isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a number; write one without quotes")
     if not 0 < raw < math.inf:
-        raise problem
+        raise ValueError(f"{raw} is not a finite number above 0; write one, or remove the key")
     return int(raw) if float(raw).is_integer() else raw
 
 

@@ -59,6 +59,14 @@ def test_every_file_of_the_example_is_valid(file: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_search_with_a_budget_of_money_ends_when_it_is_used_up(tmp_path: Path) -> None:
+    run("budget.yaml", "spec.budget.cost=3", state=tmp_path)
+    done = tuner("get", "experiments", "-o", "json", state=tmp_path)
+    (told,) = json.loads(done.stdout)
+    assert (told["reasonCode"], told["cost"] >= 3) == ("CostSpent", True)
+    assert set(told["trials"]) <= FINISHED | {"cancelled"}
+
+
 def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> None:
     run("experiment.yaml", "spec.budget.trials=20", state=tmp_path)  # `make demo` runs all 40
     trials = trials_of("digits", state=tmp_path)

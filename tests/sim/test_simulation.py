@@ -24,6 +24,8 @@ from controller.core.model import (
     ExperimentSpec,
     ExperimentState,
     FailureClass,
+    Overrun,
+    Resources,
     TrialTemplate,
 )
 from controller.experiment_store import SqlExperimentStore
@@ -36,6 +38,7 @@ from tests.sim.invariant import InvariantViolation
 from tests.sim.plans import GRID, POPULATION, RANDOM, TRUNCATION, plans
 from tests.sim.simulated_runtime import Script, SimulatedRuntime
 from tests.sim.simulation import Fault, Plan, Simulation, stores
+from tests.sim.spending_invariants import CORES, GPUS, PRICES
 
 _UIDS = (f"{n:05d}" for n in itertools.count())
 
@@ -227,6 +230,24 @@ def test_a_controller_reads_again_what_a_store_has_after_its_restart(
     monkeypatch.setattr(SqlExperimentStore, "restarts", property(lambda _: min(opened, 1)))
     assert play_plan(replace(LOST, faults={})).finished
     assert opened == 2
+
+
+@pytest.mark.parametrize("overrun", Overrun)
+def test_the_loop_wakes_when_what_runs_has_used_up_the_money(
+    tmp_path: Path, overrun: Overrun
+) -> None:
+    """Nothing else happens then: the trial prints nothing more, and ends much later."""
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        template = TrialTemplate(("true",), resources=Resources(cpu=CORES, gpu=GPUS))
+        budget = Budget(cost=7.3, overrun=overrun)
+        spec = replace(LOST.spec, trial=template, budget=budget, prices=PRICES, parallelism=1)
+        plan = Plan(spec, scripts=[Script(((0.2, "score=0.5"),), 60.0)])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        assert simulation.run().finished
+        ends_at_s = {Overrun.STOP: 7.3, Overrun.FINISH: 60.0}[overrun]
+        assert simulation.clock.elapsed_s() == pytest.approx(ends_at_s, abs=0.01)
+        assert len(simulation.runtime.starts) == 1
 
 
 def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:

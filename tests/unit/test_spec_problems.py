@@ -197,7 +197,10 @@ KEYS = r"""
   12:20 spec.budget.trials: expected a whole number of at least 1, or none, got nothing; write one, or remove the key
 - trials: 40
 + gpuHours: -3
-  12:22 spec.budget.gpuHours: -3 is not above 0; write a larger number, or remove the key
+  12:22 spec.budget.gpuHours: -3 is not a finite number above 0; write one, or remove the key
+- trials: 40
++ gpuHours: .inf
+  12:22 spec.budget.gpuHours: inf is not a finite number above 0; write one, or remove the key
 - trials: 40
 + cost: cheap
   12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes

@@ -215,6 +215,7 @@ UNCOUNTED = frozenset(
         "numbers_added_by",
         "page_sessions",
         "pages_of_trials",
+        "decide",
         "relabel_trial",
         "release",
         "reopen_trials",

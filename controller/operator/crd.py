@@ -209,7 +209,10 @@ def _form(node: Mapping[str, Any]) -> Schema:
     """Return what says which types a value has, and whether it has keys that are not listed."""
     types = _types(node)
     if types == {"integer", "string"}:
-        return {_INT_OR_STRING: True}
+        alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ())]
+        least = [each["minimum"] for each in alternatives if "minimum" in each]
+        # A bound says nothing about a string.
+        return {_INT_OR_STRING: True, **({"minimum": min(least)} if least else {})}
     if len(types) != 1:
         return {_OPEN: True}
     (only,) = types

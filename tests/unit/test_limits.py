@@ -208,6 +208,7 @@ UNCOUNTED = frozenset(
         "best_trial",
         "check",
         "contents",
+        "copy_study",
         "counts",
         "curves",
         "latest_measurements",

@@ -63,7 +63,7 @@ def offered(cli: Cli, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("tuner re", ["resume", "retry", "report"]),
+        ("tuner re", ["resume", "retry", "report", "reproduce"]),
         ("tuner get ", ["experiments", "studies", "trials"]),
         ("tuner get trials digits --no", ["--no-headers"]),
         ("tuner get trials digits -o ", ["table", "json", "yaml", "csv", "name"]),

@@ -651,7 +651,7 @@ for objective in (
     assert (
         "AttributeError: a trial has no attribute 'x'; its parameters are items: trial['x']" in item
     )
-    assert "its parameters are given to the search, as in tuner.minimize(" in elsewhere
+    assert "runs by tuner.optimize_optuna(objective)" in elsewhere
 
 
 def test_a_search_leaves_the_random_state_of_the_script_alone(scripts: Scripts) -> None:

@@ -182,7 +182,10 @@ def test_set_to_null_takes_a_key_away() -> None:
 @pytest.mark.parametrize(
     ("override", "answer"),
     [
-        ("spec.budget.trials=ten", "expected a whole number of at least 1, got the string 'ten'"),
+        (
+            "spec.budget.trials=ten",
+            "expected a whole number of at least 1, or none, got the string 'ten'",
+        ),
         ("budget.trials=3", "budget: no such key here; did you mean spec.budget?"),
         ("spec.budget={trial: 3}", "spec.budget.trial: no such key; did you mean trials?"),
         ("spec.trial.command[7]=x", "spec.trial.command has 2 elements, so the last one is [1]"),

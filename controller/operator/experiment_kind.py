@@ -18,20 +18,13 @@ if TYPE_CHECKING:
 
 
 class ExperimentKind(Protocol):
-    """One kind.
-
-    suffix: of the names that its experiments have in the store.
-    numbers_s: between two statuses of a running experiment of which only numbers and texts differ.
-    """
+    """One kind. suffix: of the names that its experiments have in the store."""
 
     @property
     def kind(self) -> Kind: ...
 
     @property
     def suffix(self) -> str: ...
-
-    @property
-    def numbers_s(self) -> float: ...
 
     def seen(self, found: KubernetesObject) -> ExperimentResource | None:
         """Return the object as the controller sees it; None if another controller runs it."""
@@ -87,7 +80,6 @@ class TunerExperiments:
 
     kind = EXPERIMENTS
     suffix = ""
-    numbers_s = 1.0
 
     def seen(self, found: KubernetesObject) -> ExperimentResource:
         return cast(ExperimentResource, found)

@@ -116,9 +116,6 @@ class KatibExperiments:
 
     kind = KATIB_EXPERIMENTS
     suffix = KATIB_SUFFIX
-    # Katib's SDK edits an Experiment by sending back what it has read, with its version: an edit
-    # is refused if a status was written in between. The Trials say what is new meanwhile.
-    numbers_s = 10.0
 
     def __init__(self, selection: KatibSelection) -> None:
         self._takes_all = selection is KatibSelection.ALL

@@ -1,8 +1,7 @@
 """All experiments of the controller: a `ManagedExperiment` for each resource, and their statuses.
 
 The reflectors of the resources say which of them has changed. Statuses are written when they
-differ from what the resource shows: while an experiment runs, at once if a state changes, as after
-an edit, and after the pause of its kind if only numbers do.
+differ from what the resource shows; while an experiment runs, at most once in STATUS_S.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +40,6 @@ from controller.operator.resource import (
 from controller.operator.status import (
     ARCHIVE_AWAY,
     condition_of,
-    states_of,
     status_of,
     waiting_status,
 )
@@ -51,8 +48,6 @@ from suggest.errors import TunerError
 
 STATUS_S = 1.0  # between two looks at an experiment that runs
 _LOOKS = 4  # in that time, at one that has just begun or changed
-SETTLES_S = 2.0  # after a change of states, in which numbers follow without a pause
-_NEVER = -math.inf, -math.inf
 WRITTEN, REFUSED = "written", "refused"  # statuses
 _DETACH_S = 15.0
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
@@ -220,8 +215,7 @@ class Manager:
         self._dirty: set[Key] = set()
         self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
         self._writes: dict[Key, asyncio.Task[None]] = {}  # under way
-        # When each status was written last: with other states, and with other numbers.
-        self._told_s: dict[Key, tuple[float, float]] = {}
+        self._written_s: dict[Key, float] = {}  # when each status was written last
         # How often in a row a status was refused, and until when it is not written again.
         self._refusals: dict[Key, tuple[int, float]] = {}
 
@@ -286,7 +280,7 @@ class Manager:
         await managed.run()
         del self._managed[key], self._tasks[key]
         self._refusals.pop(key, None)
-        self._told_s.pop(key, None)
+        self._written_s.pop(key, None)
 
     async def _detach(self) -> None:
         """Let go of all experiments in the time that a pod has to end.
@@ -367,14 +361,11 @@ class Manager:
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()
         whole = await kind.shown(client, self._workspace, resource, seen, status)
-        shown = kind.whole(resource, before or {})
-        if whole == shown:
+        if whole == kind.whole(resource, before or {}):
             managed.park()
             return
-        now_s, (changed_s, written_s) = time.monotonic(), self._told_s.get(key, _NEVER)
-        if states_of(whole) != states_of(shown):
-            changed_s = now_s
-        is_early = changed_s + SETTLES_S <= now_s < written_s + kind.numbers_s
+        now_s = time.monotonic()
+        is_early = key in self._written_s and now_s < self._written_s[key] + STATUS_S
         if is_early and managed.is_running:
             return  # and so it is looked at again
         try:
@@ -384,6 +375,6 @@ class Manager:
                 with contextlib.suppress(ApiError):
                     await events.tell_unwritten(client, resource, error, status)
             raise
-        self._told_s[key] = changed_s, now_s
+        self._written_s[key] = now_s
         self.status_writes[WRITTEN] += 1
         await events.tell(client, resource, before=before, now=status)

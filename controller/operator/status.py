@@ -16,7 +16,6 @@ from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
 from controller.core.snapshot import UNCOUNTED
-from controller.kube.custom_resource import OWN_STATUS
 from controller.operator.resource import RESUME
 from controller.phrases import quantity
 from suggest.space import Assignment
@@ -299,14 +298,6 @@ def waiting_status(before: Status, generation: int, trouble: str, now: datetime)
     # A dict keeps their order.
     conditions = {each["type"]: each for each in before.get("conditions", ())} | {"Running": told}
     return {**before, "reason": shortened(trouble), "conditions": list(conditions.values())}
-
-
-def states_of(status: Status) -> object:
-    """Return what a status of any kind says without numbers, times and messages."""
-    own = status.get(OWN_STATUS, status)
-    said = [*status.get("conditions", ()), *own.get("conditions", ())]
-    conditions = [[each.get(key) for key in ("type", "status", "reason")] for each in said]
-    return conditions, own.get("state"), own.get("observedGeneration"), own.get("revision")
 
 
 def is_accepted(status: Status) -> bool:

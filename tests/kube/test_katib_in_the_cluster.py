@@ -15,8 +15,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
-from controller.operator import manager
-from controller.operator.katib import KatibExperiments, KatibSelection
+from controller.operator.katib import KatibSelection
 from controller.operator.policy import Policy
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
@@ -751,29 +750,6 @@ async def test_what_is_left_to_another_controller_stops_and_keeps_its_results(
     assert before["trials"] == 3
     # The search went on where it was.
     assert len(installed.trials) == 3
-
-
-def test_numbers_wait_so_that_edits_meet_few_conflicts_and_the_end_tells_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(KatibExperiments, "numbers_s", 1e9)
-    monkeypatch.setattr(manager, "SETTLES_S", 0.0)
-
-    @on_katibs_cluster(Script(lines=("score=0.5",), seconds=1.0))
-    async def claim(installed: KatibInstallation) -> None:
-        installed.apply(katib(maxTrialCount=6, parallelTrialCount=1))
-        numbers = []
-
-        def has_succeeded() -> bool:
-            numbers.append(installed.whole().get("trialsSucceeded", 0))
-            return installed.types()[-1:] == [("Succeeded", "True")]
-
-        await installed.until(has_succeeded)
-        # The first one follows the condition Running, the last one Succeeded.
-        assert len(set(numbers)) <= 3
-        assert numbers[-1] == 6
-
-    claim(tmp_path)
 
 
 BROKEN_STATUSES: dict[str, object] = {

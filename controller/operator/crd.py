@@ -209,8 +209,7 @@ def _form(node: Mapping[str, Any]) -> Schema:
     """Return what says which types a value has, and whether it has keys that are not listed."""
     types = _types(node)
     if types == {"integer", "string"}:
-        alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ())]
-        least = [each["minimum"] for each in alternatives if "minimum" in each]
+        least = [each["minimum"] for each in _alternatives(node) if "minimum" in each]
         # A bound says nothing about a string.
         return {_INT_OR_STRING: True, **({"minimum": min(least)} if least else {})}
     if len(types) != 1:
@@ -226,10 +225,13 @@ def _is_open(node: Mapping[str, Any]) -> bool:
     return "patternProperties" in node or not (others is False or is_map)
 
 
+def _alternatives(node: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [*node.get("anyOf", ()), *node.get("oneOf", ())]
+
+
 def _types(node: Mapping[str, Any]) -> set[str]:
     """Return the types of the values that a JSON Schema accepts; none: any."""
-    alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ())]
-    if alternatives:
+    if alternatives := _alternatives(node):
         return set().union(*map(_types, alternatives))
     if "type" in node:
         return {node["type"]} if isinstance(node["type"], str) else set(node["type"])

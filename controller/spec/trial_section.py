@@ -52,6 +52,7 @@ from controller.spec.sections import MapOf, Section
 MAX_BYTES = 2**60
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+EXTENDED_RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"  # such as nvidia.com/gpu
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
 
 
@@ -207,7 +208,7 @@ RESOURCES = Section(
     ),
     expected="a mapping such as {cpu: 4, memory: 16Gi}",
     rest=WholeNumber(0),
-    rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
+    rest_pattern=EXTENDED_RESOURCE,
     refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
 )
 RETRIES = Section(

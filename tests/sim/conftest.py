@@ -2,4 +2,7 @@
 
 import logging
 
+# Hypothesis checks for it, perhaps during the import in a thread of the simulated study.
+import numpy  # noqa: F401
+
 logging.getLogger("controller").setLevel(logging.ERROR)

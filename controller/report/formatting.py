@@ -17,7 +17,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 def number(value: float | None) -> str:
     """Return a number with six significant digits: they tell trials apart and fit a table."""
-    return "" if value is None else f"{value:.6g}"
+    return "" if value is None else f"{value:z.6g}"  # z: no -0
 
 
 def text(value: object) -> str:

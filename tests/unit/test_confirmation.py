@@ -15,6 +15,7 @@ from controller.report.confirmation import (
     paired,
     t_quantile,
     t_within,
+    text,
     verdict,
 )
 from suggest.study import Direction
@@ -71,6 +72,7 @@ def test_the_verdict_says_whether_the_difference_may_be_chance() -> None:
 def test_a_program_that_ignores_its_seed_is_told() -> None:
     first, second = Candidate(3, 0.9, {1: 0.9, 2: 0.9}), Candidate(1, 0.8, {1: 0.8, 2: 0.8})
     assert "does not read TUNER_SEED" in verdict(found(first, second))
+    assert "-0" not in text(found(first, second))
 
 
 def test_nothing_is_said_of_reruns_that_have_not_succeeded() -> None:

@@ -134,13 +134,13 @@ def is_leased(trial: Trial) -> bool:
 def test_the_trials_of_a_killed_worker_go_to_another_one(tune: Path, served: Served) -> None:
     worker = arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")
     with running(tune, *worker) as process, served.client() as client:
-        eventually(
-            lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60
-        )
+
+        def leased() -> int:
+            return sum(is_leased(trial) for trial in client.list_trials(NAME))
+
+        eventually(lambda: client.list_studies() and leased() == BATCH, within_s=60)
         process.kill()
-        eventually(
-            lambda: not any(is_leased(trial) for trial in client.list_trials(NAME)), within_s=60
-        )
+        eventually(lambda: leased() == 0, within_s=60)
         done = run(tune, *arguments(served, "--client=b", "--trials=4"))
         assert (done.returncode, done.stderr) == (0, "")
         found = client.list_trials(NAME)

@@ -50,6 +50,7 @@ class Journal:
         self._store = store
         self._on_event = on_event
         self._saved_running_s = self._running_s_before = experiment.running_s
+        self._save_after_s = SHORTEST_SAVE_S  # so much running time at the latest
         self._remarks: set[str] = set()  # the kinds of those that were recorded
 
     def reload(self) -> None:
@@ -67,13 +68,18 @@ class Journal:
         """Add wall clock time.
 
         It is stored at intervals, so that a kill may lose up to `save_every_s` of it, and of a
-        short run at most half.
+        short run at most half. In the second half of an interval it is stored with the next other
+        change, so that it takes no transactions of its own while trials begin and end.
         """
         self.experiment = replace(self.experiment, running_s=self.experiment.running_s + seconds)
         spent_s = self.experiment.running_s - self._running_s_before
-        interval_s = min(save_every_s, max(SHORTEST_SAVE_S, spent_s / 2))
-        if self.experiment.running_s - self._saved_running_s >= interval_s:
+        self._save_after_s = min(save_every_s, max(SHORTEST_SAVE_S, spent_s / 2))
+        if self._unsaved_s >= self._save_after_s:
             self._save(Changes(self.experiment))
+
+    @property
+    def _unsaved_s(self) -> float:
+        return self.experiment.running_s - self._saved_running_s
 
     def note_spent(self, spent: Spent) -> None:
         """Note what all attempts have used; it is stored with the next change of the experiment."""
@@ -235,6 +241,8 @@ class Journal:
     def _save(self, changes: Changes) -> None:
         if not changes:
             return
+        if changes.experiment is None and self._unsaved_s >= self._save_after_s / 2:
+            changes = replace(changes, experiment=self.experiment)
         try:
             self._store.save(self.experiment.uid, changes)
         except Unavailable:

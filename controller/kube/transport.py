@@ -44,7 +44,7 @@ _TCP = {
     "TCP_KEEPCNT": 3,
     # For so many milliseconds the kernel sends a request again, also after the end of the process.
     # When a partition ends later, another controller may have done what the request asks for.
-    "TCP_USER_TIMEOUT": 4_000,
+    "TCP_USER_TIMEOUT": 3_000,
 }
 
 

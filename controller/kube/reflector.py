@@ -23,7 +23,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -132,14 +132,9 @@ class ReflectorView(Generic[ObjectT]):
         """Show what a create or patch returned, at once, unless a newer state is known."""
         self._reflector.put(obj)
 
-    async def reveal(
-        self,
-        selection: Mapping[str, str],
-        is_meant: Callable[[ObjectT], bool],
-        labels: Mapping[str, str],
-    ) -> None:
+    def reveal(self, found: Iterable[ObjectT], labels: Mapping[str, str]) -> None:
         """Show objects whose labels somebody has changed. See `Reflector.reveal`."""
-        await self._reflector.reveal(self._group[0], selection, is_meant, labels)
+        self._reflector.reveal(found, labels)
 
     def drop(self, name: str) -> None:
         """Hide an object that we deleted, at once and not in `deleted`, whatever events follow."""
@@ -247,26 +242,16 @@ class Reflector(Generic[ObjectT]):
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
-    async def reveal(
-        self,
-        namespace: str,
-        selection: Mapping[str, str],
-        is_meant: Callable[[ObjectT], bool],
-        labels: Mapping[str, str],
-    ) -> None:
-        """Show those of a selection that are meant, with these labels, whatever they have now.
-
-        Raises what the client raises.
-        """
-        listed, _ = await self._client.list(self.kind, namespace, **selection)
-        for found in cast(list[ObjectT], listed):  # the kind that was asked for
-            if not is_meant(found) or _uid(found) in self._dropped:
+    def reveal(self, found: Iterable[ObjectT], labels: Mapping[str, str]) -> None:
+        """Show objects that were read elsewhere with these labels, whatever they have now."""
+        for obj in found:
+            if _uid(obj) in self._dropped:
                 continue
-            if (cached := self.objects.get(_key(found))) is not None:
+            if (cached := self.objects.get(_key(obj))) is not None:
                 self._forget(cached)  # it may be shown with the labels that it has now
-            found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **labels}
-            self._replace(found)
-            self._hide(found)
+            obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **labels}
+            self._replace(obj)
+            self._hide(obj)
 
     def put(self, obj: ObjectT) -> None:
         cached = self.objects.get(_key(obj))

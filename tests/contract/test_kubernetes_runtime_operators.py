@@ -6,7 +6,7 @@ On a small API server in this process, with a simulated operator (`tests.kube.fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
-from tests.kube.fake_operator import PLURAL, READING, TRAINING_JOB, FakeOperator
+from tests.kube.fake_operator import (
+    API_VERSION,
+    KIND,
+    PLURAL,
+    READING,
+    TRAINING_JOB,
+    FakeOperator,
+)
 
 Raw = dict[str, Any]
 
@@ -100,6 +107,75 @@ async def test_another_controller_continues_the_log_of_recreated_pods(
     successor = await experiment.open(template=TRAINING_JOB)
     await successor.start(training_job(experiment))
     await log_becomes(successor, name, b"accuracy=0.1\naccuracy=0.9\n")
+
+
+# Labels that somebody has changed while no controller ran
+
+
+def without_labels(experiment: Experiment, plural: str, names: Iterable[str]) -> None:
+    def change(obj: Raw) -> None:
+        labels = obj["metadata"]["labels"]
+        obj["metadata"]["labels"] = {
+            key: value for key, value in labels.items() if not key.startswith("tuner.dev/")
+        }
+
+    for name in names:
+        experiment.api.change(plural, NAMESPACE, name, change)
+
+
+def put_between(experiment: Experiment, owner: str, pods: Iterable[str]) -> None:
+    """Let a Job own the pods, and let it have the pods' owner, as a JobSet's Job has."""
+    references = experiment.api.get(PLURAL, NAMESPACE, owner)["metadata"]
+    above = {"apiVersion": API_VERSION, "kind": KIND, "name": owner, "uid": references["uid"]}
+    between = {"name": f"{owner}-node-0", "namespace": NAMESPACE, "ownerReferences": [above]}
+    experiment.api.put("jobs", {"metadata": between, "spec": {}, "status": {}})
+    uid = experiment.api.get("jobs", NAMESPACE, between["name"])["metadata"]["uid"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": between["name"], "uid": uid}
+    for pod in pods:
+        experiment.api.change(
+            "pods",
+            NAMESPACE,
+            pod,
+            lambda each: each["metadata"].update(ownerReferences=[{**job, "controller": True}]),
+        )
+
+
+@pytest.mark.parametrize("has_job_between", [False, True], ids=["directly owned", "by a Job"])
+@on_a_loop
+async def test_another_controller_finds_the_pods_although_their_labels_were_taken_away(
+    experiment: Experiment, has_job_between: bool
+) -> None:
+    runtime, operator, name, pods = await begun(experiment)
+    await runtime.close()
+    if has_job_between:
+        put_between(experiment, name, pods)
+    without_labels(experiment, PLURAL, [name])
+    without_labels(experiment, "pods", pods)
+    experiment.api.kubelet.print(pods[0], "accuracy=0.9")
+    successor = await experiment.open(template=TRAINING_JOB)
+    await look_until(successor, running(name))
+    await log_becomes(successor, name, b"accuracy=0.9\n")
+    experiment.api.kubelet.end(pods[0])
+    operator.succeed(name)
+    assert exit_in(await look_until(successor, ended(name)), name).code == 0
+
+
+@on_a_loop
+async def test_a_pod_of_another_owner_with_such_a_name_is_left_alone(
+    experiment: Experiment,
+) -> None:
+    runtime, _, name, pods = await begun(experiment)
+    await runtime.close()
+    without_labels(experiment, "pods", pods)
+    for pod in pods:
+        experiment.api.change(
+            "pods",
+            NAMESPACE,
+            pod,
+            lambda each: each["metadata"]["ownerReferences"][0].update(uid="of another"),
+        )
+    successor = await experiment.open(template=TRAINING_JOB)
+    assert (await look(successor))[name].start_time is None
 
 
 # Pods that are deleted

@@ -30,6 +30,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import cast
 
@@ -55,6 +56,7 @@ from controller.kube.objects import (
     Node,
     ObjectReference,
     Pod,
+    Raw,
     ResourceQuota,
     Workload,
     WorkloadStatus,
@@ -309,6 +311,25 @@ class OwnerLookup:
                 task.add_done_callback(self._climbing.discard)
         return self._above.get(uid, frozenset())
 
+    async def is_owned(self, obj: KubernetesObject, uid: str, *, without: str) -> bool:
+        """Return whether the object of that uid is above this one, now.
+
+        without: what is lacking without the right to read what is between them. Raises what the
+        client raises for other reasons.
+        """
+        owner = _nearest_owner(obj)
+        for _ in range(DEPTH):
+            if owner is None or owner["uid"] == uid:
+                break
+            try:
+                owner = await self._owner_of(owner)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                self._notices.denied(error, without=without)
+                return False
+        return owner is not None and owner["uid"] == uid
+
     async def close(self) -> None:
         for task in self._climbing:
             task.cancel()
@@ -349,17 +370,20 @@ class OwnerLookup:
             if error.status != 404:
                 raise
             return None
-        about = owned_object["metadata"]
-        if about["uid"] != at["uid"]:
+        if owned_object["metadata"]["uid"] != at["uid"]:
             return None
-        owners = about.get("ownerReferences") or []
-        return next(
-            (owner for owner in owners if owner.get("controller")), owners[0] if owners else None
-        )
+        return _nearest_owner(owned_object)
 
     async def _forget(self, uid: str) -> None:
         await asyncio.sleep(AGAIN_S)
         self._above.pop(uid, None)
+
+
+def _nearest_owner(obj: KubernetesObject | Raw) -> ObjectReference | None:
+    """Return the owner that controls the object, or else its first one."""
+    owners = obj["metadata"].get("ownerReferences") or []
+    controlling = (owner for owner in owners if owner.get("controller"))
+    return next(controlling, owners[0] if owners else None)
 
 
 # Kueue's Workloads
@@ -434,6 +458,19 @@ class Workloads:
 # All kinds of one experiment
 
 
+@dataclass(frozen=True, slots=True)
+class PodOwner:
+    """The object of an attempt, and the labels that its pods were given."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+
+    def may_own(self, pod: Pod) -> bool:
+        """Return whether the pod is named after it: operators derive a name from its owner's."""
+        return pod["metadata"]["name"].startswith(f"{self.name}-")
+
+
 class Informer:
     """The view of the cluster: `open` it before reading.
 
@@ -456,10 +493,10 @@ class Informer:
         self._quotas = quotas.view(namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
-        owners = OwnerLookup(
+        self._owners = OwnerLookup(
             client, namespace, stem, notices, is_attempt=self._has, on_found=changed
         )
-        self.events = EventWatcher(cluster, namespace, notices, owners, changed=changed)
+        self.events = EventWatcher(cluster, namespace, notices, self._owners, changed=changed)
         self.workloads = Workloads(
             cluster, namespace, notices, is_attempt=self._has, changed=changed
         )
@@ -565,19 +602,35 @@ class Informer:
 
     async def reveal(self, kind: Kind, name: str, *, uid: str, labels: Mapping[str, str]) -> None:
         """Show an attempt's object, if it exists, although somebody has changed its labels."""
-        if self.find(name) is None:
-            selection = {"fields": f"metadata.name={name}"}
-            await self._objects[kind].reveal(
-                selection, lambda obj: obj["metadata"]["uid"] == uid, labels
-            )
+        if self.find(name) is not None:
+            return
+        listed, _ = await self._client.list(kind, self._namespace, fields=f"metadata.name={name}")
+        found = cast(list[AttemptObject], listed)  # of the kind that was listed
+        meant = [obj for obj in found if obj["metadata"]["uid"] == uid]
+        self._objects[kind].reveal(meant, labels)
 
-    async def reveal_pods(self, job_uid: str, labels: Mapping[str, str]) -> None:
-        """Show the pods of a Job, although somebody has changed their labels.
+    async def reveal_pods(self, kind: Kind, owners: Sequence[PodOwner]) -> None:
+        """Show the pods of attempts' objects, although somebody has changed their labels.
 
-        They have those by which the Job controller knows them, or it makes others.
+        Those of Jobs have the labels by which the Job controller knows them, or it makes others.
+        Those of other kinds are known by their names and owners, of which some may be in between.
         """
-        selection = {"labels": f"{JOB_UID}={job_uid}"}
-        await self.pods.reveal(selection, lambda pod: job_uid in _owners_of(pod), labels)
+        listed: list[Pod] | None = None
+        for owner in owners:
+            if kind == JOBS:
+                listed = await self._list_pods(labels=f"{JOB_UID}={owner.uid}")
+            elif listed is None:
+                listed = await self._list_pods()
+            pods = [pod for pod in listed if kind == JOBS or owner.may_own(pod)]
+            without = f"the pods of {owner.name}, whose labels somebody has changed"
+            owned = [
+                pod for pod in pods if await self._owners.is_owned(pod, owner.uid, without=without)
+            ]
+            self.pods.reveal(owned, owner.labels)
+
+    async def _list_pods(self, **selection: str) -> list[Pod]:
+        listed, _ = await self._client.list(PODS, self._namespace, **selection)
+        return cast(list[Pod], listed)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
         """Return the pods, deleted ones as last seen: this often shows how a container ended."""

@@ -33,9 +33,15 @@ from controller.runtime.kubernetes.admission import (
     other_parameters,
 )
 from controller.runtime.kubernetes.attempt import AttemptOnCluster
-from controller.runtime.kubernetes.informer import Informer
+from controller.runtime.kubernetes.informer import Informer, PodOwner
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field
+from controller.runtime.kubernetes.kinds import (
+    at,
+    is_suspended,
+    kind_of,
+    not_served,
+    served_pod_field,
+)
 from controller.runtime.kubernetes.labels import (
     attempt_labels,
     attempt_named,
@@ -470,13 +476,15 @@ class KubernetesRuntime:
             return
         anchor = self._target.anchor
         pods = informer.pods_by_attempt()
+        lacking: list[PodOwner] = []
         for key, uid in self._records.uids.items():
             name = name_of(anchor, key)
             labels = {**anchor["metadata"]["labels"], **attempt_labels(*key)}
             await informer.reveal(kind, name, uid=uid, labels=labels)
             found = informer.find(name)
-            if kind == JOBS and found is not None and _pods_of(found[1]) > len(pods.get(key, ())):
-                await informer.reveal_pods(uid, labels)
+            if found is not None and _may_have_more(*found, len(pods.get(key, ()))):
+                lacking.append(PodOwner(name, uid, labels))
+        await informer.reveal_pods(kind, lacking)
 
     async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""
@@ -695,10 +703,17 @@ def _is_retained(attempt: AttemptOnCluster) -> bool:
     return annotations.get(RETAIN) == "true"
 
 
-def _pods_of(job: AttemptObject) -> int:
-    """Return how many pods the Job has made, of which some may be gone."""
-    status = job.get("status", {})
-    return status.get("active", 0) + status.get("succeeded", 0) + status.get("failed", 0)
+def _may_have_more(kind: Kind, obj: AttemptObject, pods: int) -> bool:
+    """Return whether the object may have more pods than those that are shown.
+
+    A Job says how many it has made, of which some may be gone; other kinds have none while they are
+    suspended.
+    """
+    if kind != JOBS:
+        return not pods and not is_suspended(obj)
+    status = obj.get("status", {})
+    made = status.get("active", 0) + status.get("succeeded", 0) + status.get("failed", 0)
+    return made > pods
 
 
 def _uid_of(attempt: AttemptOnCluster) -> str:

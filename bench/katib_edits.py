@@ -1,5 +1,6 @@
 """Which edits of Katib's SDK meet a conflict, and with whose writes: `edit_experiment_budget` of
-ten experiments, each with three trials of 2 s at a time, each edited every four seconds or so.
+ten experiments, each with three trials of 2 s at a time, each edited every four seconds or so, in a
+cluster without MutatingAdmissionPolicy and in one with the policy of the chart.
 
 Prints Markdown, from the audit log of the API server. Requires what `make test-katib` requires.
 `--edits` of each experiment.
@@ -16,13 +17,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench.in_cluster import KATIBS, Controller, installation, make_namespaces
-from controller.operator.status import states_of
+from tests.cluster.controlplane import POLICIES
+from tests.cluster.installed import WITH_POLICIES
 from tests.cluster.test_katib_sdk import PYTHON
 
 Event: TypeAlias = dict[str, Any]
@@ -67,24 +69,33 @@ class Audit:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--edits", type=int, default=30)
+    parser.add_argument("--edits", type=int, default=15)
     asked = parser.parse_args()
+    for is_policy in (False, True):
+        print("with the policy:" if is_policy else "without the policy:", flush=True)
+        print("\n".join(measured(asked.edits, is_policy)), flush=True)
+
+
+def measured(edits: int, is_policy: bool) -> Iterator[str]:
+    resources = KATIBS
+    if is_policy:
+        resources = replace(KATIBS, settings=(*KATIBS.settings, WITH_POLICIES))
     with tempfile.TemporaryDirectory() as folder:
         audit = Audit(Path(folder))
-        with installation(KATIBS, audit.flags) as installed:
-            Controller(installed, KATIBS)
+        with installation(resources, (*POLICIES, *audit.flags)) as installed:
+            Controller(installed, resources)
             make_namespaces(installed, [NAMESPACE])
             api, path = installed.cluster.api(), KATIBS.path.format(namespace=NAMESPACE)
             for number in range(EXPERIMENTS):
                 made = KATIBS.make(NAMESPACE, f"e{number}", {"KWOK_RUN": RUN}, 10_000, 3)
                 api.post(path, made)
             time.sleep(5)
-            command = [str(PYTHON), "-c", SDK, NAMESPACE, str(EXPERIMENTS), str(asked.edits)]
+            command = [str(PYTHON), "-c", SDK, NAMESPACE, str(EXPERIMENTS), str(edits)]
             env = {**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig())}
             began = time.monotonic()
             subprocess.run(command, env=env, check=True, capture_output=True)
             took_s = time.monotonic() - began
-            print("\n".join(report(audit.events(), took_s)))
+            yield from report(audit.events(), took_s)
 
 
 def report(events: Sequence[Event], took_s: float) -> Iterator[str]:
@@ -159,8 +170,8 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> str:
     status = after.get("status") or {}
     if before.get("status") == status:
         return "metadata"
-    is_state = states_of(before.get("status") or {}) != states_of(status)
-    return "states and numbers in the status" if is_state else "numbers in the status"
+    is_state = (before.get("status") or {}).get("conditions") != status.get("conditions")
+    return "conditions in the status" if is_state else "numbers in the status"
 
 
 def met(edit: Event, writes: Sequence[Change]) -> str:

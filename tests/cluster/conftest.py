@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import POLICIES, ControlPlane
 from tests.cluster.existing import Existing
 from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
@@ -114,7 +114,7 @@ def level_b() -> Iterator[ControlPlane]:
             "pods of the cluster in TUNER_TEST_KUBECONFIG cannot be told what becomes of them"
         )
     lacks(binaries.missing(binaries.LEVEL_B))
-    cluster = ControlPlane(fake_nodes=FAKE_NODES)
+    cluster = ControlPlane(fake_nodes=FAKE_NODES, flags=POLICIES)
     yield cluster
     cluster.close()
 

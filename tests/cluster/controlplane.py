@@ -28,6 +28,11 @@ from tests.cluster.waiting import eventually
 LOOPBACK = "127.0.0.1"
 ADMIN, USERS = "admin", ("user1", "user2")
 READY_WITHIN_S = 90  # three to four seconds on an idle machine
+# Flags of the API server for what is on by default from Kubernetes 1.36 on.
+POLICIES = (
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
 # The client limits of the controller manager are the bottleneck
 # of a busy cluster: 20 a second by default.
 UNHURRIED = ("--kube-api-qps=500", "--kube-api-burst=1000")

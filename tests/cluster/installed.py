@@ -36,6 +36,8 @@ HEADER = """\
 #
 # docs/cluster.md says what each part is for.
 """
+# For a cluster with the flags POLICIES.
+WITH_POLICIES = "--api-versions=admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy"
 EXPERIMENTS = "/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
 
 

@@ -16,12 +16,12 @@ import yaml
 from tests.cluster.api import CORE
 from tests.cluster.conftest import lacks
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import Installed
+from tests.cluster.installed import WITH_POLICIES, Installed
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-katib" / "bin" / "python"
 EXAMPLES = ROOT / "examples" / "katib"
-SETTINGS = ("katib.enabled=true",)
+SETTINGS = ("katib.enabled=true", WITH_POLICIES)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ ANSWERS: dict[str, object] = {
         "restarting": True,
         "again": [STATES[0], "Restarting True ExperimentRestarting", *STATES[1:]],
     },
-    "budgets": {"refused_few": True, "ended_before_all": True, "nothing": "ValueError", "spec": 2},
+    "budgets": {"ended_before_all": True, "nothing": "ValueError", "spec": 2},
     "suspended": {"suspended": [["created"], "Running False ExperimentSuspended"], "trials": 3},
     "recreated": {"none_of_earlier": True, "suggestion": True},
     "policies": {

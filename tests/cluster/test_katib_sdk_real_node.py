@@ -14,7 +14,7 @@ from tests.cluster.conftest import lacks
 from tests.cluster.controlplane import free_port
 from tests.cluster.installed import Installed
 from tests.cluster.realnode import RealNode
-from tests.cluster.test_katib_sdk import ANSWERS, PYTHON, SETTINGS, sdk
+from tests.cluster.test_katib_sdk import ANSWERS, PYTHON, sdk
 
 EVENTS = Path(__file__).resolve().parents[1] / "fixtures" / "collectors" / "torch"
 
@@ -32,7 +32,7 @@ def installed(
     port = str(free_port())
     monkeypatch.setenv("DB_MANAGER", port)
     monkeypatch.setenv("GATEWAY", level_c.gateway)
-    made = Installed(level_c, tmp_path, *SETTINGS)
+    made = Installed(level_c, tmp_path, "katib.enabled=true")
     try:
         made.start("--katib", "--db-manager-port", port)
         yield made

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.installed import rendered
+from tests.cluster.installed import WITH_POLICIES, rendered
 
 SETTINGS = ("katib.enabled=true", "katib.logContainerImage=collector:1")
 Start = Callable[[str], subprocess.Popen[str]]
@@ -22,7 +22,12 @@ Start = Callable[[str], subprocess.Popen[str]]
 @pytest.fixture(scope="module")
 def shell() -> str:
     """Return the script that the policy puts before a command."""
-    policy = next(each for each in rendered(*SETTINGS) if each["kind"] == "MutatingAdmissionPolicy")
+    policy = next(
+        each
+        for each in rendered(*SETTINGS, WITH_POLICIES)
+        if each["kind"] == "MutatingAdmissionPolicy"
+        and each["metadata"]["name"] == "tuner-log-container"
+    )
     values = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
     return str(values["shell"]).strip("r'")
 
@@ -39,15 +44,22 @@ def start(request: pytest.FixtureRequest, shell: str, tmp_path: Path) -> Start:
     return started
 
 
-@pytest.mark.parametrize("version", ["1.34.0", "1.36.0"])
-def test_the_policy_is_of_the_version_that_the_cluster_serves(version: str) -> None:
+@pytest.mark.parametrize("version", ["v1beta1", "v1"])
+def test_the_policies_are_of_the_version_that_the_cluster_serves(version: str) -> None:
+    served = f"admissionregistration.k8s.io/{version}"
     kinds = [
         each["apiVersion"]
-        for each in rendered(*SETTINGS, f"--kube-version={version}")
+        for each in rendered(*SETTINGS, f"--api-versions={served}/MutatingAdmissionPolicy")
         if each["kind"].startswith("MutatingAdmissionPolicy")
     ]
-    served = "v1beta1" if version == "1.34.0" else "v1"
-    assert kinds == [f"admissionregistration.k8s.io/{served}"] * 2
+    assert kinds == [served] * 4
+
+
+def test_a_cluster_without_policies_is_told_for_the_container_that_needs_one() -> None:
+    assert not [each for each in rendered(*SETTINGS[:1]) if "Mutating" in each["kind"]]
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        rendered(*SETTINGS)
+    assert "katib.logContainerImage needs MutatingAdmissionPolicy" in failed.value.stderr
 
 
 def test_the_lines_are_in_the_log_and_in_the_file(start: Start, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import POLICIES, ControlPlane
 from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
@@ -36,11 +36,6 @@ from tests.operators.table import Table
 FAKE_NODES = 4
 # tests that need the real node
 REAL = ("/test_training.py::", "/test_optimizer_sdk.py::")
-# On by default from Kubernetes 1.36 on.
-WITH_POLICIES = (
-    "--feature-gates=MutatingAdmissionPolicy=true",
-    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
-)
 TABLE = Table()
 
 
@@ -129,7 +124,7 @@ def fakes() -> Iterator[Operators]:
 @pytest.fixture(scope="session")
 def real() -> Iterator[Operators]:
     lacks(operators.missing() or realnode.missing() or trainers.missing())
-    yield from _beside(RealNode(flags=WITH_POLICIES))
+    yield from _beside(RealNode(flags=POLICIES))
 
 
 def _beside(cluster: ControlPlane) -> Iterator[Operators]:

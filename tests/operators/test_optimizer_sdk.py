@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster import images
 from tests.cluster.api import Api, Object
-from tests.cluster.installed import Installed
+from tests.cluster.installed import WITH_POLICIES, Installed
 from tests.cluster.realnode import RealNode
 from tests.cluster.test_katib_sdk import PYTHON
 from tests.operators.operators import Operators
@@ -22,6 +22,7 @@ SCRIPT = Path(__file__).with_name("optimizer_sdk.py")
 RUNTIME = "plain"
 TRAINER = "trainer.kubeflow.org"
 SETTINGS = (
+    WITH_POLICIES,
     "katib.enabled=true",
     f"katib.logContainerImage={images.COLLECTOR}",
     f"controller.kinds[0].group={TRAINER}",

@@ -16,6 +16,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.storage.existingClaim | default "tuner-controller" }}
 {{- end }}
 
+{{/* The version in which the cluster serves MutatingAdmissionPolicy; "" if it does not. */}}
+{{- define "tuner.mutatingPolicies" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+v1
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
+v1beta1
+{{- end -}}
+{{- end }}
+
 {{/* What the controller may do in a namespace of a tenant. It reads no Secret and impersonates nobody. */}}
 {{- define "tuner.rules" -}}
 # The experiments: the controller adds and removes its finalizer, and writes the status.

@@ -130,9 +130,10 @@ def loss_in_the_middle(problem: Problem) -> float:
     return min(problem.loss(problem.space.restricted({**middle, **values})) for values in chosen)
 
 
-def main() -> None:
+def list_halves(split: dict[str, tuple[Problem, ...]]) -> None:
+    """Print each problem with its half, its lowest loss, and the loss in the middle."""
     print("half", "problem", "lowest loss", "loss in the middle", sep="\t")
-    for half, problems in HALVES.items():
+    for half, problems in split.items():
         for problem in problems:
             print(
                 half,
@@ -144,4 +145,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    list_halves(HALVES)

@@ -1,4 +1,4 @@
-"""Plays games of the forty problems in `forty.py` and saves each as a line
+"""Plays games of the problems in `forty.py` and `many_minima.py` and saves each as a line
 of a file, for `bench/quality.py`.
 
 The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python
@@ -22,12 +22,14 @@ from pathlib import Path
 
 from forty import FORTY, HALVES
 from games import OPTUNA, OPTUNAS_CMA, Game, play
+from many_minima import MANY_MINIMA, MINIMA
 from problems import Problem
 
 GAMES = Path(__file__).parent / "data/forty.jsonl"
 LOOKS = (25, 50, 100, 200)
 PARALLEL = (1, 8, 32)
-BY_NAME = {problem.name: problem for problem in FORTY}
+BY_NAME = {problem.name: problem for problem in (*FORTY, *MANY_MINIMA)}
+SETS = {**HALVES, **{f"minima-{half}": found for half, found in MINIMA.items()}}
 CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 
 
@@ -99,7 +101,7 @@ def drop_cut_line(path: Path) -> None:
 
 
 def chosen_problems(half: str, only: str) -> list[Problem]:
-    problems = [*HALVES["tune"], *HALVES["measure"]] if half == "both" else HALVES[half]
+    problems = [*HALVES["tune"], *HALVES["measure"]] if half == "both" else SETS[half]
     return [problem for problem in problems if only.lower() in problem.name.lower()]
 
 

@@ -1,5 +1,5 @@
 """Quality of proposals: Tuner's algorithms compared to its peers and random search,
-on the problems of `forty.py`.
+on the problems of `forty.py` and `many_minima.py`.
 
 A contestant does not know the outcomes of running trials. Games are saved, one per line, and known
 games are not played again, so a stopped run is continued by the same command.
@@ -13,8 +13,7 @@ import argparse
 import os
 from pathlib import Path
 
-from forty import HALVES
-from forty_games import run
+from forty_games import SETS, run
 from forty_summary import show
 from games import SMAC
 
@@ -25,7 +24,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--who", default="", help="the contestants, with commas")
     parser.add_argument("--only", default="", help="problems whose name has this in it")
-    parser.add_argument("--half", choices=(*HALVES, "both"), default="measure")
+    parser.add_argument("--half", choices=(*SETS, "both"), default="measure")
     parser.add_argument(
         "--parallel", default="1,8", help="how many trials run at a time, with commas"
     )

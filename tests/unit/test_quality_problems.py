@@ -69,6 +69,14 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
     assert sum(middle == "nan" for *_, middle in listed) == 3
 
 
+def test_problems_with_many_minima_have_halves_and_optima_like_the_forty() -> None:
+    listed = [line.split("\t") for line in run("many_minima.py").splitlines()[1:]]
+    assert len({name for _, name, *_ in listed}) == 16
+    assert sum(half == "tune" for half, *_ in listed) == 8
+    above = [float(middle) - float(lowest) for *_, lowest, middle in listed]
+    assert min(above) > 0.01
+
+
 def test_a_run_that_was_killed_resumes(tmp_path: Path) -> None:
     games = tmp_path / "games.jsonl"
     chosen = ("--only", "whole 6-D", "--who", "tpe,random", "--seeds", "1", "--trials", "30")

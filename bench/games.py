@@ -24,7 +24,7 @@ from record import commit
 
 from suggest.engine import Engine
 from suggest.space import Assignment, Choice, Float, Parameter, Scale, Value
-from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
+from suggest.study import Algorithm, Direction, EarlierStudy, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
 OPTUNA, OPTUNAS_CMA, OPTUNAS_GP = "Optuna 5", "Optuna 5 CMA-ES", "Optuna 5 GP"
@@ -91,8 +91,9 @@ def contestant(game: Game) -> Contestant:
     return ours(game, Algorithm(game.who, None, settings))
 
 
-def ours(game: Game, algorithm: Algorithm) -> Contestant:
-    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), algorithm)
+def ours(game: Game, algorithm: Algorithm, learn_from: tuple[EarlierStudy, ...] = ()) -> Contestant:
+    objectives = (Objective("loss", Direction.MINIMIZE),)
+    spec = StudySpec(game.problem.space, objectives, algorithm, learn_from=learn_from)
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:

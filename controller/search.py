@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from controller.core.model import (
@@ -23,7 +24,15 @@ from suggest.estimate import Estimate
 from suggest.replies import StudySummary, Suggestions
 from suggest.space import Assignment, Parameter, Space, Value
 from suggest.study import Algorithm, Constraint, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import (
+    IMPORTED_FROM,
+    NO_LABELS,
+    Measurement,
+    Outcome,
+    StopAdvice,
+    Trial,
+    TrialState,
+)
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
 BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
@@ -45,7 +54,9 @@ class StudyReads(Protocol):
 
     async def get_study(self, name: StudyName) -> Study: ...
 
-    async def list_studies(self, namespace: str = "-") -> list[Study]: ...
+    async def list_studies(
+        self, namespace: str = "-", *, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Study]: ...
 
     async def study_summaries(
         self, namespace: str = "-"
@@ -157,7 +168,22 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
         pruning=_pruning(spec.pruning),
         fidelity=spec.fidelity,
         define_by_run=spec.define_by_run,
+        learn_from=spec.learn_from,
     )
+
+
+async def with_earlier_studies(spec: StudySpec, namespace: str, studies: Studies) -> StudySpec:
+    """Return the spec with studies instead of the experiments from which it learns.
+
+    A name that no experiment has is that of a study.
+    """
+    found = []
+    for earlier in spec.learn_from:
+        named = await studies.list_studies(namespace, labels={EXPERIMENT_LABEL: earlier.study})
+        newest = max(named, key=lambda study: str(study.create_time), default=None)
+        name = earlier.study if newest is None else newest.name.study
+        found.append(replace(earlier, study=name))
+    return replace(spec, learn_from=tuple(found)) if found else spec
 
 
 def space_to_have(study: Study, space: Space) -> Space:
@@ -225,7 +251,7 @@ class ExperimentStudy:
             failpoints.reach(BEFORE_CREATE)
             study = await self._studies.create_study(
                 self._name,
-                expected,
+                await with_earlier_studies(expected, self._name.namespace, self._studies),
                 request_id=self._uid,
                 labels={**self._spec.labels, **self._labels},
             )

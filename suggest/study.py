@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from suggest import pareto
-from suggest.space import Space, Value
+from suggest.space import Assignment, Space, Value
 from suggest.trial import NO_LABELS, Trial, TrialState
 
 
@@ -251,6 +251,32 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """A trial of an earlier study, as a point of the later study's space.
+
+    The point has only parameters that both studies have.
+    """
+
+    parameters: Assignment
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStudy:
+    """A finished study from which a search learns.
+
+    study: its name, in the same namespace.
+    weight: how much it is trusted before the search has trials of its own, from 0 to 1.
+    trials: what was read of it when the later study was created. They are stored with that study,
+        so that the earlier one may be deleted.
+    """
+
+    study: str
+    weight: float = 1.0
+    trials: tuple[EarlierTrial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StudySpec:
     """What to search, for which objectives, and how.
 
@@ -268,6 +294,7 @@ class StudySpec:
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None
     define_by_run: bool = False
+    learn_from: tuple[EarlierStudy, ...] = ()
 
     @property
     def objective(self) -> Objective:

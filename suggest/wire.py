@@ -43,6 +43,7 @@ from suggest.study import (
     Algorithm,
     Constraint,
     Direction,
+    EarlierStudy,
     Fidelity,
     Objective,
     PastSpace,
@@ -241,7 +242,17 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
     if message.HasField("fidelity"):
         fidelity = Fidelity(f.parameter, f.min, f.max, f.eta or DEFAULT_ETA)
     return StudySpec(
-        space, objectives, algorithm, pruning, constraints, fidelity, message.define_by_run
+        space,
+        objectives,
+        algorithm,
+        pruning,
+        constraints,
+        fidelity,
+        message.define_by_run,
+        learn_from=tuple(
+            EarlierStudy(each.study, each.weight if each.HasField("weight") else 1.0)
+            for each in message.learn_from
+        ),
     )
 
 
@@ -282,6 +293,9 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
         algorithm=pb.Algorithm(name=spec.algorithm.name),
         constraints=write_constraints(spec.constraints),
         define_by_run=spec.define_by_run,
+        learn_from=[
+            pb.EarlierStudy(study=each.study, weight=each.weight) for each in spec.learn_from
+        ],
     )
     if spec.algorithm.seed is not None:
         message.algorithm.seed = spec.algorithm.seed

@@ -22,6 +22,7 @@ _KEYS = {
     "spec.constraints": "constraints",
     "spec.fidelity": "fidelity",
     "spec.initial": "initial",
+    "spec.learnFrom": "learn_from",
     "spec.objective.direction": "direction",
     "spec.objective.metric": "metric",
     "spec.objective.target": "target",

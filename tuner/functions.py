@@ -96,6 +96,10 @@ class SearchOptions(TypedDict, total=False):
     """Finished trials to learn from, as `tuner import --from`: a CSV file, the name of a search,
     the URL of a database. A mapping may add what its flags say: `{"source": "runs.csv", "value":
     "loss", "fill": {"depth": 3}}`, `study`. Each trial is imported once."""
+    learn_from: Sequence[str | Mapping[str, object]]
+    """Finished searches of similar tasks, by name, with the same metric: the search begins at their
+    best points, and expects of others what they found. `{"study": "mlp-march", "weight": 0.5}`
+    trusts one less."""
     trial_timeout: str | float
     """The limit of one trial, in the form of `timeout`."""
     gpu: float
@@ -426,6 +430,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     ),
     "import_from": ((str, PathLike, Mapping), SOURCES),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
+    "learn_from": (Sequence, "a list of names, such as ['mlp-march']"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),
     "state_dir": ((str, PathLike), "the path of a folder"),
 }
@@ -492,6 +497,8 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
         spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)
     if fidelity := options.get("fidelity"):
         spec["fidelity"] = dict(fidelity)
+    if learn_from := options.get("learn_from"):
+        spec["learnFrom"] = list(learn_from)
     if initial := options.get("initial"):
         spec["initial"] = [dict(point) for point in initial]
     return merged(spec, options.get("spec", {}))

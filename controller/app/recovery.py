@@ -8,6 +8,7 @@ They are cancelled in the new study, so that no number is used twice.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,7 +68,9 @@ async def _refill(
     experiment: Experiment, recovered: RecoveredExperiment, client: SessionClient
 ) -> None:
     uid, name = experiment.uid, study_name(experiment)
-    await client.create_study(name, study_spec(experiment.spec), request_id=uid)
+    # What was learned from other searches is lost with the database, as most likely they are.
+    spec = replace(study_spec(experiment.spec), learn_from=())
+    await client.create_study(name, spec, request_id=uid)
     initial = len(experiment.spec.initial)
     for number in range(max(recovered.trials, default=-1) + 1):
         recovered_trial = recovered.trials.get(number)

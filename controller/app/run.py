@@ -41,7 +41,7 @@ from controller.runtime.protocol import Runtime
 from controller.runtime.provider import LaunchBuilder, RecoveredExperiment, RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
 from controller.runtime.trial_variables import PARAMETER_REQUESTS
-from controller.search import study_name, study_spec
+from controller.search import study_name, study_spec, with_earlier_studies
 from controller.spec import Document
 from suggest.errors import (
     AlreadyExists,
@@ -304,7 +304,7 @@ class Session:
                 workspace.connected(workspace.service) as client,
             ):
                 self._controls.connected(client.hurry)
-                await _check(document, client, startup)
+                await _check(document, draft, client, startup)
                 try:
                     admitted = service.create(
                         document,
@@ -393,11 +393,19 @@ class Session:
         return trial, last_lines(log)
 
 
-async def _check(document: Document, client: SessionClient, startup: _StartupTasks) -> None:
+async def _check(
+    document: Document, draft: Experiment, client: SessionClient, startup: _StartupTasks
+) -> None:
     """Raise SpecErrors if the service or the runtime would not accept a new experiment."""
     assert startup.checked is not None
     try:
-        await client.validate(study_spec(document.spec))
+        spec = study_spec(document.spec)
+        await client.validate(spec)
+        if spec.learn_from:
+            spec = await with_earlier_studies(spec, draft.namespace, client)
+            await client.create_study(
+                study_name(draft), spec, request_id=draft.uid, validate_only=True
+            )
         await startup.checked
     except InvalidArgument as error:
         raise document.locate(error.problems) from error

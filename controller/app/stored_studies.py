@@ -7,7 +7,7 @@ those of `tuner ui`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from itertools import chain
 from typing import TypeVar
@@ -17,7 +17,7 @@ from suggest.replies import StudySummary
 from suggest.storage.opening import open_store
 from suggest.studies.reading import StudyReader
 from suggest.study import Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
 
 PAGE = 1000
 Item = TypeVar("Item")
@@ -33,11 +33,13 @@ class StoredStudies:
     async def get_study(self, name: StudyName) -> Study:
         return self._studies.study(name)
 
-    async def list_studies(self, namespace: str = "-") -> list[Study]:
+    async def list_studies(
+        self, namespace: str = "-", *, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Study]:
         whose = None if namespace == "-" else namespace
         return await _all(
             lambda last: self._studies.list_studies(
-                whose, after=None if last is None else last.name, limit=PAGE
+                whose, labels=labels, after=None if last is None else last.name, limit=PAGE
             )
         )
 

@@ -52,8 +52,11 @@ class SessionClient(AsyncClient):
         *,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        validate_only: bool = False,
     ) -> Study:
-        study = await super().create_study(name, spec, request_id=request_id, labels=labels)
+        study = await super().create_study(
+            name, spec, request_id=request_id, labels=labels, validate_only=validate_only
+        )
         self.seed = study.seed
         return study
 

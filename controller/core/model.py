@@ -17,7 +17,16 @@ from controller.core.katib_keys import katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME
 from suggest.network import Network
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
+from suggest.study import (
+    Algorithm,
+    Constraint,
+    Criteria,
+    EarlierStudy,
+    Fidelity,
+    Objective,
+    Pruning,
+    ValueRule,
+)
 from suggest.trial import Trial
 
 
@@ -428,6 +437,8 @@ class ExperimentSpec:
     # Trials name their parameters while they run; `space` is empty, and the study knows them.
     define_by_run: bool = False
     rerun: Rerun | None = None
+    # Earlier experiments, by their names, from which the search learns.
+    learn_from: tuple[EarlierStudy, ...] = ()
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 

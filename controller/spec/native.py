@@ -30,6 +30,7 @@ from controller.spec.fields import (
     Text,
     WholeNumber,
     Word,
+    fields_of,
     refuse,
 )
 from controller.spec.network_section import NETWORK
@@ -39,6 +40,7 @@ from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import EXTENDED_RESOURCE, RESOURCES, TRIAL, duration
 from suggest.space import MAX_NAME, NAME_RULE
+from suggest.study import EarlierStudy
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -383,6 +385,43 @@ FIDELITY = Section(
 )
 
 
+EARLIER = Section(
+    (
+        Key(
+            "study",
+            Text("the name of an experiment", DNS_LABEL, DNS_RULE, 63),
+            "Name of a finished experiment of the namespace, or of a study of its service.",
+            REQUIRED,
+            field="study",
+        ),
+        Key(
+            "weight",
+            Number(0),
+            "How much it is trusted before the search has trials of its own, from 0 to 1.",
+            1,
+            field="weight",
+        ),
+    ),
+    expected="the name of an experiment, or a mapping such as {study: mlp-march, weight: 0.5}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierSearch:
+    """An earlier search, by its name alone or with a weight."""
+
+    expected: str = EARLIER.expected
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if isinstance(raw, str):
+            name = EARLIER.keys[0].kind.take(raw, at, problems)
+            return INVALID if name is INVALID else {"study": name, "weight": 1}
+        return EARLIER.take(raw, at, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [EARLIER.keys[0].kind.schema(), EARLIER.schema()]}
+
+
 def _above_zero(raw: str | int | float) -> int | float:
     if isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a number; write one without quotes")
@@ -565,6 +604,18 @@ SPEC = Section(
             says="none",
         ),
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
+        Key(
+            "learnFrom",
+            ListOf(EarlierSearch(), "a list of experiments"),
+            "Finished experiments with the same metric, from which the search learns: where to "
+            "begin, and what to expect.",
+            ABSENT,
+            says="none",
+            field="learn_from",
+            value=lambda listed: tuple(
+                EarlierStudy(**fields_of(EARLIER.keys, each)) for each in listed
+            ),
+        ),
         Key(
             "pruning",
             PRUNING,

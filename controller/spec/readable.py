@@ -17,6 +17,7 @@ from suggest.study import (
     Algorithm,
     Constraint,
     Direction,
+    EarlierStudy,
     Fidelity,
     Objective,
     Pruning,
@@ -95,6 +96,7 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         if "name" in pruning
         else None,
         fidelity=_fidelity(spec, raw),
+        learn_from=tuple(EarlierStudy(**each) for each in spec.get("learnFrom", ())),
     )
 
 

@@ -55,6 +55,7 @@ _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
     (re.compile(r"objectives\[0\]|objective\b"), "spec.objective"),
     (re.compile(r"algorithm\b"), "spec.algorithm"),
+    (re.compile(r"learn_from\b"), "spec.learnFrom"),
     (re.compile(r"pruning\.settings\b|pruning\b"), "spec.pruning"),
 )
 

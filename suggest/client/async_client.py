@@ -98,8 +98,11 @@ class AsyncClient:
         *,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        validate_only: bool = False,
     ) -> Study:
         """Create a study, or return it if it was created with the same `request_id` and spec.
+
+        With `validate_only`, return the study without creating it.
 
         Raises:
             AlreadyExists: the name is taken by another study.
@@ -109,15 +112,20 @@ class AsyncClient:
             study_id=name.study,
             study=pb.Study(spec=wire.write_spec(spec), labels=dict(labels)),
             request_id=request_id,
+            validate_only=validate_only,
         )
         return await self._send("CreateStudy", request, wire.read_study)
 
     async def get_study(self, name: StudyName) -> Study:
         return await self._send("GetStudy", pb.GetStudyRequest(name=str(name)), wire.read_study)
 
-    async def list_studies(self, namespace: str = "-") -> list[Study]:
-        """Return the studies of a namespace; `-` means all namespaces."""
-        request = pb.ListStudiesRequest(parent=names.namespace_name(namespace), page_size=PAGE)
+    async def list_studies(
+        self, namespace: str = "-", *, labels: Mapping[str, str] = NO_LABELS
+    ) -> list[Study]:
+        """Return the studies of a namespace that have these labels; `-` means all namespaces."""
+        request = pb.ListStudiesRequest(
+            parent=names.namespace_name(namespace), page_size=PAGE, labels=dict(labels)
+        )
         return await self._all(
             "ListStudies", request, lambda reply: list(map(wire.read_study, reply.studies))
         )

@@ -42,6 +42,9 @@ from suggest.trial import (
 )
 from suggest.workers import Workers
 
+# Trials before which the samplers behind `propose_cheaper` know too little.
+RANDOM_NUMBERS = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
@@ -219,7 +222,12 @@ class Engine:
 
     @property
     def has_cheaper(self) -> bool:
-        """Return whether `propose_cheaper` may be called."""
+        """Return whether `propose_cheaper` may be called.
+
+        Its first points are random, and a study that learns from earlier ones has better ones.
+        """
+        if self.study.spec.learn_from and self.next_number < RANDOM_NUMBERS:
+            return False
         return self._built_cheaper is not None
 
     @property

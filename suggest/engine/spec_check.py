@@ -17,6 +17,9 @@ from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 # With more of them, nearly every trial is on the Pareto front.
 MOST_OBJECTIVES = 8
 MOST_CONSTRAINTS = 32
+# The algorithms whose model can learn from earlier studies, and from how many.
+LEARNING = (DEFAULT, "gp")
+MOST_EARLIER = 8
 # The algorithms whose points may be completed parameter by parameter.
 DEFINE_BY_RUN = (DEFAULT, TPE, "gp", "random")
 
@@ -44,6 +47,7 @@ def _spec_problems(spec: StudySpec, runs_here: bool) -> Iterator[Problem]:
     if spec.pruning is not None:
         yield from under("pruning", pruners.pruning_problems(spec.pruning))
     yield from _fidelity_problems(spec)
+    yield from _learning_problems(spec)
     if spec.define_by_run:
         yield from _define_by_run_problems(spec)
 
@@ -67,6 +71,42 @@ def _define_by_run_problems(spec: StudySpec) -> Iterator[Problem]:
             "define-by-run trials cannot run in steps; give the parameters from the start, or "
             "prune trials instead",
         )
+
+
+def _learning_problems(spec: StudySpec) -> Iterator[Problem]:
+    """Yield what is wrong with `learn_from`, as far as it can be said without its studies."""
+    if not spec.learn_from:
+        return
+    algorithm = spec.algorithm.name
+    if algorithm not in LEARNING:
+        yield Problem(
+            "algorithm.name",
+            f"{algorithm} does not learn from earlier searches; use {' or '.join(LEARNING)}, or "
+            "name no earlier ones",
+        )
+    if not spec.criteria.is_plain or spec.define_by_run:
+        yield Problem(
+            "learn_from",
+            "is for one objective without constraints, and parameters that are known from the "
+            "start; remove it",
+        )
+    if len(spec.learn_from) > MOST_EARLIER:
+        yield Problem(
+            "learn_from",
+            f"{len(spec.learn_from)} studies; at most {MOST_EARLIER}, the most similar",
+        )
+    seen: set[str] = set()
+    for place, earlier in enumerate(spec.learn_from):
+        path = f"learn_from[{place}]"
+        if not earlier.study:
+            yield Problem(f"{path}.study", "no name; name a finished study")
+        elif earlier.study in seen:
+            yield Problem(f"{path}.study", f"{earlier.study} is already there; name it once")
+        seen.add(earlier.study)
+        if not 0 < earlier.weight <= 1:
+            yield Problem(
+                f"{path}.weight", f"{earlier.weight:g} is not above 0 and at most 1; use 1 or less"
+            )
 
 
 def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:

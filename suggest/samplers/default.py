@@ -95,7 +95,7 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         return dict(given)
     # A define-by-run study begins without parameters.
     finite = not spec.define_by_run and is_countable(spec.space)
-    if finite and Grid(spec.space, {}).total <= known.trials:
+    if finite and not spec.learn_from and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
     # One at a time and for several objectives this was no better, or not measured: docs/adr/0008.

@@ -77,12 +77,13 @@ class GpSampler(ModelSampler):
             ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers
         )
         self._space = spec.space
+        self._learns_from_others = bool(spec.learn_from)
         self._first = first or RandomSampler(spec, seed, settings)
         enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
         self._startup = settings.startup_trials or enough
 
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
-        if self._trials.count < self._startup:
+        if self._trials.count < self._startup and not self._learns_from_others:
             return self._first.propose([self._centered(one) for one in wanted])
         return (yield from super().steps(wanted, beside=beside))
 

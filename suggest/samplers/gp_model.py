@@ -24,6 +24,7 @@ from suggest.samplers.gp_acquisition import (
     Feasibility,
     Improvement,
 )
+from suggest.samplers.gp_earlier import EarlierStudies, InformedPosterior, first_guess
 from suggest.samplers.gp_estimate import estimate
 from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
@@ -39,6 +40,10 @@ from suggest.trial import Trial, TrialState
 # Of a point beside running trials, in standard deviations of the warped losses.
 LEAST_GAIN = 0.003
 LEAST = 3  # trials that the parameters are fitted to
+# Trials that begin at points of earlier studies.
+STARTS = 5
+# Trials from which on a process does not need the earlier studies any more: docs/adr/0033.
+FORGOTTEN = 15
 # What the process of failures is told of a trial without a value; 0 of any other.
 BARRED = 2.0
 # An even chance; not half way, for the best point often lies where the feasible region ends.
@@ -53,6 +58,7 @@ class GpModel:
         self._places = Places(spec.space)
         self._rows: dict[int, Floats] = {}
         self._fits: dict[tuple[str, tuple[int, ...]], Hyperparameters] = {}
+        self._earlier: EarlierStudies | None = None
 
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -61,6 +67,8 @@ class GpModel:
             return draw_points(self._spec.space, self._seed, wanted)
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             finished, pending = list(learned), list(running)
+            if self._spec.learn_from and self._begins(finished, pending):
+                return self._started(finished, pending, wanted)
             below = fitted_below(finished[-1].number, [t.number for t in pending])
             search = self._search(finished, below, pending[-LIARS:])
             points: list[Assignment] = []
@@ -77,6 +85,41 @@ class GpModel:
                 pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
                 search.add_pending(row)
             return points
+
+    def _begins(self, finished: Sequence[Trial], pending: Sequence[Trial]) -> bool:
+        """Return whether the next points are those of earlier studies."""
+        if self._earlier is None:
+            sign = self._criteria.objectives[0].direction.sign
+            self._earlier = EarlierStudies(
+                self._spec.learn_from, sign, self._spec.space, self._places
+            )
+        taught = sum(teaches(trial, self._criteria) for trial in finished)
+        return taught < LEAST or len(finished) + len(pending) < STARTS
+
+    def _started(
+        self,
+        finished: Sequence[Trial],
+        pending: Sequence[Trial],
+        wanted: Sequence[PointRequest],
+    ) -> list[Assignment]:
+        """Return the first points of earlier studies that no trial has, then random ones."""
+        assert self._earlier is not None
+        known = self._places.encoded([trial.parameters for trial in (*finished, *pending)])
+        points = []
+        for one in wanted:
+            source = one.source(self._seed, "gp")
+            rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
+            row = self._earlier.start(known)
+            # A point that is a duplicate with what was drawn for it is drawn anew.
+            if row is None or one.again:
+                row = np.full(self._places.size, np.nan)
+            decided = self._places.encoded([one.fixed])[0]
+            row = np.where(np.isnan(decided), row, decided)
+            quantiles = rng.random((1, self._places.size))
+            row = self._places.completed(row[None], quantiles)[0]
+            points.append(self._places.decoded(row, one.fixed))
+            known = np.concatenate([known, row[None]])
+        return points
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
@@ -181,11 +224,22 @@ class GpModel:
 
         hopeless: rows without one, which count as no better than the median.
         """
-        process = Posterior(found, history.features, history.rows[taught], y)
+        rows = history.rows[taught]
+        earlier = self._remembered(history, taught)
+        process = (
+            Posterior(found, history.features, rows, y)
+            if earlier is None
+            else InformedPosterior(found, history.features, rows, y, earlier)
+        )
         middle = float(np.median(y))
         for row, mean in zip(hopeless, process.means(hopeless), strict=True):
             process.append(row, max(float(mean), middle))
         return process
+
+    def _remembered(self, history: _History, taught: Flags) -> EarlierStudies | None:
+        """Return the earlier studies while the trials that decide the parameters are few."""
+        few = np.count_nonzero(history.deciding(taught)) < FORGOTTEN
+        return self._earlier if few else None
 
     def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
         """Return the probability of a value, and the rows without one where failure was likely."""
@@ -235,7 +289,10 @@ class GpModel:
         found = self._fits.get(key)
         if found is None:
             rows = history.rows[which]
-            found = gp_process.fit(Features(self._places, rows), rows, y, warp=warp)
+            earlier = self._remembered(history, which) if warp else None
+            expected = 0.0 if earlier is None else first_guess(earlier, rows, warped(y, 0.0)[0])
+            features = Features(self._places, rows)
+            found = gp_process.fit(features, rows, y, warp=warp, expected=expected)
             self._fits = {k: f for k, f in self._fits.items() if k[0] != what}
             self._fits[key] = found
         return found

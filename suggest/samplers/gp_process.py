@@ -103,9 +103,18 @@ class Likelihood:
     The parameters are log weights, log signal, log noise, log delta.
 
     losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
+    expected: the mean of the process at the rows, which is subtracted from the warped losses.
     """
 
-    def __init__(self, features: Features, rows: Floats, losses: Floats, *, warp: bool) -> None:
+    def __init__(
+        self,
+        features: Features,
+        rows: Floats,
+        losses: Floats,
+        *,
+        warp: bool,
+        expected: Floats | float = 0.0,
+    ) -> None:
         axes = features.axes
         self._features = features.of(rows)
         self._squares = self._features * self._features
@@ -113,6 +122,7 @@ class Likelihood:
         self._axes = axes
         self._losses = losses
         self._warp = warp
+        self._expected = expected
         self._prior = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
         self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
 
@@ -155,7 +165,8 @@ class Likelihood:
     def _warped(self, log_delta: float) -> tuple[Floats, Floats, float, float]:
         """Return the losses and the log of the Jacobian, with their derivatives by `log_delta`."""
         if self._warp:
-            return warped(self._losses, log_delta)
+            y, by_delta, jacobian, slope = warped(self._losses, log_delta)
+            return y - self._expected, by_delta, jacobian, slope
         return self._losses, np.zeros(len(self._losses)), 0.0, 0.0
 
     def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
@@ -174,13 +185,20 @@ class Likelihood:
         return np.array(values), np.array(gradients)
 
 
-def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
+def fit(
+    features: Features,
+    rows: Floats,
+    losses: Floats,
+    *,
+    warp: bool,
+    expected: Floats | float = 0.0,
+) -> Hyperparameters:
     """Return the most probable parameters found from two starts.
 
     One has short lengths and a strong warp, the other long lengths and a weak warp.
     """
     axes = features.axes
-    likelihood = Likelihood(features, rows, losses, warp=warp)
+    likelihood = Likelihood(features, rows, losses, warp=warp, expected=expected)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
     weights = np.full(axes, WEIGHT_BOUND)
     high = np.array([*weights, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
@@ -254,6 +272,13 @@ class Posterior:
     def means(self, rows: Floats) -> Floats:
         """Return the means of `predict`, in a fraction of its time."""
         return self._kernels(self._scaled(rows))[0] @ self._alpha
+
+    def mean_slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return the means of `predict_slopes` and their gradients, in a fraction of its time."""
+        at = self._scaled(rows)
+        kernel, slope = self._kernels(at)
+        pulled = self._pullback(at, slope * self._alpha)
+        return kernel @ self._alpha, self._features.pullback(rows, pulled)
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return means and standard deviations, without the noise."""

@@ -140,7 +140,17 @@ def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Samp
         shown.append(parameter)
     if not uneven:
         return build(spec)
-    return QuantileSampler(uneven, build(replace(spec, space=Space(tuple(shown)))))
+    earlier = tuple(
+        replace(
+            each,
+            trials=tuple(
+                replace(t, parameters=_fractions(uneven, t.parameters)) for t in each.trials
+            ),
+        )
+        for each in spec.learn_from
+    )
+    shown_spec = replace(spec, space=Space(tuple(shown)), learn_from=earlier)
+    return QuantileSampler(uneven, build(shown_spec))
 
 
 class QuantileSampler(SteppedSampler):
@@ -151,7 +161,7 @@ class QuantileSampler(SteppedSampler):
         self._sampler = sampler
 
     def put(self, trial: Trial) -> None:
-        self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
+        self._sampler.put(replace(trial, parameters=_fractions(self._uneven, trial.parameters)))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         points = yield from self._sampler.steps(self._as_fractions(wanted))
@@ -164,17 +174,7 @@ class QuantileSampler(SteppedSampler):
         self._sampler.warm_up()
 
     def _as_fractions(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
-        return [replace(one, fixed=self._fractions(one.fixed)) for one in wanted]
-
-    def _fractions(self, point: Assignment) -> dict[str, Value]:
-        shown = dict(point)
-        for name, domain in self._uneven.items():
-            if name in point:
-                x = number(point[name])
-                # Values of other types are refused before a trial is stored.
-                assert x is not None
-                shown[name] = fraction_of(domain, x)
-        return shown
+        return [replace(one, fixed=_fractions(self._uneven, one.fixed)) for one in wanted]
 
     def _values(self, point: Assignment, fixed: Assignment) -> dict[str, Value]:
         """Return the point with values.
@@ -188,3 +188,14 @@ class QuantileSampler(SteppedSampler):
             elif (fraction := number(point.get(name))) is not None:
                 values[name] = quantile(domain, fraction)
         return values
+
+
+def _fractions(uneven: Mapping[str, Float | Int], point: Assignment) -> dict[str, Value]:
+    shown = dict(point)
+    for name, domain in uneven.items():
+        if name in point:
+            x = number(point[name])
+            # Values of other types are refused before a trial is stored.
+            assert x is not None
+            shown[name] = fraction_of(domain, x)
+    return shown

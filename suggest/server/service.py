@@ -73,7 +73,13 @@ class SuggestServicer(SuggestServiceServicer):
         raise_if(problems)
         name = StudyName(_resource(context).namespace or "", request.study_id)
         return wire.write_study(
-            self._studies.create_study(name, spec, request_id=request.request_id, labels=labels)
+            self._studies.create_study(
+                name,
+                spec,
+                request_id=request.request_id,
+                labels=labels,
+                validate_only=request.validate_only,
+            )
         )
 
     def GetStudy(self, request: pb.GetStudyRequest, context: ResourceContext) -> pb.Study:

@@ -16,6 +16,8 @@ from suggest.study import (
     Algorithm,
     Constraint,
     Direction,
+    EarlierStudy,
+    EarlierTrial,
     Fidelity,
     Objective,
     Pruning,
@@ -63,6 +65,8 @@ def spec_document(spec: StudySpec) -> Document:
         document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
     if spec.define_by_run:
         document["defineByRun"] = True
+    if spec.learn_from:
+        document["learnFrom"] = [_earlier_document(each) for each in spec.learn_from]
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
@@ -85,7 +89,21 @@ def spec_of(document: Document) -> StudySpec:
         ),
         fidelity=None if fidelity is None else Fidelity(**fidelity),
         define_by_run=document.get("defineByRun", False),
+        learn_from=tuple(_earlier_of(each) for each in document.get("learnFrom", ())),
     )
+
+
+def _earlier_document(earlier: EarlierStudy) -> Document:
+    return {
+        "study": earlier.study,
+        "weight": earlier.weight,
+        "trials": [[dict(trial.parameters), trial.value] for trial in earlier.trials],
+    }
+
+
+def _earlier_of(document: Document) -> EarlierStudy:
+    trials = (EarlierTrial(parameters, value) for parameters, value in document["trials"])
+    return EarlierStudy(document["study"], document["weight"], tuple(trials))
 
 
 def space_document(space: Space) -> list[Document]:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from suggest import events
+from suggest import earlier, events
 from suggest.domain import compact_json, show
 from suggest.errors import (
     AlreadyExists,
@@ -52,7 +53,7 @@ from suggest.studies.reading import StudyReader
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
-from suggest.study import Constraint, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import Constraint, EarlierStudy, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import (
     ENQUEUED,
     NO_LABELS,
@@ -135,7 +136,12 @@ class StudyService(StudyReader):
         *,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        validate_only: bool = False,
     ) -> Study:
+        known = self._store.study(name) if spec.learn_from else None
+        given = fingerprint(spec)
+        if spec.learn_from and known is None:
+            spec = self._learned(name, spec)
         seed = spec.algorithm.seed
         study = Study(
             name=name,
@@ -145,7 +151,9 @@ class StudyService(StudyReader):
             labels=dict(labels),
             create_time=datetime.now(UTC),
         )
-        record = StudyRecord(study, request_id, fingerprint(spec))
+        if validate_only:
+            return study
+        record = StudyRecord(study, request_id, given)
         if self._store.insert_study(record):
             events.log_event(
                 "study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name
@@ -160,6 +168,41 @@ class StudyService(StudyReader):
             f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or "
             f"delete it first"
         )
+
+    def _learned(self, name: StudyName, spec: StudySpec) -> StudySpec:
+        """Return the spec with the trials of the studies that it learns from.
+
+        Raises InvalidArgument with the problems of all of them.
+        """
+        problems: list[Problem] = []
+        learned: list[EarlierStudy] = []
+        for place, each in enumerate(spec.learn_from):
+            found = self._learned_from(replace(name, study=each.study), each, spec)
+            if isinstance(found, EarlierStudy):
+                learned.append(found)
+            else:
+                problems += under(f"spec.learn_from[{place}]", found)
+        raise_if(problems)
+        return replace(spec, learn_from=tuple(learned))
+
+    def _learned_from(
+        self, name: StudyName, each: EarlierStudy, spec: StudySpec
+    ) -> EarlierStudy | list[Problem]:
+        record = self._store.study(name)
+        if record is None:
+            return [
+                Problem(
+                    "study",
+                    f"there is no study {name.study} in {name.namespace}; name a finished one",
+                )
+            ]
+        if problems := earlier.source_problems(each, spec, record.study):
+            return problems
+        if running := self._store.trial_counts([name])[name].get(TrialState.RUNNING):
+            return [earlier.unfinished_problem(each, running)]
+        pages = self._store.pages_of_trials(name, [TrialState.SUCCEEDED])
+        found = earlier.taken(each, spec, record.study, chain.from_iterable(pages))
+        return found if isinstance(found, EarlierStudy) else [found]
 
     def update_study(
         self,
@@ -646,7 +689,15 @@ def _difference(existing: StudySpec, requested: StudySpec) -> str:
     old, new = spec_document(existing), spec_document(requested)
     parts = [
         key
-        for key in ("parameters", "objectives", "constraints", "algorithm", "fidelity", "pruning")
+        for key in (
+            "parameters",
+            "objectives",
+            "constraints",
+            "algorithm",
+            "fidelity",
+            "pruning",
+            "learnFrom",
+        )
         if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"

@@ -292,6 +292,7 @@ class StudySpec(google.protobuf.message.Message):
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     FIDELITY_FIELD_NUMBER: builtins.int
     DEFINE_BY_RUN_FIELD_NUMBER: builtins.int
+    LEARN_FROM_FIELD_NUMBER: builtins.int
     define_by_run: builtins.bool
     """Trials name their parameters while they run (DecideParameter), and `parameters` has those that were named so far, with
     the conditions that explain which trials named them. A new study has none, and cannot have a fidelity.
@@ -318,6 +319,13 @@ class StudySpec(google.protobuf.message.Message):
     def fidelity(self) -> Global___Fidelity:
         """If absent, every trial is run to its end. Requires a single objective without constraints."""
 
+    @property
+    def learn_from(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EarlierStudy]:
+        """Finished studies of the same namespace, with the same metric and direction, from which the algorithm learns; at most 8.
+        Their trials are read when the study is created, and what was read is stored with it. Requires a single objective
+        without constraints, and the algorithm `default` or `gp`.
+        """
+
     def __init__(
         self,
         *,
@@ -328,13 +336,42 @@ class StudySpec(google.protobuf.message.Message):
         constraints: collections.abc.Iterable[Global___Constraint] | None = ...,
         fidelity: Global___Fidelity | None = ...,
         define_by_run: builtins.bool = ...,
+        learn_from: collections.abc.Iterable[Global___EarlierStudy] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "fidelity", b"fidelity", "pruning", b"pruning"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "define_by_run", b"define_by_run", "fidelity", b"fidelity", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "define_by_run", b"define_by_run", "fidelity", b"fidelity", "learn_from", b"learn_from", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StudySpec: typing_extensions.TypeAlias = StudySpec
+
+@typing.final
+class EarlierStudy(google.protobuf.message.Message):
+    """A finished study from which another one learns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STUDY_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    study: builtins.str
+    """Its id in the namespace."""
+    weight: builtins.float
+    """How much it is trusted before the new study has trials of its own, above 0, at most 1. Absent means 1."""
+    def __init__(
+        self,
+        *,
+        study: builtins.str = ...,
+        weight: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_weight", b"_weight", "weight", b"weight"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_weight", b"_weight", "study", b"study", "weight", b"weight"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__weight: typing_extensions.TypeAlias = typing.Literal["weight"]
+    _WhichOneofArgType__weight: typing_extensions.TypeAlias = typing.Literal["_weight", b"_weight"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___EarlierStudy: typing_extensions.TypeAlias = EarlierStudy
 
 @typing.final
 class Fidelity(google.protobuf.message.Message):
@@ -1147,11 +1184,14 @@ class CreateStudyRequest(google.protobuf.message.Message):
     STUDY_ID_FIELD_NUMBER: builtins.int
     STUDY_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}"""
     study_id: builtins.str
     request_id: builtins.str
     """Required."""
+    validate_only: builtins.bool
+    """Check the study, also what it would learn from, and return it without creating it."""
     @property
     def study(self) -> Global___Study:
         """Only `spec` and `labels` are used."""
@@ -1163,10 +1203,11 @@ class CreateStudyRequest(google.protobuf.message.Message):
         study_id: builtins.str = ...,
         study: Global___Study | None = ...,
         request_id: builtins.str = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["study", b"study"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parent", b"parent", "request_id", b"request_id", "study", b"study", "study_id", b"study_id"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parent", b"parent", "request_id", b"request_id", "study", b"study", "study_id", b"study_id", "validate_only", b"validate_only"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___CreateStudyRequest: typing_extensions.TypeAlias = CreateStudyRequest

@@ -621,6 +621,17 @@ SERVICE = [
         id="a grid",
     ),
     pytest.param(
+        "name: tpe, seed: 7}",
+        "name: tpe}\n  learnFrom: [march, {study: march, weight: 2}]",
+        [
+            "spec.algorithm.name: tpe does not learn from earlier searches; use default or gp, or "
+            "name no earlier ones",
+            "spec.learnFrom[1].study: march is already there; name it once",
+            "spec.learnFrom[1].weight: 2 is not above 0 and at most 1; use 1 or less",
+        ],
+        id="what to learn from",
+    ),
+    pytest.param(
         "name: tpe, seed: 7",
         "name: [tpe]",
         ["spec.algorithm.name: expected the name of an algorithm, got a list"],

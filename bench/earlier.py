@@ -1,0 +1,172 @@
+"""Learning from earlier searches: `default` with and without four searches of related tasks.
+
+A source is a search of `default` with 50 trials. `--half tune` searches the tasks to tune on, whose
+sources are the other tasks of that half; without it, the tasks that are only measured, whose
+sources are tasks of the other half. `with` learns from the sources, and `reversed` from sources
+whose values have the other sign. Regrets are relative to that of the median random point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import os
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from games import Game, ours, play
+from related import FAMILIES, KEPT
+
+from suggest.proposal import generator
+from suggest.samplers import uniform
+from suggest.study import Algorithm, EarlierStudy, EarlierTrial
+
+TRIALS = 50
+LOOKS = (5, 10, 15, 25, 50)
+KINDS = ("without", "with", "reversed")
+_BY_NAME = {family.name: family for family in FAMILIES}
+
+
+def _searched(family: str, task: str, seed: int) -> list[tuple[dict, float]]:
+    """Return the trials of a search of a source, which is kept in a file."""
+    kept = KEPT / f"source-{family}-{task}-{seed}.json".replace(" ", "_")
+    if kept.exists():
+        return [tuple(each) for each in json.loads(kept.read_text())]
+    trials: list[tuple[dict, float]] = []
+    settings = {"trials": TRIALS, "parallelism": 1}
+    game = Game(_BY_NAME[family].tasks[task], 1, "default", 1000 + seed, TRIALS)
+
+    def make(game: Game):
+        who = ours(game, Algorithm("default", None, settings))
+        tell = who.tell
+
+        def told(point, loss):
+            trials.append((dict(point[1]), loss))
+            tell(point, loss)
+
+        who.tell = told
+        return who
+
+    play(game, (), make)
+    KEPT.mkdir(exist_ok=True)
+    kept.write_text(json.dumps(trials))
+    return trials
+
+
+def searched(family: str, task: str, seed: int, kind: str) -> dict:
+    problem = _BY_NAME[family].tasks[task]
+    earlier: tuple[EarlierStudy, ...] = ()
+    if kind != "without":
+        sign = -1.0 if kind == "reversed" else 1.0
+        earlier = tuple(
+            EarlierStudy(
+                each,
+                1.0,
+                tuple(EarlierTrial(p, sign * v) for p, v in _searched(family, each, seed)),
+            )
+            for each in _BY_NAME[family].sources(task)
+        )
+    game = Game(problem, 1, "default", seed, TRIALS)
+    settings = {"trials": TRIALS, "parallelism": 1}
+    make = functools.partial(
+        ours, algorithm=Algorithm("default", None, settings), learn_from=earlier
+    )
+    result = play(game, LOOKS, make)
+    least, middle = _scale(family, task)
+    regrets = [(loss - least) / (middle - least) for loss in result.losses]
+    return {
+        "family": family,
+        "task": task,
+        "seed": seed,
+        "kind": kind,
+        "regrets": regrets,
+        "cpu_s": result.cpu_s,
+    }
+
+
+@functools.cache
+def _scale(family: str, task: str) -> tuple[float, float]:
+    """Return the least loss of a task and the median of random points."""
+    problem = _BY_NAME[family].tasks[task]
+    rng = generator(0, 0, "scale")
+    points = (
+        problem.space.point(lambda p: uniform.at_fraction(p.domain, rng.getrandbits(uniform.BITS)))
+        for _ in range(500)
+    )
+    losses = sorted(problem.loss(point) for point in points)
+    return problem.table().least, statistics.median(losses)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--half", choices=("tune", "measure"), default="measure")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--games", type=Path, required=True, help="results, one a line, added to")
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    os.nice(5)
+    known = set()
+    if asked.games.exists():
+        for line in asked.games.read_text().splitlines():
+            r = json.loads(line)
+            known.add((r["family"], r["task"], r["seed"], r["kind"]))
+    wanted = [
+        (family.name, task, seed, kind)
+        for seed in range(asked.seeds)
+        for family in FAMILIES
+        if asked.only in family.name
+        for task in family.halves[asked.half]
+        for kind in asked.kinds.split(",")
+    ]
+    with ProcessPoolExecutor(asked.workers) as pool, asked.games.open("a") as out:
+        for r in pool.map(_one, [each for each in wanted if each not in known]):
+            out.write(json.dumps(r) + "\n")
+            out.flush()
+    show([json.loads(line) for line in asked.games.read_text().splitlines()], asked)
+
+
+def _one(each: tuple[str, str, int, str]) -> dict:
+    return searched(*each)
+
+
+def show(results: list[dict], asked) -> None:
+    tasks = [(f.name, t) for f in FAMILIES for t in f.halves[asked.half] if asked.only in f.name]
+    kinds = asked.kinds.split(",")
+    print("family", "task", *(f"{k} {look}" for k in kinds for look in LOOKS), sep="\t")
+    total: dict[tuple[str, int], list[float]] = {}
+    for family, task in tasks:
+        row = []
+        for kind in kinds:
+            mine = [
+                r["regrets"]
+                for r in results
+                if (r["family"], r["task"], r["kind"]) == (family, task, kind)
+            ]
+            for at, look in enumerate(LOOKS):
+                median = statistics.median(r[at] for r in mine)
+                total.setdefault((kind, look), []).append(median)
+                row.append(f"{median:.4f}")
+        print(family, task, *row, sep="\t")
+    for kind in kinds:
+        for look in LOOKS:
+            mine = total[kind, look]
+            mean = math.exp(statistics.fmean(math.log(v + 1e-3) for v in mine)) - 1e-3
+            line = [kind, look, f"mean {statistics.fmean(mine):.4f}", f"gmean {mean:.4f}"]
+            if "without" in kinds:
+                for other in (look, 50):
+                    base = total["without", other]
+                    no_worse = sum(a <= b + 1e-9 for a, b in zip(mine, base, strict=True))
+                    line.append(f"<=w/o{other}: {no_worse}/{len(mine)}")
+            print(*line, sep="\t")
+    for kind in kinds:
+        mine = [r["cpu_s"] for r in results if r["kind"] == kind]
+        print(kind, f"{1000 * statistics.fmean(mine) / TRIALS:.2f} ms a proposal")
+
+
+if __name__ == "__main__":
+    main()

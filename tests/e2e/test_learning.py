@@ -1,0 +1,54 @@
+"""The example of docs/learning.md as users run it, and what is refused before a trial starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.e2e.cli import Cli, cli_in
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "learning"
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        for file in EXAMPLE.iterdir():
+            shutil.copy(file, cli.folder)
+        yield cli
+
+
+def test_the_second_search_begins_where_the_first_one_was_good(cli: Cli) -> None:
+    assert cli.tuner("run", cli.folder / "march.yaml")[0] == 0
+    march = cli.json("get", "trials", "march", "-o", "json")
+    code, _, err = cli.tuner("run", cli.folder / "april.yaml")
+    assert code == 0, err
+    first = cli.json("get", "trials", "april", "-o", "json")[0]["parameters"]
+    best = sorted(march, key=lambda trial: trial["value"])[:10]
+    assert first in [trial["parameters"] for trial in best]
+    assert cli.tuner("delete", "march", "--yes")[0] == 0
+    assert "learnFrom" in str(cli.json("describe", "april", "-o", "json")["file"]["spec"])
+
+
+def test_an_unknown_source_is_refused_before_the_search_exists(cli: Cli) -> None:
+    code, _, err = cli.tuner("run", cli.folder / "april.yaml")
+    assert code == 2
+    assert "spec.learnFrom[0].study: there is no study march in default; name a finished one" in err
+    assert cli.tuner("get", "trials", "april")[0] != 0
+
+
+def test_minimize_learns_from_a_search_by_its_name(tmp_path: Path) -> None:
+    def bowl(trial: tuner.Trial) -> float:
+        return float((trial["x"] - 2) ** 2)
+
+    space = {"x": tuner.Float(-10, 10)}
+    state = tmp_path / "state"
+    first = tuner.minimize(bowl, space, trials=12, name="first", state_dir=state, progress=False)
+    second = tuner.minimize(
+        bowl, space, trials=1, name="second", state_dir=state, learn_from=["first"], progress=False
+    )
+    assert second.best.value <= sorted(trial.value for trial in first.results())[3]

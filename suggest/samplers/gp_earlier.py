@@ -28,8 +28,6 @@ from suggest.study import EarlierStudy
 # scores, whose deviation is 1.
 MOST_STARTS = 8
 LEAST_GAIN = 0.05
-# The deviation of a weight from its prior mean, times that mean.
-SPREAD = 1.0
 
 
 def normal_scores(losses: Floats) -> Floats:
@@ -172,7 +170,8 @@ def weights_of(basis: Floats, y: Floats, trusted: Floats, inverse: Floats) -> tu
     """
     count = len(trusted)
     prior = trusted / count
-    precision = 1.0 / np.maximum(SPREAD * prior, 1e-6) ** 2
+    # Sources of similar tasks agree, so it is their sum that has to be uncertain.
+    precision = count / trusted**2
     active = np.arange(count)
     while True:
         design = inverse @ np.column_stack([np.ones(len(y)), basis[:, active]])

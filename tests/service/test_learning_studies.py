@@ -102,14 +102,13 @@ def test_every_source_with_a_problem_is_named(client: Client) -> None:
     assert "parabola is to maximize score, and this search is to minimize it" in str(refused.value)
 
 
-def test_no_client_gets_random_points_while_the_first_ones_are_computed(client: Client) -> None:
+def test_a_client_waits_for_the_first_point_instead_of_getting_a_random_one(client: Client) -> None:
     finish_parabola(client)
-    unseeded = replace(SPEC_LEARNING, algorithm=Algorithm("gp"))
-    client.create_study(LATER, unseeded, request_id="create")
-    best = sorted(abs(float(t.parameters["x"]) - 3) for t in client.list_trials(NAME))[:8]
-    for n in range(4):
-        (trial,) = client.suggest(LATER, 1, client_id="c", request_id=f"r{n}").trials
-        assert abs(float(trial.parameters["x"]) - 3) <= best[-1]
+    best = sorted(abs(float(t.parameters["x"]) - 3) for t in client.list_trials(NAME))[:3]
+    unseeded = replace(SPEC_LEARNING, algorithm=Algorithm("default"))
+    for number in range(3):
+        name = StudyName("default", f"later-{number}")
+        assert abs(first_x(client, name, unseeded) - 3) <= best[-1]
 
 
 def test_the_names_of_the_sources_are_part_of_what_a_request_asks_for(client: Client) -> None:

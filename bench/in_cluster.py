@@ -1,13 +1,13 @@
 """The controller in the cluster on fake nodes: latencies of a resource, many running experiments at
-once, the same latencies beside them, and many experiments that have ended or are suspended, with
-the start of a controller that finds them.
+once, the same latencies beside them, many experiments that have ended or are suspended, with
+the start of a controller that finds them, and many that one tenant applies at once beside another.
 
 Requires what `make test-cluster` requires. Prints Markdown, a line at a time. `--only` selects a
-part, `--experiments`, `--trials`, `--idle` and `--ended` (of the idle ones) set sizes. The sizes
-that are claimed are `--experiments 200 --trials 25 --idle 2000`, which are 5,000 pods, and
-`--only idle --idle 10000 --ended 1000`. With `--katib`, the resources are those of Katib, and
-`latency` is from the creation of an Experiment to its first Trial, with the writes of each trial;
-claimed is `--katib --idle 980 --experiments 20 --trials 3`.
+part; `--experiments`, `--trials`, `--idle`, `--ended` (of the idle ones) and `--flood` set sizes.
+The sizes that are claimed are `--experiments 200 --trials 25 --idle 2000`, which are 5,000 pods,
+`--only idle --idle 10000 --ended 1000` and `--only flood --flood 10000`. With `--katib`, the
+resources are those of Katib, and `latency` is from the creation of an Experiment to its first
+Trial, with the writes of each trial; claimed is `--katib --idle 980 --experiments 20 --trials 3`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -40,19 +41,21 @@ LONG = {"KWOK_RUN": "3600s"}
 QUIET_S = 60
 FIRST = 20
 POLL_S = 0.02
+STEADY_S, CLIENTS = 20.0, 16
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("latency", "idle", "scale"))
+    parser.add_argument("--only", choices=("latency", "idle", "scale", "flood"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--experiments", type=int, default=200)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--idle", type=int, default=200)
     parser.add_argument("--ended", type=int, help="of the idle ones; one half by default")
+    parser.add_argument("--flood", type=int, default=500)
     parser.add_argument("--katib", action="store_true")
     asked = parser.parse_args()
-    parts = (asked.only,) if asked.only else ("latency", "idle", "scale")
+    parts = (asked.only,) if asked.only else ("latency", "idle", "scale", "flood")
     resources = KATIBS if asked.katib else TUNERS
     with installation(resources) as installed:
         controller = Controller(installed, resources)
@@ -68,6 +71,8 @@ def main() -> None:
             print(scale(installed, controller, asked.experiments, asked.trials), flush=True)
             if not asked.katib:
                 print(latencies(installed, "beside", asked.rounds), flush=True)
+        if "flood" in parts:
+            print(flood(installed, controller, asked.flood), flush=True)
 
 
 @dataclass(frozen=True)
@@ -386,6 +391,97 @@ def scale(installed: Installed, controller: Controller, experiments: int, trials
         f"processor, {sent.total() / (experiments * trials):.1f} requests for each trial "
         f"{dict(sent)}; then {quiet}, {controller.memory_mb:.0f} MB ({memory_mb:.0f} MB before)"
     )
+
+
+def flood(installed: Installed, controller: Controller, experiments: int) -> str:
+    """Return what a tenant's trials lose while another tenant creates experiments at once."""
+    make_namespaces(installed, ["steady", "flood"])
+    resources, api = controller.resources, installed.cluster.api()
+    steady = resources.path.format(namespace="steady")
+    api.post(steady, resources.make("steady", "steady", {"KWOK_RUN": "1s"}, 100_000, 4))
+    wait(lambda: done(installed, resources, f"{steady}/steady") > 4)
+    rate, job_s = beside(installed, resources, "alone", lambda: False, within_s=STEADY_S)
+    memory_mb, cpu_s, began = controller.memory_mb, controller.cpu_s, time.monotonic()
+    found = Counter[str]()
+    created_s = looked_s = 0.0
+
+    def create(n: int) -> None:
+        path = resources.path.format(namespace="flood")
+        installed.cluster.api().post(path, resources.make("flood", f"e{n}", LONG, 1, 1))
+
+    def all_have_a_status() -> bool:
+        nonlocal created_s, looked_s, found
+        if not created_s and all(each.done() for each in creating):
+            created_s = time.monotonic() - began
+        if created_s and time.monotonic() - began > looked_s + 5 + experiments / 1000:
+            found = Counter(state_and_reason(each) for each in in_pages(installed, resources))
+            looked_s = time.monotonic() - began
+        return found.total() == experiments and not found[""]
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        creating = [clients.submit(create, n) for n in range(experiments)]
+        rate_beside, job_beside_s = beside(
+            installed, resources, "beside", all_have_a_status, within_s=3600
+        )
+        for each in creating:
+            each.result()
+    return (
+        f"{experiments} experiments that {CLIENTS} clients create in {created_s:.0f} s: all have a "
+        f"status after {looked_s:.0f} s and {controller.cpu_s - cpu_s:.0f} s of the processor "
+        f"{dict(found)}, {controller.memory_mb:.0f} MB ({memory_mb:.0f} MB before); beside them, "
+        f"{rate_beside / rate:.2f} of the other tenant's {rate:.2f} trials a second, and create to "
+        f"running {job_beside_s:.1f} s instead of {job_s:.1f} s (medians)"
+    )
+
+
+def beside(
+    installed: Installed,
+    resources: Resources,
+    name: str,
+    is_over: Callable[[], bool],
+    *,
+    within_s: float,
+) -> tuple[float, float]:
+    """Return the steady experiment's trials a second, and the median of create to running of small
+    experiments one after the other, until it is over.
+    """
+    api, path = installed.cluster.api(), resources.path.format(namespace="steady")
+    before, began = done(installed, resources, f"{path}/steady"), time.monotonic()
+    seconds: list[float] = []
+
+    def runs(probe: str) -> bool:
+        return own_status(installed, resources, probe).get("running") == 1
+
+    while not is_over() and time.monotonic() - began < within_s:
+        probe, created = f"{path}/{name}-{len(seconds)}", time.monotonic()
+        api.post(path, resources.make("steady", f"{name}-{len(seconds)}", LONG, 1, 1))
+        wait(partial(runs, probe), within_s=600)
+        seconds.append(time.monotonic() - created)
+        api.delete(probe)
+        time.sleep(1)
+    trials = done(installed, resources, f"{path}/steady") - before
+    return trials / (time.monotonic() - began), statistics.median(seconds)
+
+
+def done(installed: Installed, resources: Resources, path: str) -> int:
+    return int(own_status(installed, resources, path).get("trials", {}).get("succeeded", 0))
+
+
+def in_pages(installed: Installed, resources: Resources) -> Iterator[dict[str, Any]]:
+    """Yield the statuses of the flood."""
+    api, path = installed.cluster.api(), resources.path.format(namespace="flood")
+    query = {"limit": "1000"}
+    while True:
+        page = api.get(path, **query)
+        yield from map(resources.status_of, page["items"])
+        if not (token := page["metadata"].get("continue")):
+            return
+        query["continue"] = token
+
+
+def state_and_reason(status: Mapping[str, Any]) -> str:
+    reason = str(status.get("reason", "")).partition(":")[0]
+    return f"{status.get('state', '')} {reason}".strip()
 
 
 def make_namespaces(installed: Installed, names: Sequence[str]) -> None:

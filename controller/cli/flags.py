@@ -462,6 +462,14 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         "at most half (default: 500)",
     )
     parser.add_argument(
+        "--running-experiments",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="run at most so many experiments at a time, of which one namespace has at most half; "
+        "the others wait, and their statuses say so (default: 1000)",
+    )
+    parser.add_argument(
         "--health-port",
         metavar="PORT",
         type=int,

@@ -34,6 +34,12 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument.at(
             "--kube-api-qps", f"{requests_per_s:g} is out of range; write 1 to {MOST_PER_S:g}"
         )
+    running = arguments.running_experiments
+    if running < 2:
+        raise InvalidArgument.at(
+            "--running-experiments",
+            f"{running} is too few; one namespace has half; write 2 or more",
+        )
     terminal.set_up_logging(arguments)
     options = ControllerOptions(
         state_of(arguments),
@@ -58,6 +64,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
             log_limit_bytes=_size("--log-limit", arguments.log_limit) or LOG_LIMIT_BYTES,
         ),
         requests_per_s=requests_per_s,
+        running_experiments=running,
     )
     asyncio.run(run_controller(options))
     return ExitCode.OK

@@ -50,6 +50,7 @@ from suggest.server import Server
 
 # Sessions; those of a single namespace may be half of them.
 _BEGIN_AT_ONCE = 32
+RUNNING_EXPERIMENTS = 1000
 
 # Returns the resource of a namespace and a name; None: it does not exist.
 FindResource = Callable[[str, str], ExperimentResource | None]
@@ -132,7 +133,7 @@ class HostedWorkspace(Workspace):
     is_left: whether the object exists, and another controller is to run it.
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
-    beginnings: the places of sessions that begin, which namespaces share.
+    running, beginnings: the places of sessions, and of those that begin, which namespaces share.
     kinds: those of the resources.
     on_event: called with each event of an experiment's history, once it is recorded.
     tenant: the namespace in whose share of the suggestion service its calls are; "": the page's.
@@ -148,6 +149,7 @@ class HostedWorkspace(Workspace):
     is_left: Callable[[str, str], bool]
     put: Callable[[Kind, Raw], None]
     kinds: ExperimentKinds
+    running: FairShare
     beginnings: FairShare = field(default_factory=lambda: FairShare(_BEGIN_AT_ONCE))
     on_event: Callable[[Event], None] = lambda _event: None
     tenant: str = ""

@@ -95,6 +95,10 @@ _FRESH_S = 3.0  # in which a session that begins brings its first trials
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
 _CONFLICT, _NOT_FOUND = 409, 404
 _OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
+_OTHERS_RUN = (
+    "waits until another experiment has ended: at most {total} run at a time, and of a namespace "
+    "at most as many as there is room for besides"
+)
 _LOST = (
     "the controller's state has nothing of this experiment, which it has run: its volume or "
     "database was lost or replaced. Jobs that run are left alone. Restore a backup; or set the "
@@ -200,8 +204,9 @@ class ManagedExperiment:
     _revise_at_s: float = 0.0  # the earliest time of the next change
     _begins_since_s: float = -math.inf  # when a session was last to begin
     _left: _Left = _Left.UNDER_WAY
-    # Waits for a place among the sessions that begin, or has one.
+    # Waits for a place among the sessions that run and among those that begin, or has both.
     _place: asyncio.Task[None] | None = None
+    _others: str = ""  # what it waits for
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -255,8 +260,7 @@ class ManagedExperiment:
                 self._failures, self.trouble = 0, ""
         progress = self._progress
         before = resource.get("status") or {}
-        is_waiting = self._left is _Left.NEEDS_PLACE and self._experiment is None
-        waits = _OTHERS_BEGIN if is_waiting else ""
+        waits = self._others if self._left is _Left.NEEDS_PLACE else ""
         return Observation(
             generation=self._looked_at or int(before.get("observedGeneration", 0)),
             experiment=self._experiment,
@@ -360,7 +364,7 @@ class ManagedExperiment:
             return await self._gone()
         # An earlier controller ran it: the first ones shall have their next trials before the last
         # ones are read.
-        if self._resource is None and says_it_runs(resource) and not self._has_place():
+        if self._resource is None and says_it_runs(resource) and not self._has_place(runs=True):
             return False
         stored = await self._forget_earlier(resource)
         self._take_result()
@@ -582,7 +586,8 @@ class ManagedExperiment:
         if self._running is None and (asked or _goes_on(stored)):
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
-            if self._has_place() and await self._protect(resource):
+            runs = stored.state is ExperimentState.RUNNING
+            if self._has_place(runs=runs) and await self._protect(resource):
                 self._begin(resource, self._resumed(stored))
         elif self._running is None:
             await self._unprotect(resource)
@@ -691,25 +696,45 @@ class ManagedExperiment:
                 trend=(),
             )
 
-    def _has_place(self) -> bool:
+    def _has_place(self, *, runs: bool = False) -> bool:
         """Return whether a session may begin now. Another step comes when there is a place.
 
         Sessions that begin at the same time all end late: of 2,000 experiments that were applied at
-        once, none would have a trial for minutes.
+        once, none would have a trial for minutes. And each session takes memory, so that only so
+        many run. runs: it ran before, and has Jobs: it does not wait for the end of others.
         """
         if self._place is None:
             self._begins_since_s = time.monotonic()
-            self._place = asyncio.create_task(self.workspace.beginnings.take(self.namespace))
+            self._place = asyncio.create_task(self._take_places(runs=runs))
             self._place.add_done_callback(lambda _place: self.notify())
         if self._place.done():
             return True
         self._left = _Left.NEEDS_PLACE
         return False
 
+    async def _take_places(self, *, runs: bool) -> None:
+        running = self.workspace.running
+        if runs:
+            running.add(self.namespace)
+        else:
+            self._wait_for(_OTHERS_RUN.format(total=running.total))
+            await running.take(self.namespace)
+        self._wait_for(_OTHERS_BEGIN)
+        try:
+            await self.workspace.beginnings.take(self.namespace)
+        except BaseException:
+            running.give(self.namespace)
+            raise
+
+    def _wait_for(self, others: str) -> None:
+        self._others = others
+        self.changed()
+
     def _leave_place(self) -> None:
         place, self._place = self._place, None
         if place is not None and not place.cancel():
             self.workspace.beginnings.give(self.namespace)
+            self.workspace.running.give(self.namespace)
 
     def _begin(
         self,
@@ -718,13 +743,18 @@ class ManagedExperiment:
         *,
         brings_spec: bool = False,
     ) -> None:
-        place, self._place = self._place, None
+        if self._place is not None and self._place.done():
+            begins, self._place = True, None
+        else:  # it ends soon, or ran until now
+            begins = False
+            self._leave_place()
+            self.workspace.running.add(self.namespace)
         self._begins_since_s = time.monotonic()
 
         def leave_place() -> None:
-            nonlocal place
-            if place is not None:
-                place = None
+            nonlocal begins
+            if begins:
+                begins = False
                 self.workspace.beginnings.give(self.namespace)
 
         def is_attached() -> None:
@@ -733,6 +763,7 @@ class ManagedExperiment:
 
         def has_ended(_task: asyncio.Task[RunResult]) -> None:
             leave_place()
+            self.workspace.running.give(self.namespace)
             self.notify()
 
         follows = annotation(resource, FROM_KATIB) is not None

@@ -39,7 +39,7 @@ from controller.operator.endpoint import Endpoint
 from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.health import Health
-from controller.operator.hosting import HostedWorkspace
+from controller.operator.hosting import RUNNING_EXPERIMENTS, HostedWorkspace
 from controller.operator.http_api import HttpApi
 from controller.operator.http_server import ALL_INTERFACES, http_server
 from controller.operator.katib import KatibExperiments, KatibSelection
@@ -54,6 +54,7 @@ from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
 from suggest.errors import StoreBroken, Unavailable
+from suggest.fair_share import FairShare
 from suggest.server import Protection, Server, ServerOptions
 
 _BACKOFF = Backoff(first_s=0.5, longest_s=5.0)
@@ -72,6 +73,7 @@ class ControllerOptions:
     DBManager, without TLS.
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     requests_per_s: to the API server, without those of the process itself.
+    running_experiments: how many run at a time; the others wait.
     """
 
     state: StateDirectory
@@ -92,6 +94,7 @@ class ControllerOptions:
     keep_logs_bytes: int | None = None
     policy: Policy = NO_EXCEPTIONS
     requests_per_s: float = PER_S
+    running_experiments: int = RUNNING_EXPERIMENTS
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -225,6 +228,7 @@ async def _manager(
                 is_left=resources.is_left,
                 put=resources.put,
                 kinds=kinds,
+                running=FairShare(options.running_experiments),
                 on_event=metrics.attempt_event,
             )
             manager = Manager(workspace, resources, experiments)

@@ -112,7 +112,7 @@ def _reason(seen: Observation) -> str:
     if experiment.state is ExperimentState.RUNNING and not seen.suspended:
         first = next((trial.waiting_for for trial in waiting if trial.waiting_for), "")
         return shortened(seen.trouble or first)
-    return shortened(experiment.reason)
+    return shortened((not experiment.state.finished and seen.trouble) or experiment.reason)
 
 
 def _revision(seen: Observation) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _judged(seen: Observation) -> Sequence[_Judgement]:
     if seen.suspended and not state.finished:
         judged.append(("Paused", True, SUSPENDED, _SUSPENDED))
     elif state in (ExperimentState.PAUSED, ExperimentState.STOPPED):
-        sentence = (
+        sentence = seen.trouble or (
             f"{experiment.reason}; it continues after a change of spec, or, as it is, with the "
             f"annotation {RESUME}"
         )

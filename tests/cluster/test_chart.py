@@ -48,7 +48,7 @@ VALUES = [
         "controller.kinds[1].resources={rayjobs,rayclusters}",
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
-    ("rbac.commandLine=false", "controller.kubeApiQps=20"),
+    ("rbac.commandLine=false", "controller.kubeApiQps=20,controller.runningExperiments=50"),
     ("katib.enabled=true", "katib.clusterDomain=k8s.example.org"),
     ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),
     ("katib.enabled=true", "katib.definitions=false", "katib.dbManagerNamespace="),

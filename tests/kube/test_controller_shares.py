@@ -10,7 +10,7 @@ import pytest
 from controller.kube import client
 from controller.operator import managed, manager
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import Installation, experiment, on_a_cluster
+from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
 
 Raw = dict[str, Any]
 OTHER = "team-a"
@@ -141,3 +141,57 @@ async def test_the_last_of_many_edits_comes_into_force(installed: Installation) 
         await installed.until(lambda: True)
     await installed.until(lambda: installed.status()["running"] == 3)
     assert installed.status()["observedGeneration"] == 5
+
+
+async def with_at_most(installed: Installation, experiments: int) -> None:
+    """Start another controller that runs only so many experiments at a time."""
+    await installed.stop()
+    installed.running_experiments = experiments
+    installed.start()
+
+
+def jobs_of(installed: Installation, namespace: str) -> int:
+    return len(installed.api.all("jobs", namespace))
+
+
+@on_a_cluster(Script(forever=True))
+async def test_at_most_so_many_experiments_run_and_the_others_say_what_they_wait_for(
+    installed: Installation,
+) -> None:
+    await with_at_most(installed, 8)
+    names = [f"e{n}" for n in range(6)]
+    for name in names:
+        installed.apply(experiment(name, parallelism=1, budget={"trials": 1}))
+    await installed.until(lambda: all(installed.status(name) for name in names))
+    waiting = [name for name in names if "ended" in installed.status(name).get("reason", "")]
+    assert len(waiting) == 2
+    assert "at most 8 run at a time" in installed.condition("Accepted", waiting[0])["message"]
+    misbehaving(installed, 1, parallelism=1)
+    await installed.until(lambda: jobs_of(installed, OTHER) == 1)
+    await installed.until(lambda: jobs_of(installed, NAMESPACE) == 4)
+    installed.delete(waiting[0])
+    await installed.until(lambda: not installed.api.find("experiments", NAMESPACE, waiting[0]))
+    running = next(name for name in names if name not in waiting)
+    installed.edit(running, suspend=True)
+    await installed.until(lambda: installed.status(waiting[1]).get("running") == 1)
+    installed.edit(running, suspend=False)
+    await installed.until(lambda: "ended" in installed.status(running).get("reason", ""))
+    installed.delete(waiting[1])
+    await installed.until(lambda: installed.status(running).get("running") == 1)
+
+
+@on_a_cluster(Script(forever=True))
+async def test_what_runs_goes_on_although_the_next_controller_runs_fewer(
+    installed: Installation,
+) -> None:
+    names = [f"e{n}" for n in range(4)]
+    for name in names:
+        installed.apply(experiment(name, parallelism=1, budget={"trials": 1}))
+    await installed.until(lambda: all(installed.status(n).get("running") == 1 for n in names))
+    await with_at_most(installed, 2)
+    for pod in installed.api.all("pods", NAMESPACE):
+        installed.api.kubelet.end(pod["metadata"]["name"])
+    for name in names:
+        await installed.until(lambda name=name: installed.status(name).get("running") == 0)
+    installed.apply(experiment("next", parallelism=1))
+    await installed.until(lambda: installed.status("next"))

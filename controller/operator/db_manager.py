@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import DecodeError
 
-from controller.core.model import KATIB_SUFFIX, Experiment, trial_name
+from controller.core.model import KATIB_SUFFIX, Experiment
 from controller.core.substitute import as_text
 from controller.kube.client import PODS, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
@@ -32,6 +33,7 @@ from controller.kube.objects import Raw
 from controller.operator.answers import Answers
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.http_server import ALL_INTERFACES
+from controller.runtime.kubernetes.launch import katib_trial_name
 from controller.search import study_name
 from suggest.address import Address
 from suggest.errors import InvalidArgument, NotFound, PermissionDenied, TunerError, Unavailable
@@ -40,6 +42,7 @@ from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.trial import Measurement
 
 SERVICE = "api.v1.beta1.DBManager"
+_TRIAL = re.compile(r"(?P<experiment>.+)-[^-]*-(?P<trial>[0-9]{1,9})(?:-r(?P<attempt>[0-9]{1,9}))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT_S, _DENIED_KEPT_S = 4.0, 30.0
 # Requests to the API server at a time.
@@ -191,15 +194,12 @@ class ClusterDbManager(grpc.GenericRpcHandler):
 
     def _find(self, namespace: str | None, name: str) -> tuple[Experiment, int] | None:
         """Return the experiment of a trial, and the trial's number."""
-        stem, _, digits = name.rpartition("-")
-        if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
+        if (match := _TRIAL.fullmatch(name)) is None:
             return None
-        number = int(digits)
-        for experiment in self._workspace.experiments.named(
-            f"{stem.rpartition('-')[0]}{KATIB_SUFFIX}"
-        ):
+        number, attempt = int(match["trial"]), int(match["attempt"] or 1)
+        for experiment in self._workspace.experiments.named(f"{match['experiment']}{KATIB_SUFFIX}"):
             is_readable = namespace in (None, experiment.namespace)
-            if is_readable and trial_name(experiment.name, experiment.uid, number) == name:
+            if is_readable and katib_trial_name(experiment, number, attempt) == name:
                 return experiment, number
         return None
 

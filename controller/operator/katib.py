@@ -64,7 +64,8 @@ from controller.operator.resource import (
 )
 from controller.operator.status import Observation, Status
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.kubernetes.labels import attempt_named, owner_reference
+from controller.runtime.kubernetes.launch import katib_trial_name
 from controller.runtime.launch import fidelity
 from controller.search import study_name
 from controller.spec import SUSPEND
@@ -93,7 +94,7 @@ class KatibSelection(enum.Enum):
 class _Written:
     """What the clients of one experiment have been shown.
 
-    trials: by number, the class that its Trial says, and the status of the object.
+    trials: by number, the class that its Trial says, and the name and the status of the object.
     deleted: the numbers of trials whose Trials somebody has deleted since.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
@@ -101,6 +102,7 @@ class _Written:
     """
 
     trials: dict[int, TrialClass] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
@@ -207,7 +209,7 @@ class KatibExperiments:
         if shown is None:
             shown = await _already_shown(client, resource)
         for trial in shown.uids:
-            name = trial_name(resource["metadata"]["name"], uid_of(resource), trial)
+            name = shown.names[trial]
             await client.delete(KATIB_TRIALS, resource["metadata"]["namespace"], name)
 
     async def _trials(
@@ -256,19 +258,28 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
     selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
     found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
     stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
-    for trial in found:
-        number = trial["metadata"]["name"].removeprefix(stem)
+    for trial in sorted(found, key=lambda each: each["metadata"]["name"]):
+        number = _number_in(trial["metadata"]["name"], stem)
+        # Of two, the earlier one was to be deleted.
+        if number is None or number in shown.uids:
+            continue
         status = sound_status(mapping_of(trial.get("status")))
-        if number.isdecimal():
-            shown.uids[int(number)] = trial["metadata"]["uid"]
-            shown.statuses[int(number)] = status
-            if (said := class_said(status)) is not None:
-                shown.trials[int(number)] = said
+        shown.uids[number] = trial["metadata"]["uid"]
+        shown.names[number] = trial["metadata"]["name"]
+        shown.statuses[number] = status
+        if (said := class_said(status)) is not None:
+            shown.trials[number] = said
     for trial_listed in listed_unfinished(resource["whole"]):
-        number = trial_listed.removeprefix(stem)
-        if number.isdecimal() and int(number) not in shown.uids:
-            shown.deleted.add(int(number))
+        number = _number_in(trial_listed, stem)
+        if number is not None and number not in shown.uids:
+            shown.deleted.add(number)
     return shown
+
+
+def _number_in(name: str, stem: str) -> int | None:
+    """Return the number of the trial whose Trial has this name."""
+    named = attempt_named(name, stem)
+    return named[0] if named is not None and isinstance(named[0], int) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +303,8 @@ class _Writer:
         objective = self.experiment.spec.objective.metric
         return [objective, *(each for each in named if isinstance(each, str) and each != objective)]
 
-    def _name(self, number: int) -> str:
-        return trial_name(self.experiment.name, self.experiment.uid, number)
+    def _name_by(self, number: int, newest: Attempt | None) -> str:
+        return katib_trial_name(self.experiment, number, 1 if newest is None else newest.number)
 
     async def write(self, objects: frozenset[AttemptKey], best: Trial | None) -> None:
         """Write the Trials that have changed. objects: the attempts whose objects exist."""
@@ -309,7 +320,9 @@ class _Writer:
                 newest = tried[-1] if tried else None
                 has_object = newest is not None and (newest.trial, newest.number) in objects
                 each = class_of(trial, newest, has_object=has_object)
-                if each is None or shown.trials.get(trial.number) is each:
+                name = self._name_by(trial.number, newest)
+                said = shown.names.get(trial.number), shown.trials.get(trial.number)
+                if each is None or said == (name, each):
                     continue
                 observed = await self._observed(studies, trial, newest) if each.ended else {}
                 await self._write_trial(trial, newest, each, observed)
@@ -321,7 +334,7 @@ class _Writer:
             shown.first_open = trial.number + 1
         names: dict[TrialClass, list[str]] = {}
         for number, each in sorted(shown.trials.items()):
-            names.setdefault(each, []).append(self._name(number))
+            names.setdefault(each, []).append(shown.names[number])
         shown.result = TrialsOverview(names, {} if best is None else shown.optimal[best.number])
 
     async def run_again(self, objects: Mapping[AttemptKey, ObjectRecord]) -> None:
@@ -338,7 +351,7 @@ class _Writer:
                 name = attempt_name(self.experiment.name, self.experiment.uid, trial, attempt)
                 await self.client.delete(kind, self._namespace, name, uid=record.uid)
         for number in numbers:
-            for known in (shown.uids, shown.trials, shown.statuses):
+            for known in (shown.uids, shown.names, shown.trials, shown.statuses):
                 known.pop(number, None)
             shown.first_open = min(shown.first_open, number)
         shown.deleted = set()
@@ -361,7 +374,7 @@ class _Writer:
         if not observed:
             return {}
         return {
-            "bestTrialName": self._name(number),
+            "bestTrialName": self._name_by(number, newest),
             "parameterAssignments": self._assignments(best, newest),
             "observation": observed,
         }
@@ -384,17 +397,23 @@ class _Writer:
         self, trial: Trial, newest: Attempt | None, each: TrialClass, observed: Raw
     ) -> None:
         shown, number = self.shown, trial.number
-        if number not in shown.uids:
-            shown.uids[number] = await self._create(KATIB_TRIALS, self._trial(trial, newest))
+        name, earlier = self._name_by(number, newest), shown.names.get(number)
+        if number not in shown.uids or name != earlier:
+            made = await self._create(KATIB_TRIALS, self._trial(name, trial, newest))
+            if earlier not in (None, name):
+                # What is deleted here was not deleted by anybody else.
+                shown.uids.pop(number, None)
+                await self.client.delete(KATIB_TRIALS, self._namespace, earlier)
+            shown.uids[number], shown.names[number] = made, name
         elif each.ended and self.experiment.spec.fidelity is not None:
             reached = {"spec": {"parameterAssignments": self._assignments(trial, newest)}}
-            await self.client.patch(KATIB_TRIALS, self._namespace, self._name(number), reached)
+            await self.client.patch(KATIB_TRIALS, self._namespace, name, reached)
         began = None if newest is None else newest.start_time
         before = shown.statuses.get(number, {})
         status = trial_status(trial, each, began, observed, before, datetime.now(UTC))
         try:
             await self.client.apply_status(
-                KATIB_TRIALS, self._namespace, self._name(number), status, uid=shown.uids[number]
+                KATIB_TRIALS, self._namespace, name, status, uid=shown.uids[number]
             )
         except ApiError as error:
             if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
@@ -407,7 +426,7 @@ class _Writer:
 
     async def _tell(self, number: int, each: TrialClass, condition: Mapping[str, str]) -> None:
         about = {
-            "name": self._name(number),
+            "name": self.shown.names[number],
             "namespace": self._namespace,
             "uid": self.shown.uids[number],
         }
@@ -420,7 +439,7 @@ class _Writer:
             message=condition["message"],
         )
 
-    def _trial(self, trial: Trial, newest: Attempt | None) -> Raw:
+    def _trial(self, name: str, trial: Trial, newest: Attempt | None) -> Raw:
         spec = self.resource["spec"]
         template = mapping_of(spec.get("trialTemplate"))
         kept = {
@@ -433,7 +452,7 @@ class _Writer:
             )
             if key in template
         }
-        about = {"name": self._name(trial.number), "labels": self._labels}
+        about = {"name": name, "labels": self._labels}
         return {
             "metadata": about,
             "spec": {

@@ -82,6 +82,20 @@ async def test_values_of_a_running_trial_are_there(installed: KatibInstallation)
         pass  # each answer takes a turn of the controller's loop; the test ends after its timeout
 
 
+@on_katibs_cluster(AT_ONCE)
+async def test_a_trial_that_runs_again_has_its_values_under_its_new_name(
+    installed: KatibInstallation,
+) -> None:
+    resource = katib(maxTrialCount=1, parallelTrialCount=1)
+    resource["spec"]["trialTemplate"]["retain"] = True
+    installed.apply(resource)
+    await installed.until(lambda: installed.trials)
+    name = str(installed.jobs[0]["metadata"]["name"])
+    installed.api.remove("jobs", NAMESPACE, name)
+    while await values(installed, f"{name}-r2") != [("score", "0.2"), ("score", "0.4")]:
+        pass  # see above
+
+
 @on_katibs_cluster(CURVE)
 async def test_a_deleted_experiment_has_no_values(installed: KatibInstallation) -> None:
     trial = await one_trial(installed)

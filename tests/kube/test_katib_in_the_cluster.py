@@ -1164,6 +1164,33 @@ async def test_other_jobs_go_with_the_end_of_their_trials(installed: KatibInstal
     await installed.until(lambda: installed.jobs == [])
 
 
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_has_the_name_of_its_retained_job_also_when_it_runs_again(
+    installed: KatibInstallation,
+) -> None:
+    resource = with_retain(retain=True)
+    resource["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1}
+    installed.apply(resource)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    (job,) = installed.jobs
+    name = job["metadata"]["name"]
+    installed.api.remove("jobs", NAMESPACE, name)
+
+    def shown_as(again: str) -> bool:
+        both = installed.trials, installed.jobs
+        found = [[each["metadata"]["name"] for each in listed] for listed in both]
+        return found == [[again], [again]] and installed.whole().get("runningTrialList") == [again]
+
+    await installed.until(lambda: shown_as(f"{name}-r2"))
+    label = "katib.kubeflow.org/trial"
+    assert installed.api.labelled("pods", NAMESPACE, label, f"{name}-r2")
+    # The next controller knows it by that name.
+    await installed.stop()
+    installed.api.remove("trials", NAMESPACE, f"{name}-r2")
+    installed.start()
+    await installed.until(lambda: shown_as(f"{name}-r3"))
+
+
 # PyTorchJobs, as `tune()` of Katib's SDK creates them
 
 TUNED = json.loads((FIXTURES / "katib_sdk" / "tuned.json").read_text(encoding="utf-8"))

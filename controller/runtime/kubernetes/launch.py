@@ -15,6 +15,7 @@ from controller.core.model import (
     KATIB_EXPERIMENT_LABEL,
     KATIB_SUFFIX,
     KATIB_TRIAL_LABEL,
+    RETAIN,
     Attempt,
     Collection,
     Experiment,
@@ -28,7 +29,6 @@ from controller.core.model import (
     TrialTemplate,
     attempt_name,
     trial_label,
-    trial_name,
 )
 from controller.core.substitute import fill_data, render
 from controller.folders import AttemptFolders
@@ -167,8 +167,21 @@ def _katib_labels(experiment: Experiment, attempt: Attempt) -> dict[str, str]:
         return {}
     return {
         KATIB_EXPERIMENT_LABEL: experiment.name.removesuffix(KATIB_SUFFIX),
-        KATIB_TRIAL_LABEL: trial_name(experiment.name, experiment.uid, attempt.trial),
+        KATIB_TRIAL_LABEL: katib_trial_name(experiment, attempt.trial, attempt.number),
     }
+
+
+def katib_trial_name(experiment: Experiment, trial: TrialOrFinal, attempt: int) -> str:
+    """Return the name of a trial's Trial, whose newest attempt is this one.
+
+    Where objects are retained, Katib's clients look for the one of the Trial's name. That of an
+    earlier attempt may be gone, and is not the one that runs.
+    """
+    shown = 1
+    match experiment.spec.trial.cluster.get("template"):
+        case {"metadata": {"annotations": Mapping() as annotations}}:
+            shown = attempt if annotations.get(RETAIN) == "true" else 1
+    return attempt_name(experiment.name, experiment.uid, trial, shown)
 
 
 def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:

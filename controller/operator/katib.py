@@ -208,8 +208,8 @@ class KatibExperiments:
         shown = self._shown.pop(uid_of(resource), None)
         if shown is None:
             shown = await _already_shown(client, resource)
-        for trial in shown.uids:
-            name = shown.names[trial]
+        # A status that is being written may show another one, which goes with its owner.
+        for name in list(shown.names.values()):
             await client.delete(KATIB_TRIALS, resource["metadata"]["namespace"], name)
 
     async def _trials(

@@ -15,6 +15,7 @@ from controller.kube.objects import Raw
 ROLE = "tuner.dev/role"
 _LEADER = "leader"
 _RETRY_S = 2.0
+_NOT_FOUND = 404
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +28,7 @@ async def leader_label(client: KubernetesClient, namespace: str, pod: str) -> As
     if not pod:
         yield
         return
-    marking = asyncio.create_task(_mark(client, namespace, pod))
+    marking = asyncio.create_task(mark(client, namespace, pod))
     try:
         yield
     finally:
@@ -36,17 +37,18 @@ async def leader_label(client: KubernetesClient, namespace: str, pod: str) -> As
             await marking
 
 
-async def _mark(client: KubernetesClient, namespace: str, pod: str) -> None:
-    """Try until it is done."""
+async def mark(client: KubernetesClient, namespace: str, pod: str) -> None:
+    """Try until it is done, or there is no such pod: the process does not run in one."""
     trouble = ""
     while True:
         try:
-            # Earlier leaders whose process has ended without taking it away, or is frozen.
-            marked, _ = await client.list(PODS, namespace, labels=f"{ROLE}={_LEADER}")
-            for other in marked:
-                if other["metadata"]["name"] != pod:
-                    await client.patch(PODS, namespace, other["metadata"]["name"], _labeled(None))
-            await client.patch(PODS, namespace, pod, _labeled(_LEADER))
+            await _unmark_others(client, namespace, pod)
+            try:
+                await client.patch(PODS, namespace, pod, _labeled(_LEADER))
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                _log.warning("the Service cannot lead to this controller: %s", error)
         except (ApiError, AccessDenied, Unreachable) as error:
             if str(error) != trouble:
                 trouble = str(error)
@@ -54,6 +56,14 @@ async def _mark(client: KubernetesClient, namespace: str, pod: str) -> None:
             await asyncio.sleep(_RETRY_S)
         else:
             return
+
+
+async def _unmark_others(client: KubernetesClient, namespace: str, pod: str) -> None:
+    """Unmark earlier leaders whose process has ended without doing so, or is frozen."""
+    marked, _ = await client.list(PODS, namespace, labels=f"{ROLE}={_LEADER}")
+    for other in marked:
+        if other["metadata"]["name"] != pod:
+            await client.patch(PODS, namespace, other["metadata"]["name"], _labeled(None))
 
 
 def _labeled(role: str | None) -> Raw:

@@ -636,8 +636,10 @@ class ManagedExperiment:
         self._begin(self._current(), lambda session: session.go_on(admitted))
 
     def _current(self) -> ExperimentResource:
+        """Return the resource that has just been patched. Raises NotFound if it is gone since."""
         resource = self.workspace.find(self.namespace, self.name)
-        assert resource is not None, "it has just been patched"
+        if resource is None:
+            raise NotFound(f"{self.namespace}/{self.name} has just been deleted")
         return resource
 
     async def _revise(

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from controller.kube.client import KubernetesClient
-from controller.operator.leader_label import leader_label
+from controller.operator.leader_label import leader_label, mark
 from suggest.client import AsyncClient
 from suggest.errors import PermissionDenied, Unauthenticated
 from suggest.study import StudyName
@@ -114,3 +114,11 @@ async def test_only_the_pod_of_the_leader_is_marked(installed: Installation) -> 
         leader_label(client, "default", "one"),
     ):
         await installed.until(lambda: marked() == ["one"])
+
+
+@on_a_cluster()
+async def test_a_process_without_a_pod_asks_for_its_label_once(installed: Installation) -> None:
+    async with await KubernetesClient.connect() as client:
+        await mark(client, "default", "absent")
+    patched = [path for method, path, _ in installed.api.requests if method == "PATCH"]
+    assert sum(path.endswith("/pods/absent") for path in patched) == 1

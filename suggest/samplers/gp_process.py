@@ -193,13 +193,20 @@ def fit(
     warp: bool,
     expected: Floats | float = 0.0,
 ) -> Hyperparameters:
-    """Return the most probable parameters found from two starts.
+    """Return the most probable parameters found from three starts.
 
-    One has short lengths and a strong warp, the other long lengths and a weak warp.
+    One has short lengths and a strong warp, one long lengths and a weak warp. From both, values
+    with many narrow minima look like noise; the third has the shortest lengths and little noise.
     """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp, expected=expected)
-    starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
+    starts = np.array(
+        [
+            _start(axes, length=0.3, noise=1e-2, delta=0.3),
+            _start(axes, length=1.0, noise=1e-2, delta=10.0),
+            _start(axes, length=0.1, noise=1e-3, delta=10.0),
+        ]
+    )
     weights = np.full(axes, WEIGHT_BOUND)
     high = np.array([*weights, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
     low = np.array([*-weights, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
@@ -215,9 +222,9 @@ def fit(
     )
 
 
-def _start(axes: int, length: float, delta: float) -> Floats:
+def _start(axes: int, *, length: float, noise: float, delta: float) -> Floats:
     weight = -2.0 * math.log(length) - 0.5 * math.log(axes)
-    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta)])
+    return np.array([*[weight] * axes, 0.0, math.log(noise), math.log(delta)])
 
 
 class Posterior:

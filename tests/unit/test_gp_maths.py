@@ -114,6 +114,19 @@ def test_the_gradient_of_the_likelihood_is_that_of_finite_differences(warp: bool
         )
 
 
+def test_many_narrow_minima_are_not_taken_for_noise() -> None:
+    """Half of the points are near one minimum, as in a search that has found it."""
+    rng = np.random.default_rng(0)
+    anywhere = rng.random((50, 2))
+    near = np.clip(0.4 + 0.01 * rng.standard_normal((50, 2)), 0.0, 1.0)
+    some = np.concatenate([anywhere, near])
+    waves = -np.cos(40.0 * (some - 0.4)).sum(axis=1)
+    places = Places(Space(tuple(Parameter(name, Float(0, 1)) for name in "xy")))
+    found = fit(Features(places, some), some, scaled(waves), warp=True)
+    assert found.noise < 1e-4
+    assert (found.weights**-0.5 < 0.15).all()
+
+
 @pytest.mark.parametrize("size", [1, 47, 48, 49, 130])
 def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     lower = np.tril(np.random.default_rng(size).standard_normal((size, size))) + 10 * np.eye(size)

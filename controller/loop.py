@@ -251,7 +251,7 @@ class Loop:
 
     def _forecast(self) -> Forecast | None:
         experiment = self.experiment
-        if not experiment.spec.budget.is_metered or experiment.state.finished or not self._opened:
+        if not experiment.spec.is_metered or experiment.state.finished or not self._opened:
             return None
         return self._memory.forecast(self._clock.now())
 
@@ -487,7 +487,7 @@ class Loop:
         self._spend_time()
         await self._runtime.reconcile()
         await self._look()
-        if self.experiment.spec.budget.is_metered:
+        if self.experiment.spec.is_metered:
             self._journal.note_spent(self._spent())
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(
@@ -577,9 +577,17 @@ class Loop:
         )
 
     def _spent(self) -> Spent:
-        if not self.experiment.spec.budget.is_metered:
+        """Return what all attempts have used. A limit that was reached stays so until it is raised.
+
+        The end of a pod, in whole seconds, lies before what was counted while it ran. The limit
+        that stopped it would no longer be reached, and others would begin, only to be stopped.
+        """
+        experiment = self.experiment
+        if not experiment.spec.is_metered:
             return NOTHING_SPENT
-        return self._memory.spent(self._clock.now())
+        known = Spent(experiment.gpu_hours, experiment.cost)
+        counted = self._memory.spent(self._clock.now())
+        return known.at_least(counted) if budget.is_used_up(experiment.spec, known) else counted
 
     def _patience_s(self) -> float:
         """Return the seconds until something is due that no wakeup announces."""
@@ -587,7 +595,7 @@ class Loop:
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
-        if spec.budget.is_metered:
+        if spec.is_metered:
             rate = self._memory.spending_rate()
             left_s = budget.until_used_up_s(spec, self._spent(), rate)
             waits += [] if left_s is None else [left_s]
@@ -608,6 +616,7 @@ class Loop:
             if newest is None:
                 continue
             status = statuses.get(self._journal.name(newest))
+            opened.exit_time = None if status is None or status.exit is None else status.exit.time
             if status is not None and status.start_time is None:
                 waiting_for_sweep.add(number)
             # The log of a vanished attempt still counts.

@@ -54,6 +54,8 @@ class Opened:
     seen_running: the start time of the newest attempt, if it runs, and when this controller first
         saw it, by the monotonic clock: start times are by the clock of another machine, or by a
         wall clock that may be set later.
+    exit_time: when the newest attempt ended, from the moment that the runtime shows it; the attempt
+        itself ends once its whole log is read.
     """
 
     trial: Trial
@@ -64,6 +66,7 @@ class Opened:
     unreported: list[Measurement] = field(default_factory=list)
     reported_at_s: float = 0.0
     seen_running: tuple[datetime, float] | None = None
+    exit_time: datetime | None = None
 
     @property
     def newest(self) -> Attempt | None:
@@ -358,30 +361,36 @@ class Memory:
     def spent(self, now: datetime) -> Spent:
         """Return what all attempts have used."""
         return sum(
-            (spent_by(attempt, now=now) for attempt in self._unended()), self._spent_by_ended
+            (spent_by(attempt, now=until or now) for attempt, until in self._unended()),
+            self._spent_by_ended,
         )
 
     def spending_rate(self) -> Spent:
         """Return what the running attempts use in an hour."""
-        running = (attempt for attempt in self._unended() if attempt.start_time is not None)
+        running = (
+            attempt
+            for attempt, until in self._unended()
+            if attempt.start_time is not None and until is None
+        )
         return sum(map(rate_of, running), NOTHING_SPENT)
 
     def forecast(self, now: datetime) -> Forecast | None:
         """Return what the search will have used when all its trials are done."""
-        running = (attempt for attempt in self._unended() if attempt.trial is not FINAL)
+        running = (each for each in self._unended() if each[0].trial is not FINAL)
         return forecast(
             self._spec,
             self._durations,
             left=trials_left(self._spec, self.counted()),
-            running_s=sum(attempt.ran_s(now) for attempt in running),
+            running_s=sum(attempt.ran_s(until or now) for attempt, until in running),
             rate=self.rate_of_next(0),
             spent=self.spent(now),
         )
 
-    def _unended(self) -> Iterator[Attempt]:
+    def _unended(self) -> Iterator[tuple[Attempt, datetime | None]]:
+        """Yield each attempt that has not ended, and until when it ran if that is known."""
         for opened in self.opened.values():
             if opened.newest is not None and not opened.newest.ended:
-                yield opened.newest
+                yield opened.newest, opened.exit_time
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Note an attempt as it is stored: once as it was found, and after each change."""
@@ -390,7 +399,7 @@ class Memory:
         if attempt.trial is FINAL:
             return
         self._begun.add(attempt.trial)
-        if attempt.end_time is not None and self._spec.budget.is_metered:
+        if attempt.end_time is not None and self._spec.is_metered:
             before_s = self._ran_s.get(attempt.trial)
             self._ran_s[attempt.trial] = (before_s or 0.0) + attempt.ran_s(attempt.end_time)
             self._durations = self._durations.changed(before_s, self._ran_s[attempt.trial])

@@ -13,7 +13,7 @@ from controller.core.model import ExperimentSpec
 from controller.core.spending import HOUR_S
 from controller.phrases import quantity
 from controller.report.formatting import duration
-from controller.report.spending import amount
+from controller.report.spending import amount, of_limit
 from controller.runtime.registry import provider_of, traits_of
 from controller.runtime.requested import attempt_rate
 from controller.search import study_spec
@@ -84,7 +84,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
 
 def guess(spec: ExperimentSpec) -> Iterator[str]:
     """Yield what a search may use of its GPU-hours and money before a trial has run."""
-    if not spec.budget.is_metered or spec.budget.trials is None:
+    if not spec.is_metered or spec.budget.trials is None:
         return
     rate, trials = attempt_rate(spec, spec.trial), quantity(spec.budget.trials, "trial")
     timeout_s = spec.trial.timeout_s
@@ -93,8 +93,8 @@ def guess(spec: ExperimentSpec) -> Iterator[str]:
     amounts = []
     if spec.budget.gpu_hours is not None:
         amounts.append(f"{amount(total.gpu_hours)} of {spec.budget.gpu_hours:g} GPU-hours")
-    if spec.budget.cost is not None:
-        amounts.append(f"cost {amount(total.cost)} of {spec.budget.cost:g}")
+    if spec.prices:
+        amounts.append(f"cost {amount(total.cost)}{of_limit(spec.budget.cost)}")
     yield f"a guess before the first trial: {' and '.join(amounts)} if each of {trials} runs {each}"
 
 

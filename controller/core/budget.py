@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.core.model import ExperimentSpec, ExperimentState, Overrun, ReasonCode
+from controller.core.model import Budget, ExperimentSpec, ExperimentState, Overrun, ReasonCode
 from controller.core.spending import HOUR_S, NOTHING_SPENT, Spent
 from controller.phrases import quantity
 from suggest.estimate import LEAST_TRIALS
@@ -158,6 +158,10 @@ def _used_up(spec: ExperimentSpec, running_s: float, spent: Spent) -> _UsedUp | 
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         reason = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
         return _UsedUp("wallClock", reason, ReasonCode.TIME_SPENT)
+    return _spent_up(budget, spent)
+
+
+def _spent_up(budget: Budget, spent: Spent) -> _UsedUp | None:
     drain = budget.overrun is Overrun.FINISH
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         reason = f"the GPU-hours are used up (budget.gpuHours: {budget.gpu_hours:g})"
@@ -166,6 +170,11 @@ def _used_up(spec: ExperimentSpec, running_s: float, spent: Spent) -> _UsedUp | 
         reason = f"the money is used up (budget.cost: {budget.cost:g})"
         return _UsedUp("cost", reason, ReasonCode.COST_SPENT, drain, closed=True)
     return None
+
+
+def is_used_up(spec: ExperimentSpec, spent: Spent) -> bool:
+    """Return whether a limit of GPU-hours or money is reached."""
+    return _spent_up(spec.budget, spent) is not None
 
 
 def until_used_up_s(spec: ExperimentSpec, spent: Spent, rate: Spent) -> float | None:

@@ -291,11 +291,6 @@ class Budget:
     cost: float | None = None
     overrun: Overrun = Overrun.FINISH
 
-    @property
-    def is_metered(self) -> bool:
-        """Return whether it limits what attempts use."""
-        return self.gpu_hours is not None or self.cost is not None
-
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
@@ -454,6 +449,12 @@ class ExperimentSpec:
         if self.network is None or self.space.missing(parameters):
             return parameters
         return {**parameters, **self.network.texts(parameters)}
+
+    @property
+    def is_metered(self) -> bool:
+        """Return whether what attempts use is counted."""
+        budget = self.budget
+        return bool(self.prices) or budget.gpu_hours is not None or budget.cost is not None
 
     @property
     def objectives(self) -> tuple[ExperimentObjective, ...]:

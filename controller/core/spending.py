@@ -28,6 +28,9 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         return Spent(self.gpu_hours + other.gpu_hours, self.cost + other.cost)
 
+    def at_least(self, other: Spent) -> Spent:
+        return Spent(max(self.gpu_hours, other.gpu_hours), max(self.cost, other.cost))
+
     def times(self, factor: float) -> Spent:
         return Spent(self.gpu_hours * factor, self.cost * factor)
 

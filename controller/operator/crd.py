@@ -60,7 +60,6 @@ _RULES_BETWEEN_KEYS: Mapping[str, Sequence[Schema]] = {
             ".budget.regretBelow",
         ),
         _rule("!has(self.budget.cost) || has(self.prices)", rules.NO_PRICES, ".budget.cost"),
-        _rule("!has(self.prices) || has(self.budget.cost)", rules.PRICES_OF_NOTHING, ".prices"),
         _rule("!has(self.final) || !has(self.trial.template)", rules.FINAL_OF_TEMPLATE, ".final"),
     ),
     "spec.budget": (
@@ -290,6 +289,14 @@ def _status() -> Schema:
             "optimal": {
                 **number,
                 "description": "With several objectives, the size of the Pareto front.",
+            },
+            "gpuHours": {
+                "type": "number",
+                "description": "GPU-hours that all attempts have used, where a budget counts them.",
+            },
+            "cost": {
+                "type": "number",
+                "description": "What all attempts have cost by the prices.",
             },
             "conditions": {
                 "type": "array",

@@ -18,6 +18,7 @@ from controller.core.progress import Progress
 from controller.core.snapshot import UNCOUNTED
 from controller.operator.resource import RESUME
 from controller.phrases import quantity
+from controller.report import spending
 from suggest.space import Assignment
 from suggest.trial import Trial
 
@@ -125,7 +126,7 @@ def _revision(seen: Observation) -> dict[str, Any]:
 def _trials(seen: Observation) -> dict[str, Any]:
     """Return the counts and the best trial; those of before if no loop has run in this process."""
     progress, experiment = seen.progress, seen.experiment
-    keys = ("trials", "done", "running", "queued", "best", "optimal")
+    keys = ("trials", "done", "running", "queued", "best", "optimal", "gpuHours", "cost")
     if experiment is None or progress is None or not progress.known:
         return {key: seen.before[key] for key in keys if key in seen.before}
     at_work, held_up = len(progress.at_work), len(progress.held_up)
@@ -138,6 +139,8 @@ def _trials(seen: Observation) -> dict[str, Any]:
         "queued": progress.queued + held_up,
         "best": None if progress.best is None else _best(progress.best),
         "optimal": progress.optimal,
+        "gpuHours": spending.gpu_hours(experiment),
+        "cost": spending.cost(experiment),
     }
 
 

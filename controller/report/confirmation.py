@@ -20,6 +20,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from controller.core.model import MAX_NAME_LENGTH
+from controller.core.student import t_quantile, t_within
 from controller.phrases import command, quantity
 from controller.report import formatting, text_tables
 from controller.report.record import ExperimentRecord
@@ -134,33 +135,6 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> float | N
             return None
         return 1.0 if differences[0] else 0.0
     return t_within(abs(fmean(differences)) / spread, count - 1)
-
-
-def t_within(t: float, degrees: int) -> float:
-    """Return the probability that a value of Student's t distribution is between -t and t.
-
-    Abramowitz and Stegun, 26.7.3 and 26.7.4, for whole degrees of freedom.
-    """
-    angle = math.atan2(t, math.sqrt(degrees))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = degrees % 2 == 1
-    term = cosine if is_odd else 1.0
-    total = 0.0
-    for k in range(1 if is_odd else 0, degrees - 1, 2):
-        total += term
-        term *= cosine * cosine * (k + 1) / (k + 2)
-    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
-
-
-def t_quantile(within: float, degrees: int) -> float:
-    """Return t such that `t_within(t, degrees)` is `within`."""
-    low, high = 0.0, 1.0
-    while t_within(high, degrees) < within:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_within(middle, degrees) < within else (low, middle)
-    return high
 
 
 def text(found: Confirmation) -> str:

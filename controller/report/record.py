@@ -360,7 +360,7 @@ class ExperimentRecord(TrialList):
     def forecast(self, now: datetime) -> Forecast | None:
         """Return what the search will have used; None if that is unknown, or no limit counts it."""
         spec = self.experiment.spec
-        if not spec.budget.is_metered or self.experiment.state.finished:
+        if not spec.is_metered or self.experiment.state.finished:
             return None
         if self.totals is not None and not self.trials:
             return None

@@ -1,4 +1,4 @@
-"""What an experiment has used of its GPU-hours and its money, and will use, in words. Pure."""
+"""What an experiment has used of GPU-hours and money, and will use, in words. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from controller.phrases import quantity
 
 
 def used(experiment: Experiment) -> list[str]:
-    """Return what was used of each limit: `61.2 of 100 GPU-hours`, `cost 153 of 250`."""
-    budget = experiment.spec.budget
-    phrases = []
-    if budget.gpu_hours is not None:
-        phrases.append(f"{amount(experiment.gpu_hours)} of {budget.gpu_hours:g} GPU-hours")
-    if budget.cost is not None:
-        phrases.append(f"cost {amount(experiment.cost)} of {budget.cost:g}")
+    """Return what was used: `61.2 of 100 GPU-hours`, `cost 153 of 250`, `cost 153`."""
+    spec, phrases = experiment.spec, []
+    if spec.budget.gpu_hours is not None:
+        phrases.append(f"{amount(experiment.gpu_hours)} of {spec.budget.gpu_hours:g} GPU-hours")
+    if spec.prices:
+        phrases.append(f"cost {amount(experiment.cost)}{of_limit(spec.budget.cost)}")
     return phrases
 
 
+def of_limit(limit: float | None) -> str:
+    return "" if limit is None else f" of {limit:g}"
+
+
 def gpu_hours(experiment: Experiment) -> float | None:
-    """Return the GPU-hours used; None where the budget does not limit what attempts use."""
-    return round(experiment.gpu_hours, 6) if experiment.spec.budget.is_metered else None
+    """Return the GPU-hours used; None where what attempts use is not counted."""
+    return round(experiment.gpu_hours, 6) if experiment.spec.is_metered else None
 
 
 def cost(experiment: Experiment) -> float | None:
-    return round(experiment.cost, 6) if experiment.spec.budget.cost is not None else None
+    return round(experiment.cost, 6) if experiment.spec.prices else None
 
 
 def amount(value: float) -> str:
@@ -42,9 +45,9 @@ def foreseen(spec: ExperimentSpec, forecast: Forecast | None) -> list[str]:
         interval = None if low is None or high is None else (low.gpu_hours, high.gpu_hours)
         what = f"of {budget.gpu_hours:g} GPU-hours"
         phrases.append(_foreseen(forecast, forecast.expected.gpu_hours, what, interval))
-    if budget.cost is not None:
+    if spec.prices:
         interval = None if low is None or high is None else (low.cost, high.cost)
-        what = f"of cost {budget.cost:g}"
+        what = "in cost" if budget.cost is None else f"of cost {budget.cost:g}"
         phrases.append(_foreseen(forecast, forecast.expected.cost, what, interval))
     return phrases
 

@@ -83,7 +83,7 @@ def experiment_table(
         "AGE": lambda record: formatting.between(record.experiment.start_time, now),
         "REASON": lambda record: one_line(record.experiment.reason),
     }
-    if not any(record.experiment.spec.budget.is_metered for record in records):
+    if not any(record.experiment.spec.is_metered for record in records):
         del columns["USED"]
     return list(columns), [[cell(record) for cell in columns.values()] for record in records]
 

@@ -640,7 +640,7 @@ SPEC = Section(
         Key(
             "prices",
             PRICES,
-            "What `budget.cost` counts: prices for an hour of what attempts request.",
+            "Prices for an hour of what attempts request: to show the cost, and for `budget.cost`.",
             ABSENT,
             says="none",
             field="prices",

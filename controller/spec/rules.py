@@ -95,7 +95,6 @@ FINAL_OF_TEMPLATE = (
     "your own object with the parameters that `tuner best` prints"
 )
 NO_PRICES = "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}"
-PRICES_OF_NOTHING = "are counted by budget.cost alone; write a limit there, or remove the prices"
 OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
 # The algorithm whose trials continue from the checkpoints of others.
 POPULATION_BASED = "pbt"
@@ -233,31 +232,30 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
 
 
 def _spending(spec: Json, problems: ProblemCollector) -> None:
-    """Check that what the budget of GPU-hours or money limits can be counted."""
+    """Check that what limits of GPU-hours or money and prices are about can be counted."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
     if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
         problems.add("spec.budget.overrun", OVERRUN_OF_NOTHING, at_key=True)
     if "cost" in budget and not prices and not problems.within("spec.prices"):
         problems.add("spec.budget.cost", NO_PRICES, at_key=True)
-    if prices is not None and "cost" not in budget:
-        problems.add("spec.prices", PRICES_OF_NOTHING, at_key=True)
+    counted = [f"spec.budget.{key}" for key in ("gpuHours", "cost") if key in budget]
+    counted += [] if prices is None else ["spec.prices"]
     trial = spec.get("trial")
-    if ("cost" not in budget and "gpuHours" not in budget) or not isinstance(trial, dict):
+    if not counted or not isinstance(trial, dict):
         return
     try:
         names = _requested(trial)
     except ValueError:
         cure = "write numbers there"
-        key = "gpuHours" if "gpuHours" in budget else "cost"
         message = f"a parameter sets a resource of spec.trial.template, so it is unknown; {cure}"
-        problems.add(f"spec.budget.{key}", message, at_key=True)
+        problems.add(counted[0], message, at_key=True)
         return
     if "gpuHours" in budget and not any(map(is_gpu, names)):
         message = "a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu"
         if "template" in trial:
             message = "no pod of the template requests a GPU, so this is never used up; remove it"
         problems.add("spec.budget.gpuHours", message, at_key=True)
-    if "cost" not in budget or not prices or problems.within("spec.prices"):
+    if not prices or problems.within("spec.prices"):
         return
     if not any(map(prices.get, names)):
         message = "a trial requests nothing that has a price; set spec.trial.resources"

@@ -72,7 +72,6 @@ WRONG: dict[str, dict[str, Any]] = {
     f"spec.budget.overrun: Invalid value: {rules.OVERRUN_OF_NOTHING}": {
         "budget": {"overrun": "stop"}
     },
-    f"spec.prices: Invalid value: {rules.PRICES_OF_NOTHING}": {"prices": {"nvidia.com/gpu": 2.5}},
     "spec.fidelity.min: Invalid value: is not above 0": {
         "fidelity": {"parameter": "epochs", "min": 0, "max": 9}
     },

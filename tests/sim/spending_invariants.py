@@ -49,7 +49,7 @@ def check_begins_within_budget(
 
 def check_sum(told: Experiment, attempts: Sequence[Attempt], now: datetime) -> None:
     """Check what the experiment says that it has used."""
-    if not told.spec.budget.is_metered:
+    if not told.spec.is_metered:
         return
     gpu_hours, cost = used(attempts, now)
     if not math.isclose(told.gpu_hours, gpu_hours, abs_tol=1e-6):

@@ -198,7 +198,6 @@ BETWEEN_KEYS: dict[str, dict[str, Any]] = {
     },
     "spec.budget.cost": {"budget": {"cost": 250}},
     "spec.budget.overrun": {"budget": {"overrun": "stop"}},
-    "spec.prices": {"prices": {"cpu": 0.04}},
     "spec.metrics.format": {"metrics": {"format": "json"}},
     "spec.metrics.step": {"metrics": {"format": "tensorboard", "file": "runs", "step": "epoch"}},
     "spec.final": {

@@ -217,9 +217,6 @@ KEYS = r"""
 + prices: {cpu: 1}
   12:12 spec.budget.prices: no such key here; did you mean spec.prices?
 -   budget: {trials: 40}
-+   prices: {cpu: 0.04}
-  12:3 spec.prices: are counted by budget.cost alone; write a limit there, or remove the prices
--   budget: {trials: 40}
 +   budget: {cost: 250}
 +   prices: {cpu: -1}
   13:17 spec.prices.cpu: expected a number of at least 0, got the number -1

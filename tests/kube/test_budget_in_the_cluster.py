@@ -1,0 +1,78 @@
+"""Budgets of GPU-hours and money of experiments of the controller in the cluster."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import Installation, experiment, on_a_cluster
+
+Raw = dict[str, Any]
+# Pods tell the times of their containers in whole seconds.
+A_SECOND = Script(lines=("score=0.5",), seconds=1.2)
+FOREVER = Script(lines=("score=0.5",), forever=True)
+
+
+@on_a_cluster(A_SECOND)
+async def test_prices_without_a_limit_show_the_cost(installed: Installation) -> None:
+    installed.apply(paid(trials=2))
+    await installed.until_state("succeeded")
+    assert installed.condition("Succeeded")["reason"] == "TrialsDone"
+    assert installed.status()["cost"] >= 2
+
+
+def paid(name: str = "tiny", **budget: object) -> Raw:
+    """Return an experiment whose attempts cost 1 a second."""
+    resource = experiment(name, budget={"trials": 50, **budget}, prices={"cpu": 1800})
+    resource["spec"] |= {"parallelism": 2, "canary": "0s"}
+    resource["spec"]["trial"] |= {"resources": {"cpu": 2, "gpu": 1}}
+    return resource
+
+
+@on_a_cluster(A_SECOND)
+async def test_an_experiment_ends_when_its_money_is_used_up_and_goes_on_with_more(
+    installed: Installation,
+) -> None:
+    installed.apply(paid(cost=3))
+    await installed.until_state("succeeded")
+    assert installed.condition("Succeeded")["reason"] == "CostSpent"
+    used = installed.status()["cost"]
+    assert used >= 3
+    done = sum(installed.status()["trials"].values())
+    installed.edit("tiny", budget={"trials": 50, "cost": used + 2})
+    await installed.until(lambda: sum(installed.status()["trials"].values()) > done)
+    await installed.until_state("succeeded")
+    assert installed.status()["cost"] >= used + 2
+
+
+@on_a_cluster(FOREVER)
+async def test_attempts_that_run_are_stopped_at_the_limit_if_they_shall_not_overrun(
+    installed: Installation,
+) -> None:
+    installed.apply(paid(gpuHours=3 / 3600, overrun="stop"))
+    await installed.until_state("failed")
+    assert installed.condition("Failed")["reason"] == "NoTrialSucceeded"
+    assert "the GPU-hours are used up" in installed.condition("Failed")["message"]
+    assert installed.status()["gpuHours"] >= 3 / 3600
+    await installed.until(lambda: not installed.jobs)
+
+
+@on_a_cluster(A_SECOND)
+async def test_what_was_used_is_counted_once_whatever_becomes_of_the_controller(
+    installed: Installation,
+) -> None:
+    installed.apply(paid(cost=6))
+    for cost in (1, 3):
+        await installed.until(lambda cost=cost: installed.status().get("cost", 0) >= cost)
+        await installed.stop()
+        installed.start()
+    await installed.until_state("succeeded")
+    with closing(sqlite3.connect(installed.state.controller_db)) as database:
+        query = "SELECT start_time, end_time FROM attempts WHERE start_time IS NOT NULL"
+        spans = [[datetime.fromisoformat(each) for each in row] for row in database.execute(query)]
+    ran_s = sum((end - start).total_seconds() for start, end in spans)
+    # Pods tell whole seconds; what was counted while they ran is not taken back.
+    assert ran_s <= installed.status()["cost"] <= ran_s + len(spans)

@@ -26,6 +26,7 @@ from suggest.study import Algorithm, EarlierStudy, EarlierTrial
 
 TRIALS = 50
 LOOKS = (5, 10, 15, 25, 50)
+FLOOR = 1e-3
 KINDS = ("without", "with", "reversed")
 _BY_NAME = {family.name: family for family in FAMILIES}
 
@@ -134,38 +135,50 @@ def _one(each: tuple[str, str, int, str]) -> dict:
     return searched(*each)
 
 
-def show(results: list[dict], asked) -> None:
+def show(results: list[dict], asked: argparse.Namespace) -> None:
+    """Print the median regrets of each task, and a summary over tasks and searches."""
+    found = {
+        (r["family"], r["task"], r["seed"], r["kind"]): r
+        for r in results
+        if r["seed"] < asked.seeds
+    }
     tasks = [(f.name, t) for f in FAMILIES for t in f.halves[asked.half] if asked.only in f.name]
     kinds = asked.kinds.split(",")
-    print("family", "task", *(f"{k} {look}" for k in kinds for look in LOOKS), sep="\t")
-    total: dict[tuple[str, int], list[float]] = {}
+    medians: dict[tuple[str, int], list[float]] = {}
+    print("family", "task", *(f"{kind} {look}" for kind in kinds for look in LOOKS), sep="\t")
     for family, task in tasks:
         row = []
         for kind in kinds:
-            mine = [
-                r["regrets"]
-                for r in results
-                if (r["family"], r["task"], r["kind"]) == (family, task, kind)
-            ]
             for at, look in enumerate(LOOKS):
-                median = statistics.median(r[at] for r in mine)
-                total.setdefault((kind, look), []).append(median)
-                row.append(f"{median:.4f}")
+                each = (found[family, task, n, kind]["regrets"][at] for n in range(asked.seeds))
+                medians.setdefault((kind, look), []).append(statistics.median(each))
+                row.append(f"{medians[kind, look][-1]:.4f}")
         print(family, task, *row, sep="\t")
+    print("kind", "trials", "median of tasks", "geometric mean", "better", "worse", sep="\t")
     for kind in kinds:
-        for look in LOOKS:
-            mine = total[kind, look]
-            mean = math.exp(statistics.fmean(math.log(v + 1e-3) for v in mine)) - 1e-3
-            line = [kind, look, f"mean {statistics.fmean(mine):.4f}", f"gmean {mean:.4f}"]
-            if "without" in kinds:
-                for other in (look, 50):
-                    base = total["without", other]
-                    no_worse = sum(a <= b + 1e-9 for a, b in zip(mine, base, strict=True))
-                    line.append(f"<=w/o{other}: {no_worse}/{len(mine)}")
-            print(*line, sep="\t")
+        for at, look in enumerate(LOOKS):
+            pairs = [
+                (r["regrets"][at], found[*key[:3], "without"]["regrets"][at])
+                for key, r in found.items()
+                if key[3] == kind and "without" in kinds
+            ]
+            print(
+                kind,
+                look,
+                f"{statistics.median(medians[kind, look]):.4f}",
+                f"{_mean(medians[kind, look]):.4f}",
+                sum(regret < other for regret, other in pairs),
+                sum(regret > other for regret, other in pairs),
+                sep="\t",
+            )
     for kind in kinds:
-        mine = [r["cpu_s"] for r in results if r["kind"] == kind]
-        print(kind, f"{1000 * statistics.fmean(mine) / TRIALS:.2f} ms a proposal")
+        cpu_s = statistics.fmean(r["cpu_s"] for key, r in found.items() if key[3] == kind)
+        print(kind, f"{1000 * cpu_s / TRIALS:.2f} ms a proposal")
+
+
+def _mean(regrets: list[float]) -> float:
+    """Return the geometric mean; a thousandth is added first, because some regrets are 0."""
+    return math.exp(statistics.fmean(math.log(r + FLOOR) for r in regrets)) - FLOOR
 
 
 if __name__ == "__main__":

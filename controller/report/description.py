@@ -25,6 +25,7 @@ from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from controller.runtime.registry import traits_of
+from suggest.study import EarlierStudy
 from suggest.trial import Measurement, TrialState
 from suggest.url_redaction import redacted_url
 
@@ -48,6 +49,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path | None, now: d
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),
         ("Algorithm", _algorithm(record) + pruning),
+        ("Sources", ", ".join(map(_earlier, spec.learn_from))),
         ("Revision", str(experiment.revision)),
         ("Directory", experiment.directory),
         ("Folder", "" if folder is None else str(folder)),
@@ -155,6 +157,10 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
                 f"{final.newest.reason or 'it has not ended'}; continue with: "
                 f"{command('resume', name)}"
             )
+
+
+def _earlier(study: EarlierStudy) -> str:
+    return study.study if study.weight == 1 else f"{study.study} (weight {study.weight:g})"
 
 
 def _fidelity(record: ExperimentRecord) -> str:

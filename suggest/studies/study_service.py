@@ -138,9 +138,10 @@ class StudyService(StudyReader):
         labels: Mapping[str, str] = NO_LABELS,
         validate_only: bool = False,
     ) -> Study:
-        known = self._store.study(name) if spec.learn_from else None
         given = fingerprint(spec)
-        if spec.learn_from and known is None:
+        existing = self._store.study(name) if spec.learn_from else None
+        # A repeated call returns the study, whatever has become of what it learned from.
+        if existing is None:
             spec = self._learned(name, spec)
         seed = spec.algorithm.seed
         study = Study(
@@ -154,12 +155,12 @@ class StudyService(StudyReader):
         if validate_only:
             return study
         record = StudyRecord(study, request_id, given)
-        if self._store.insert_study(record):
+        if existing is None and self._store.insert_study(record):
             events.log_event(
                 "study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name
             )
             return study
-        existing = self.record(name)
+        existing = existing or self.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
             if labels.items() <= existing.study.labels.items():
                 return existing.study
@@ -686,7 +687,7 @@ def _setting_words(setting: Setting) -> str:
 
 
 def _difference(existing: StudySpec, requested: StudySpec) -> str:
-    old, new = spec_document(existing), spec_document(requested)
+    old, new = (spec_document(_without_learned(spec)) for spec in (existing, requested))
     parts = [
         key
         for key in (
@@ -701,3 +702,8 @@ def _difference(existing: StudySpec, requested: StudySpec) -> str:
         if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
+
+
+def _without_learned(spec: StudySpec) -> StudySpec:
+    """Return the spec as a client gave it, without the trials of earlier studies."""
+    return replace(spec, learn_from=tuple(replace(each, trials=()) for each in spec.learn_from))

@@ -31,7 +31,8 @@ def test_the_second_search_begins_where_the_first_one_was_good(cli: Cli) -> None
     best = sorted(march, key=lambda trial: trial["value"])[:10]
     assert first in [trial["parameters"] for trial in best]
     assert cli.tuner("delete", "march", "--yes")[0] == 0
-    assert "learnFrom" in str(cli.json("describe", "april", "-o", "json")["file"]["spec"])
+    described = cli.tuner("describe", "april")[1]
+    assert ["Sources:", "march"] in [line.split() for line in described.splitlines()]
 
 
 def test_an_unknown_source_is_refused_before_the_search_exists(cli: Cli) -> None:

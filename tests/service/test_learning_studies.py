@@ -114,5 +114,7 @@ def test_a_client_waits_for_the_first_point_instead_of_getting_a_random_one(clie
 def test_the_names_of_the_sources_are_part_of_what_a_request_asks_for(client: Client) -> None:
     finish_parabola(client)
     assert abs(first_x(client, LATER) - 3) < 2
+    with pytest.raises(AlreadyExists, match="exists, created by another request"):
+        client.create_study(LATER, SPEC_LEARNING, request_id="another")
     with pytest.raises(AlreadyExists, match="with other learnFrom"):
         client.create_study(LATER, replace(SPEC_LEARNING, learn_from=()), request_id="create")

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from suggest import earlier
 from suggest.engine import Engine, check_spec
@@ -20,7 +22,7 @@ from suggest.space import Assignment, Choice, Condition, Float, Int, Normal, Par
 from suggest.storage.study_json import spec_document, spec_of
 from suggest.study import EarlierStudy, EarlierTrial, Objective, StudySpec
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MAXIMIZE, MINIMIZE, finish, play, study
+from tests.unit.searches import MAXIMIZE, MINIMIZE, examples, finish, play, spaces, study
 
 X, Y = Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG))
 SPACE = Space((X, Y))
@@ -248,3 +250,27 @@ def test_a_finite_space_within_the_budget_is_no_grid_if_it_learns() -> None:
     begun = study(space, "default", config={"trials": 9}, direction=MINIMIZE)
     begun = replace(begun, spec=replace(begun.spec, learn_from=(source,)))
     assert play(Engine(begun, (), ()), 1)[0].parameters == {"k": 7}
+
+
+@examples(30)
+@given(space=spaces(most=4), other=st.none() | spaces(most=4), seed=st.integers(0, 99))
+def test_a_search_of_any_space_can_learn_from_any_other(
+    space: Space, other: Space | None, seed: int
+) -> None:
+    source = Engine(study(other or space, "random", direction=MINIMIZE, seed=seed), (), ())
+    trials = play(source, 30)
+    spec = study(space, "gp", direction=MINIMIZE, seed=seed).spec
+    found = earlier.taken(
+        EarlierStudy("old"), spec, source.study, succeeded(*(t.parameters for t in trials))
+    )
+    if earlier.source_problems(EarlierStudy("old"), spec, source.study):
+        return
+    if isinstance(found, Problem):
+        assert other is not None
+        return
+    begun = study(space, "gp", direction=MINIMIZE, seed=seed)
+    engine = Engine(replace(begun, spec=replace(begun.spec, learn_from=(found,))), (), ())
+    for n in range(7):
+        (trial,) = play(engine, 1)
+        assert not space.point_problems(trial.parameters, partial=False)
+        finish(engine, [trial], value=float(n % 3))

@@ -567,17 +567,31 @@ class KubernetesClient:
         )
 
     async def apply_status(
-        self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        status: Raw,
+        *,
+        uid: str,
+        version: str = "",
     ) -> Raw:
         """Set the status by server-side apply: fields that an earlier call set are removed if
         `status` lacks them.
 
-        Raises ApiError: 409 if the object of that name has another uid.
+        version: the resourceVersion that it is the status of; "": any. The API server does not
+        compare the uid with that of an object that exists: for the status of a custom resource, it
+        takes the whole metadata of the stored one.
+
+        Raises ApiError: 409 if there is no such object, or it has another version.
         """
+        about = {"name": name, "uid": uid}
+        if version:
+            about["resourceVersion"] = version
         body = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "uid": uid},
+            "metadata": about,
             "status": status,
         }
         return await self._call(

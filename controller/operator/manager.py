@@ -142,11 +142,18 @@ class ExperimentResources:
     async def write_status(
         self, client: KubernetesClient, resource: ExperimentResource, status: Raw
     ) -> None:
-        """Write the status of the object. Raises what the client raises."""
+        """Write the status of the object, and of no later one of its name.
+
+        Raises what the client raises: 409 if it has changed, which comes with an event.
+        """
         kind, about = kind_of(resource), resource["metadata"]
         name = object_name(resource)
+        known = self.find(about["namespace"], about["name"])
+        if known is None or uid_of(known) != uid_of(resource):
+            known = resource
+        version = known["metadata"]["resourceVersion"]
         written = await client.apply_status(
-            kind, about["namespace"], name, status, uid=about["uid"]
+            kind, about["namespace"], name, status, uid=about["uid"], version=version
         )
         self.put(kind, written)
 

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
-from controller.operator.katib import KatibSelection
+from controller.kube.errors import ApiError
+from controller.operator.experiment_kind import ExperimentKinds
+from controller.operator.katib import KatibExperiments, KatibSelection
+from controller.operator.manager import ExperimentResources
 from controller.operator.policy import Policy
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
@@ -457,6 +461,25 @@ async def test_trials_of_pbt_get_a_claim_for_their_checkpoints(
         volumes = job["spec"]["template"]["spec"]["volumes"]
         claims = {each["persistentVolumeClaim"]["claimName"] for each in volumes}
         assert claims == {claim["metadata"]["name"]} == {"tiny-pbt"}
+
+
+@on_katibs_cluster(FOREVER)
+async def test_a_late_status_is_not_that_of_a_later_experiment_of_its_name(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+    await installed.stop()
+    kind = KatibExperiments(KatibSelection.ALL)
+    resource = kind.seen(installed.api.get(installed.plural, NAMESPACE, "tiny"))
+    assert resource is not None
+    installed.api.remove(installed.plural, NAMESPACE, "tiny")
+    installed.apply(katib())
+    async with await KubernetesClient.connect() as client:
+        resources = ExperimentResources(client, [NAMESPACE], ExperimentKinds([kind]))
+        with pytest.raises(ApiError, match="has been modified"):
+            await resources.write_status(client, resource, resource["whole"])
+    assert installed.whole() == {}
 
 
 @on_katibs_cluster()

@@ -137,6 +137,15 @@ spec:
     assert cli.tuner("run", cli.file)[::2] == (2, err)
 
 
+@pytest.mark.parametrize("verb", ["run", "validate"])
+def test_a_script_is_named_as_one_and_is_run_by_python(cli: Cli, verb: str) -> None:
+    script = cli.file.with_name("search.py")
+    script.write_text("import tuner\n\nobjective = lambda trial: trial.suggest_float('x', 0, 1)\n")
+    code, out, err = cli.tuner(verb, script)
+    assert (code, out) == (2, "")
+    assert f"runs by itself: python {script}" in err
+
+
 def test_a_context_is_refused_for_a_local_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment())
     code, out, err = cli.tuner("run", cli.file, "--context", "lab")

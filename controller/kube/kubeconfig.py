@@ -708,7 +708,7 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
     if required:
         problem = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
         raise AccessDenied(
-            f"Context {name!r} has no credentials: {problem}; log in again, or set one: kubectl "
+            f"context {name!r} has no credentials: {problem}; log in again, or set one: kubectl "
             f"config set-context {name} --user=…"
         )
     return None
@@ -740,13 +740,13 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
         tls = certificates.context(verified=True)
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is "
+            f"there is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is "
             "not a pod; set KUBECONFIG, or have your cluster's tool write one (kind export "
             "kubeconfig, minikube update-context, …)"
         ) from error
     if context not in (None, _IN_CLUSTER):
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths}, so no context {context!r}; omit --context to use "
+            f"there is no kubeconfig at {paths}, so no context {context!r}; omit --context to use "
             f"this pod's own"
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -75,7 +75,7 @@ def refused(
 
 def test_a_missing_kubeconfig_is_reported(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, me.folder / "nowhere")
-    refused(level_b, me, USAGE, "There is no kubeconfig at", "set KUBECONFIG")
+    refused(level_b, me, USAGE, "there is no kubeconfig at", "set KUBECONFIG")
 
 
 def test_unknown_credentials_are_refused(level_b: ControlPlane, me: Searcher) -> None:

@@ -448,7 +448,7 @@ def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(
-        BadKubeconfig, match=r"There is no kubeconfig at .*/none .*; set KUBECONFIG, or have"
+        BadKubeconfig, match=r"there is no kubeconfig at .*/none .*; set KUBECONFIG, or have"
     ):
         asyncio.run(KubernetesClient.connect())
 
@@ -477,7 +477,7 @@ def test_a_context_with_missing_or_broken_parts_is_reported() -> None:
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
     config["users"] = []
     assert (
-        "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in"
+        "AccessDenied: context 'fake' has no credentials: its user 'tester' is not in"
         in asyncio.run(login_problem(config))
     )
     config["users"] = [

@@ -160,7 +160,8 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
                 f"the final stage of {name} has not begun; see {command('describe', name)}"
             )
     if arguments.output != "table":
-        terminal.write_data(formatting.data_text(_document(record, number), arguments.output))
+        document = _document(record, number, now)
+        terminal.write_data(formatting.data_text(document, arguments.output))
         return ExitCode.OK
     if number is None:
         root = None if folders is None else folders.root
@@ -187,10 +188,12 @@ def _log_of(
     return log if log.exists() else None
 
 
-def _document(record: ExperimentRecord, number: TrialOrFinal | None) -> documents.Json:
+def _document(
+    record: ExperimentRecord, number: TrialOrFinal | None, now: datetime
+) -> documents.Json:
     """Return what `describe` prints as JSON and YAML."""
     if number is None:
-        return documents.with_file(record, redacted_document(record.experiment.spec.document))
+        return documents.described(record, redacted_document(record.experiment.spec.document), now)
     if number is FINAL:
         assert record.final is not None
         return documents.final(record.final)

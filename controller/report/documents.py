@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from controller.core.model import FINAL, Attempt, Event
@@ -163,11 +164,14 @@ def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
     }
 
 
-def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
-    """Return what `describe NAME -o json` prints.
+def described(record: ExperimentRecord, file: Mapping[str, object], now: datetime) -> Json:
+    """Return what `describe NAME -o json` prints: the experiment, its file, and its forecast."""
+    forecast = spending.document(record.experiment.spec, record.forecast(now))
+    return with_file(record, file) | present(forecast=forecast)
 
-    `file` is the experiment's document with its secrets redacted.
-    """
+
+def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
+    """Return an experiment with its file, whose secrets are redacted."""
     return {
         **experiment(record),
         "revision": record.experiment.revision,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from controller.core.forecast import Forecast
 from controller.core.model import Experiment, ExperimentSpec
 from controller.phrases import quantity
@@ -50,6 +52,22 @@ def foreseen(spec: ExperimentSpec, forecast: Forecast | None) -> list[str]:
         what = "in cost" if budget.cost is None else f"of cost {budget.cost:g}"
         phrases.append(_foreseen(forecast, forecast.expected.cost, what, interval))
     return phrases
+
+
+def document(spec: ExperimentSpec, forecast: Forecast | None) -> dict[str, Any] | None:
+    """Return the forecast in numbers: `{trials: 4, gpuHours: {expected: 61, low: 48, high: 75}}`.
+
+    trials: how many it is from; with 0, it is the most that is used without retries.
+    """
+    if forecast is None:
+        return None
+    ends = {"expected": forecast.expected, "low": forecast.low, "high": forecast.high}
+    known = {name: spent for name, spent in ends.items() if spent is not None}
+    told: dict[str, Any] = {"trials": forecast.seen}
+    told["gpuHours"] = {name: round(spent.gpu_hours, 6) for name, spent in known.items()}
+    if spec.prices:
+        told["cost"] = {name: round(spent.cost, 6) for name, spent in known.items()}
+    return told
 
 
 def _foreseen(

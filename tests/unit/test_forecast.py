@@ -15,12 +15,12 @@ from controller.core.forecast import (
     forecast,
     trials_left,
 )
-from controller.core.model import Attempt, Budget, Resources
+from controller.core.model import Attempt, Budget, ExperimentState, Resources
 from controller.core.spending import Spent
 from controller.memory import Memory
-from controller.report import description
+from controller.report import description, documents
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.spending import foreseen
+from controller.report.spending import document, foreseen
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, a_template, a_trial, an_experiment, at
 
@@ -152,3 +152,24 @@ def test_before_the_first_trial_a_guess_says_that_it_is_one(
 ) -> None:
     spec = replace(SPEC, trial=replace(TEMPLATE, timeout_s=timeout_s))
     assert list(guess(spec)) == [f"a guess before the first trial: {sentence}"]
+
+
+def test_a_forecast_in_numbers_has_what_is_known() -> None:
+    priced = replace(SPEC, prices={"nvidia.com/gpu": 2.5})
+    assert document(priced, None) is None
+    assert document(priced, of(1)) == {
+        "trials": 1,
+        "gpuHours": {"expected": 60},
+        "cost": {"expected": 150},
+    }
+    told = document(replace(SPEC, prices={}), of(1, 1.5, 2))
+    assert told is not None
+    assert told.keys() == {"trials", "gpuHours"}
+    assert set(told["gpuHours"]) == {"expected", "low", "high"}
+
+
+def test_describe_as_json_has_the_forecast_while_the_search_runs() -> None:
+    running = ExperimentRecord(an_experiment(SPEC), ())
+    assert documents.described(running, {}, at(0))["forecast"]["trials"] == 0
+    ended = replace(an_experiment(SPEC), state=ExperimentState.SUCCEEDED)
+    assert "forecast" not in documents.described(ExperimentRecord(ended, ()), {}, at(0))

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class OptunaTrial:
         if step is not None and log:
             raise ValueError("the parameter `step` is not supported when `log` is true")
         _check_range(name, low, high, log=log, step=step)
+        high = float(_last_on_grid(name, low, high, step))
         self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
         return self._trial.float(name, low, high, log=log, step=step)
 
@@ -72,6 +74,7 @@ class OptunaTrial:
         if step != 1 and log:
             raise ValueError("the parameter `step != 1` is not supported when `log` is true")
         _check_range(name, low, high, log=log, step=step)
+        high = int(_last_on_grid(name, low, high, step))
         self._note(name, "IntDistribution", low=low, high=high, log=log, step=step)
         return self._trial.int(name, low, high, log=log, step=step)
 
@@ -214,6 +217,24 @@ def _check_range(name: str, low: float, high: float, *, log: bool, step: float |
         raise ValueError(f"parameter {name!r}: `low > 0` must hold for `log=True`, got {low}")
     if step is not None and step <= 0:
         raise ValueError(f"parameter {name!r}: `step > 0` must hold, got {step}")
+
+
+def _last_on_grid(name: str, low: float, high: float, step: float | None) -> float:
+    """Return the highest low + k * step up to `high`, where Optuna ends a range, and warn."""
+    if step is None or not all(map(math.isfinite, (low, high, step))):
+        return high
+    # Of the decimal digits, since 0.9 is no multiple of 0.1 in binary.
+    start, end, width = (Fraction(str(number)) for number in (low, high, step))
+    last = start + (end - start) // width * width
+    if last == end:
+        return high
+    shortened = int(last) if isinstance(high, int) else float(last)
+    warnings.warn(
+        f"parameter {name!r}: `high` ({high}) is not `low` ({low}) plus a multiple of `step` "
+        f"({step}); the highest value is {shortened}",
+        stacklevel=3,
+    )
+    return shortened
 
 
 def kept(file: Path) -> Mapping[str, Any]:

@@ -132,3 +132,120 @@ tuner.optimize_optuna(objective, trials=1, name="wrong", progress=False)
 """
     process = scripts.start(QUIET + body)
     assert message in process.communicate(timeout=60)[1]
+
+
+# What differs between an objective of Optuna and its native copy, besides the names of the methods.
+NATIVE = {
+    "trial.suggest_float(": "trial.float(",
+    "trial.suggest_int(": "trial.int(",
+    "trial.suggest_categorical(": "trial.choice(",
+    "trial.report(loss, epoch)": "trial.report(epoch, loss=loss)",
+    "trial.should_prune()": "trial.stopped",
+    'trial.set_constraint("circle", x**2 + y**2 - 2)': "trial.report(circle=x**2 + y**2 - 2)",
+    "return 4 * x**2 + 4 * y**2, (x - 5) ** 2 + (y - 5) ** 2": (
+        'return {"a": 4 * x**2 + 4 * y**2, "b": (x - 5) ** 2 + (y - 5) ** 2}'
+    ),
+}
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_native_copy_has_the_same_points_space_and_values(scripts: Scripts, half: int) -> None:
+    source = (OBJECTIVES / "optuna_objectives.py").read_text(encoding="utf-8")
+    for optunas, ours in NATIVE.items():
+        assert optunas in source
+        source = source.replace(optunas, ours)
+    assert "suggest_" not in source
+    (scripts.folder / "native_objectives.py").write_text(source, encoding="utf-8")
+    body = f"""
+sys.path[:0] = [{str(OBJECTIVES)!r}, str(HERE)]
+import native_objectives, optuna_objectives
+
+theirs = optuna_objectives.SINGLE | optuna_objectives.OTHERS
+ours = native_objectives.SINGLE | native_objectives.OTHERS
+options = {{"trials": 3, "seed": 5, "progress": False}}
+
+def within(trial):
+    return all(
+        distribution._contains(distribution.to_internal_repr(trial.params[name]))
+        for name, distribution in trial.distributions.items())
+
+for name in list(theirs)[{half}::2]:
+    bounds = {{"circle": {{"max": 0}}}} if name == "constrained" else None
+    plain = name.replace("_", "-")
+    study = optuna.create_study(directions=["minimize"] * (1 + (name == "several")))
+    study = tuner.optimize_optuna(
+        theirs[name], study, name=plain + "-optuna", constraints=bounds, pruning=None, **options)
+    native = options | {{"name": plain + "-native", "constraints": bounds}}
+    if name == "several":
+        found = tuner.optimize(ours[name], None, {{"a": "minimize", "b": "minimize"}}, **native)
+    else:
+        found = tuner.minimize(ours[name], **native)
+    points = [result.parameters for result in found.results()]
+    print(
+        name,
+        points == [trial.params for trial in study.trials],
+        name == "several" or [r.value for r in found.results()] == [t.value for t in study.trials],
+        all(map(within, study.trials)))
+"""
+    lines = scripts.output(QUIET + body).splitlines()
+    assert len(lines) == 10
+    assert {line.split(" ", 1)[1] for line in lines} == {"True True True"}
+
+
+def test_suggest_methods_do_what_optuna_documents(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    import warnings
+    suggest = trial.suggest_float, trial.suggest_int, trial.suggest_categorical
+    real, whole, choice = suggest
+    held = {
+        "a float of integers": isinstance(real("a", 1, 2), float),
+        "a step": round(real("b", 0, 1, step=0.25) / 0.25, 9).is_integer(),
+        "a log": 1e-9 <= real("d", 1e-9, 1e-3, log=True) <= 1e-3,
+        "one real": real("e", 0.7, 0.7) == 0.7,
+        "one real on a log": real("f", 0.7, 0.7, log=True) == 0.7,
+        "an int": type(whole("h", -3, 3)) is int,
+        "an int's step": whole("i", 1, 9, step=4) in (1, 5, 9),
+        "an int's log": whole("j", 1, 1000, log=True) in range(1, 1001),
+        "one int": whole("k", 3, 3) == 3,
+        "one int on a log": whole("l", 3, 3, log=True) == 3,
+        "one choice": choice("m", ["only"]) == "only",
+        "a name again": real("a", 1, 2) == trial.params["a"],
+    }
+    mixed = [None, True, 2, 0.5, "2"]
+    got = choice("n", mixed)
+    held["mixed choices"] = any(got is v or (type(got) is type(v) and got == v) for v in mixed)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        held["a high off the grid"] = round(real("c", 0, 1, step=0.3) / 0.3, 9) in (0, 1, 2, 3)
+        held["an int's high off the grid"] = whole("v", 1, 10, step=4) in (1, 5, 9)
+        held["a step above the range"] = real("g", 1, 2, step=5) == 1
+        held["each says so"] = [str(w.message).split("; ")[-1] for w in seen] == [
+            f"the highest value is {high}" for high in (0.9, 9, 1.0)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        held["another range"] = real("a", 5, 6) == trial.params["a"] and len(seen) == 1
+    held["distributions"] = sorted(trial.distributions) == sorted(trial.params)
+    for claim, call in {
+        "another kind": lambda: whole("a", 1, 2),
+        "low above high": lambda: real("o", 2, 1),
+        "a log of 0": lambda: real("p", 0, 1, log=True),
+        "an int's log of 0": lambda: whole("q", 0, 1, log=True),
+        "a step and a log": lambda: real("r", 1, 2, step=1, log=True),
+        "an int's step and log": lambda: whole("s", 1, 2, step=2, log=True),
+        "no step": lambda: real("t", 0, 1, step=0),
+        "no choices": lambda: choice("u", []),
+    }.items():
+        try:
+            call()
+            held[claim] = False
+        except ValueError:
+            held[claim] = True
+    trial.set_user_attr("broken", [claim for claim, holds in held.items() if not holds])
+    trial.set_user_attr("claims", len(held))
+    return 0.0
+
+study = tuner.optimize_optuna(objective, trials=4, name="claims", progress=False)
+print([(trial.user_attrs["claims"], trial.user_attrs["broken"]) for trial in study.trials])
+"""
+    assert scripts.output(QUIET + body) == f"{[(27, [])] * 4}\n"

@@ -515,6 +515,20 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="believe requests to the page from here about who sends them; may be repeated",
     )
     parser.add_argument(
+        "--page-proxy-client-ca",
+        metavar="FILE",
+        default="",
+        help="believe only a proxy with a client certificate of an authority in this PEM file; "
+        "without --page-proxy, from any address",
+    )
+    parser.add_argument(
+        "--page-proxy-allowed-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the common name of the proxy's certificate; may be repeated",
+    )
+    parser.add_argument(
         "--page-user-header",
         metavar="NAME",
         default="",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ssl
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
 from controller.kube.request_limit import MOST_PER_S, PER_S
 from controller.operator.katib import KatibSelection
-from controller.operator.page import PageProxy
+from controller.operator.page import PageProxy, ProxyCertificate
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
 from controller.runtime.protocol import LOG_LIMIT_BYTES
@@ -51,7 +52,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         http_port=arguments.http_port,
         grpc_port=arguments.grpc_port,
         tls=_tls(arguments),
-        page_proxy=_page_proxy(arguments),
+        page_proxy=page_proxy(arguments),
         webhook=arguments.webhook,
         katib=arguments.katib and KatibSelection(arguments.katib),
         db_manager_port=arguments.db_manager_port,
@@ -108,15 +109,39 @@ def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     return (Path(certificate), Path(key)) if certificate else None
 
 
-def _page_proxy(arguments: argparse.Namespace) -> PageProxy | None:
-    if bool(arguments.page_proxy) != bool(arguments.page_user_header):
+def page_proxy(arguments: argparse.Namespace) -> PageProxy | None:
+    """Return the proxy that the flags name. Raises InvalidArgument."""
+    certificate = _proxy_certificate(arguments)
+    is_named = bool(arguments.page_proxy) or certificate is not None
+    if is_named != bool(arguments.page_user_header):
         raise InvalidArgument.at(
-            "--page-proxy", "belongs to --page-user-header: give both, or neither"
+            "--page-proxy",
+            "and --page-proxy-client-ca belong to --page-user-header: give it with one of them",
         )
-    if not arguments.page_proxy:
+    if not is_named:
         return None
     try:
         networks = tuple(ip_network(text) for text in arguments.page_proxy)
     except ValueError as error:
         raise InvalidArgument.at("--page-proxy", f"{error}; write 10.0.0.7/32") from None
-    return PageProxy(networks, arguments.page_user_header, arguments.page_groups_header)
+    headers = (arguments.page_user_header, arguments.page_groups_header)
+    return PageProxy(networks, *headers, certificate)
+
+
+def _proxy_certificate(arguments: argparse.Namespace) -> ProxyCertificate | None:
+    file, names = arguments.page_proxy_client_ca, arguments.page_proxy_allowed_name
+    if bool(file) != bool(names):
+        raise InvalidArgument.at(
+            "--page-proxy-client-ca",
+            "belongs to --page-proxy-allowed-name: give both, or neither",
+        )
+    if not file:
+        return None
+    try:
+        certificate = ProxyCertificate(Path(file).read_text(encoding="ascii"), frozenset(names))
+        certificate.request(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    except (OSError, ValueError) as error:
+        raise InvalidArgument.at(
+            "--page-proxy-client-ca", f"{file} cannot be read as certificates in PEM: {error}"
+        ) from None
+    return certificate

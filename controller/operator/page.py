@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -214,20 +216,56 @@ def list_entry(resource: ExperimentResource) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyCertificate:
+    """The client certificate of a proxy, as `--requestheader-*` of the API server name one.
+
+    authorities: PEM. allowed_names: its common name must be one of them.
+    """
+
+    authorities: str
+    allowed_names: frozenset[str]
+
+    def request(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        """Return the context of a server, which asks clients for the certificate from now on.
+
+        Clients without one may connect; those with one of another authority cannot.
+
+        Raises ssl.SSLError: `authorities` has no certificates.
+        """
+        context.load_verify_locations(cadata=self.authorities)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def is_shown_by(self, request: Request) -> bool:
+        """Return whether the connection of a request has the certificate."""
+        shown = getattr(request.state, "client_certificate", {})
+        subject = itertools.chain.from_iterable(shown.get("subject", ()))
+        names = [value for key, value in subject if key == "commonName"]
+        return len(names) == 1 and names[0] in self.allowed_names
+
+
+@dataclass(frozen=True, slots=True)
 class PageProxy:
     """A proxy that signs people in, and names them in headers.
 
     It cannot name the users and groups of the cluster's own parts.
 
-    networks: from which it connects; requests of others are not believed.
+    networks: from which it connects; none: any, with a certificate. certificate: None: none is
+    needed, from the networks. Requests of others are not believed.
     """
 
     networks: tuple[IPv4Network | IPv6Network, ...]
     user_header: str
     groups_header: str = ""
+    certificate: ProxyCertificate | None = None
 
     def sends(self, request: Request) -> bool:
         """Return whether the request comes from the proxy."""
+        if self.certificate is not None:
+            if not self.certificate.is_shown_by(request):
+                return False
+            if not self.networks:
+                return True
         if request.client is None:
             return False
         address = ip_address(request.client.host)

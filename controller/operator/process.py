@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -385,6 +386,14 @@ async def _server(
     )
 
 
+def _tls(server: Server, proxy: PageProxy | None) -> ssl.SSLContext:
+    """Return the context of a new connection to the HTTP port."""
+    context = server.current_ssl_context()
+    if proxy is None or proxy.certificate is None:
+        return context
+    return proxy.certificate.request(context)
+
+
 @asynccontextmanager
 async def _http(
     options: ControllerOptions,
@@ -408,7 +417,7 @@ async def _http(
         port,
         [*api.routes, *webhook.routes, Mount("/", shown)],
         closing=closing,
-        tls=server.current_ssl_context,
+        tls=partial(_tls, server, options.page_proxy),
         most_connections=server.max_connections // 2,
     )
     try:

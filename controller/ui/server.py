@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.app.workspace import Workspace
 from controller.ui.application import application, changing_routes
@@ -108,7 +109,7 @@ async def running(
     """
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=_Protocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -144,6 +145,20 @@ def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
 
     context.sni_callback = renew
     return context
+
+
+class _Protocol(H11Protocol):
+    """Adds `client_certificate` to the state of each request.
+
+    It is what `ssl.SSLSocket.getpeercert` returns: empty without a verified certificate.
+    """
+
+    def connection_made(  # type: ignore[override]  # as in uvicorn's own
+        self, transport: asyncio.Transport
+    ) -> None:
+        super().connection_made(transport)
+        shown = transport.get_extra_info("peercert") or {}
+        self.app_state = self.app_state | {"client_certificate": shown}
 
 
 class _Server(uvicorn.Server):

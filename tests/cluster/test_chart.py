@@ -15,6 +15,8 @@ import yaml
 
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
+from controller.cli.arguments import parse
+from controller.cli.operator import page_proxy
 from tests import forked
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
@@ -28,6 +30,7 @@ from tests.cluster.installed import (
     install_text,
     rendered,
 )
+from tests.cluster.pki import Authority
 
 TERM = (
     "controller.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
@@ -81,6 +84,8 @@ VALUES = [
         "tls.existingSecret=tuner-tls",
         "page.proxy.from[0]=10.0.0.7/32",
         "service.annotations.team=ml",
+        "page.proxy.clientCASecret=page-proxy",
+        "page.proxy.allowedNames[0]=oauth2-proxy",
         "networkPolicy.clientsFrom[0].namespaceSelector.matchLabels.team=ml",
     ),
     (
@@ -103,6 +108,8 @@ REFUSED = [
     "controller.topologySpreadConstraints[0].maxSkew=1",
     "metrics.serviceMonitor.interval=often",
     "page.proxy.from[0]=anywhere",
+    "page.proxy.clientCASecret=page-proxy",
+    "page.proxy.allowedNames[0]=oauth2-proxy",
     "storage.postgres.url=postgresql+psycopg://tuner:password@db/tuner",
     "storage.postgres.url=sqlite:///studies.db",
     "backup.keep=0",
@@ -180,6 +187,31 @@ def test_the_backup_of_a_database_is_refused() -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         rendered("backup.enabled=true", f"storage.postgres.url={DATABASE}")
     assert "PostgreSQL is backed up by its own programs" in refused.value.stderr
+
+
+def test_the_documented_proxy_with_a_certificate_is_one_that_the_controller_believes(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    docs = (CHART.parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (values,) = re.findall(r"```yaml\n(page:\n  proxy:\n    clientCASecret.*?)```", docs, re.S)
+    (ingress,) = re.findall(r"```yaml\n(apiVersion: networking.*?)```", docs, re.S)
+    file = tmp_path / "values.yaml"
+    file.write_text(values, encoding="utf-8")
+    pod = deployment(f"--values={file}")["template"]["spec"]
+    mounted = [each["secret"] for each in pod["volumes"] if each["name"] == "page-proxy"]
+    assert [each["secretName"] for each in mounted] == ["page-proxy-ca"]
+    authority = Authority(tmp_path).own.certificate
+    at = "--page-proxy-client-ca=/etc/tuner/page-proxy/ca.crt"
+    args = pod["containers"][0]["args"]
+    args[args.index(at)] = f"--page-proxy-client-ca={authority}"
+    proxy = page_proxy(parse(args))
+    assert proxy is not None
+    assert proxy.certificate is not None
+    assert proxy.certificate.allowed_names == {"ingress-nginx"}
+    annotations = yaml.safe_load(ingress)["metadata"]["annotations"]
+    sent = annotations["nginx.ingress.kubernetes.io/auth-response-headers"]
+    assert sent.split(", ") == [proxy.user_header, proxy.groups_header]
+    kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", given=ingress)
 
 
 def test_the_pods_of_backups_are_not_taken_for_controllers() -> None:

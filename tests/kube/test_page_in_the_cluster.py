@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from controller.operator.page import PageProxy
+from controller.operator.page import PageProxy, ProxyCertificate
+from tests.cluster.pki import Authority, Certificate
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
 from tests.kube.test_controller_serves import PERSON, http
 
@@ -183,3 +187,89 @@ async def test_only_the_named_proxy_is_believed(installed: Installation) -> None
     async with http(installed) as client:
         reply = await client.get("/api/stream", headers={"X-User": "ann"})
         assert reply.status_code == 401
+
+
+def of_authority(folder: Path) -> Authority:
+    folder.mkdir()
+    return Authority(folder)
+
+
+def showing(installed: Installation, shown: Certificate | None, *user: str) -> httpx.AsyncClient:
+    """Return a client with a client certificate that sends the header of the user."""
+    trusted = ssl.create_default_context(cafile=str(installed.state.root / "tls" / "tls.crt"))
+    if shown is not None:
+        trusted.load_cert_chain(shown.certificate, shown.key)
+    return httpx.AsyncClient(
+        base_url=f"https://localhost:{installed.http_port}",
+        verify=trusted,
+        headers=[("X-User", name) for name in user],
+    )
+
+
+async def behind_a_certificate(installed: Installation, *networks: str) -> Authority:
+    """Start the controller again, which believes the certificate of `the-proxy`."""
+    await two_tenants(installed)
+    await installed.stop()
+    authority = of_authority(installed.state.root.parent / "proxy-ca")
+    certificate = ProxyCertificate(authority.own.certificate.read_text(), frozenset({"the-proxy"}))
+    installed.page_proxy = PageProxy(
+        tuple(map(ip_network, networks)), "X-User", "X-Groups", certificate
+    )
+    installed.start()
+    await installed.until(lambda: installed.serves)
+    return authority
+
+
+@on_a_cluster()
+async def test_a_proxy_is_known_by_its_client_certificate(installed: Installation) -> None:
+    authority = await behind_a_certificate(installed)
+    proxy = authority.issue("proxy", "/O=system:masters/CN=the-proxy")
+    named_otherwise = authority.issue("other", "/CN=the-proxy.evil")
+    named_twice = authority.issue("twice", "/CN=other/CN=the-proxy")
+    every_route = ["/", "/api/stream", OURS, *(OURS + path for path in READING)]
+    async with showing(installed, proxy, "ann") as client:
+        assert [name for name, _ in await events(client, "/api/stream", 1)] == ["list"]
+        assert (await client.get(f"{OURS}/trials/0")).status_code == 200
+        assert (await client.get(f"{THEIRS}/trials/0")).status_code in (403, 404)
+        # The API is for kubeconfigs: the proxy's word is none there.
+        assert (await client.get("/api/v1/whoami")).status_code == 401
+    for shown in (None, named_otherwise, named_twice):
+        async with showing(installed, None) as client:
+            as_nobody = {path: (await client.get(path)).status_code for path in every_route}
+        async with showing(installed, shown, "ann") as client:
+            as_ann = {path: (await client.get(path)).status_code for path in every_route}
+        assert as_ann == as_nobody
+        assert set(as_ann.values()) - {200} == {401}
+        assert as_ann["/api/stream"] == 401
+
+
+@on_a_cluster()
+async def test_a_certificate_of_another_authority_does_not_connect(installed: Installation) -> None:
+    await behind_a_certificate(installed)
+    foreign = of_authority(installed.state.root.parent / "foreign-ca").issue("x", "/CN=the-proxy")
+    async with showing(installed, foreign, "ann") as client:
+        with pytest.raises(httpx.TransportError):
+            await client.get("/api/stream")
+
+
+@on_a_cluster()
+async def test_the_proxys_certificate_names_one_user_once(installed: Installation) -> None:
+    authority = await behind_a_certificate(installed)
+    proxy = authority.issue("proxy", "/CN=the-proxy")
+    for users in ((), ("",), ("ann", "ann"), ("system:admin",), ("system:serviceaccount:a:b",)):
+        async with showing(installed, proxy, *users) as client:
+            for path in ("/", "/api/stream", f"{OURS}/trials/0"):
+                assert (await client.get(path)).status_code == 503, (users, path)
+    async with showing(installed, proxy) as client:
+        for smuggled in ([("X_User", "ann")], [("x-user", "ann"), ("X-USER", "eve")]):
+            reply = await client.get(f"{OURS}/trials/0", headers=smuggled)
+            assert reply.status_code == 503, smuggled
+        both = [("X_User", "ann"), ("x-uSER", "eve"), ("X-Groups", "system:masters")]
+        assert (await client.get(f"{OURS}/trials/0", headers=both)).status_code == 403
+
+
+@on_a_cluster()
+async def test_a_certificate_from_another_address_is_not_believed(installed: Installation) -> None:
+    authority = await behind_a_certificate(installed, "10.9.9.9/32")
+    async with showing(installed, authority.issue("proxy", "/CN=the-proxy"), "ann") as client:
+        assert (await client.get("/api/stream")).status_code == 401

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from controller.cli.arguments import parse
+from controller.cli.operator import page_proxy
 from controller.operator.access import Caller
 from controller.operator.page import PageAuthenticator, PageProxy
+from suggest.errors import InvalidArgument
 
 PROXY = PageProxy((ip_network("10.0.0.0/24"), ip_network("fd00::7/128")), "X-User", "X-Groups")
 EVERYBODY = "system:authenticated"
@@ -71,3 +75,25 @@ def test_all_pages_of_a_user_share_their_limits() -> None:
 
     assert limits_of("ann") is limits_of("ann")
     assert limits_of("ann") is not limits_of("eve")
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ("--page-proxy-client-ca {ca}", "belongs to --page-proxy-allowed-name"),
+        ("--page-proxy-allowed-name p", "belongs to --page-proxy-allowed-name"),
+        ("--page-proxy 10.0.0.7/32", "belong to --page-user-header"),
+        (
+            "--page-proxy-client-ca {ca} --page-proxy-allowed-name p --page-user-header X-User",
+            "cannot be read as certificates in PEM",
+        ),
+        ("--page-user-header X-User", "belong to --page-user-header"),
+    ],
+)
+def test_an_incomplete_certificate_of_a_proxy_is_refused(
+    flags: str, problem: str, tmp_path: Path
+) -> None:
+    broken = tmp_path / "ca.crt"
+    broken.write_text("-----BEGIN CERTIFICATE-----", encoding="ascii")
+    with pytest.raises(InvalidArgument, match=problem):
+        page_proxy(parse(["controller", *flags.format(ca=broken).split()]))

@@ -261,8 +261,12 @@ class ManagedExperiment:
         progress = self._progress
         before = resource.get("status") or {}
         waits = self._others if self._left is _Left.NEEDS_PLACE else ""
+        looked_at = self._looked_at or int(before.get("observedGeneration", 0))
+        # Nothing of it is in force, so the one that waits for its first place is the one looked at.
+        waits_first = bool(waits) and self._experiment is None and self._read is not None
         return Observation(
-            generation=self._looked_at or int(before.get("observedGeneration", 0)),
+            generation=int(resource["metadata"]["generation"]) if waits_first else looked_at,
+            is_valid=waits_first,
             experiment=self._experiment,
             progress=progress,
             refusal=self.refusal,

@@ -52,6 +52,7 @@ class Observation:
     trouble: what keeps it from running, if that may pass.
     archive_trouble: why the bucket has refused logs of its trials; "": no logs wait for it; None:
     not known yet.
+    is_valid: the spec is right, and the experiment has not begun.
     """
 
     generation: int
@@ -60,6 +61,7 @@ class Observation:
     refusal: SpecRefusal | None = None
     trouble: str = ""
     archive_trouble: str | None = None
+    is_valid: bool = False
     suspended: bool = False
     before: Status = field(default_factory=dict)
 
@@ -246,6 +248,8 @@ def _accepted(seen: Observation) -> _Judgement:
         return "Accepted", False, seen.refusal.reason, seen.refusal.message
     if _begins_later(seen):
         return "Accepted", True, ACCEPTED, "it begins when spec.suspend is false"
+    if seen.is_valid:
+        return "Accepted", True, ACCEPTED, seen.trouble
     if seen.experiment is None:
         return "Accepted", False, UNCHECKED, seen.trouble or "not looked at yet"
     return "Accepted", True, ACCEPTED, f"revision {seen.experiment.revision} is in force"

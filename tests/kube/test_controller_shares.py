@@ -162,10 +162,16 @@ async def test_at_most_so_many_experiments_run_and_the_others_say_what_they_wait
     names = [f"e{n}" for n in range(6)]
     for name in names:
         installed.apply(experiment(name, parallelism=1, budget={"trials": 1}))
-    await installed.until(lambda: all(installed.status(name) for name in names))
+    await installed.until(lambda: all(map(installed.status, names)), within_s=60)
     waiting = [name for name in names if "ended" in installed.status(name).get("reason", "")]
     assert len(waiting) == 2
-    assert "at most 8 run at a time" in installed.condition("Accepted", waiting[0])["message"]
+    # Its spec is right, so that `tuner apply` and `kubectl wait` do not wait for the others' ends.
+    accepted = installed.condition("Accepted", waiting[0])
+    assert (accepted["status"], accepted["reason"]) == ("True", "Valid")
+    assert "at most 8 run at a time" in accepted["message"]
+    assert installed.status(waiting[0])["observedGeneration"] == 1
+    installed.apply(experiment("wrong", budget={"trials": -1}))
+    await installed.until_state("invalid", "wrong")
     misbehaving(installed, 1, parallelism=1)
     await installed.until(lambda: jobs_of(installed, OTHER) == 1)
     await installed.until(lambda: jobs_of(installed, NAMESPACE) == 4)

@@ -253,7 +253,7 @@ def test_beside_katib_its_definitions_stay_and_only_annotated_experiments_run(
     release.kubectl.apply(of_katib)
     for each in of_katib:
         release.kubectl.established(each["metadata"]["name"])
-    upgrade = ("upgrade", "tuner", str(CHART), "--set", "katib.enabled=true")
+    upgrade = ("upgrade", "tuner", str(CHART), "--take-ownership", "--set", "katib.enabled=true")
     with pytest.raises(AssertionError, match=r"set katib\.definitions=false to use it as it is"):
         release.helm(*upgrade)
     release.helm(*upgrade, "--set", "katib.definitions=false")

@@ -9,10 +9,8 @@ its writes to the disk.
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import random
-import socket
 import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ from tests.cluster.binaries import program
 from tests.cluster.pki import Authority
 from tests.cluster.processes import PartFailed, Processes
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 ADMIN, USERS = "admin", ("user1", "user2")
@@ -284,26 +283,6 @@ class ControlPlane:
         request = urllib.request.Request(address, data=json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.loads(response.read())  # type: ignore[no-any-return]
-
-
-_taken: set[int] = set()
-
-
-def free_port() -> int:
-    """Return a free port below the ephemeral range,
-    so that no outgoing connection takes it first.
-    """
-    for _ in itertools.repeat(None, 200):
-        port = random.randint(20000, 30000)
-        with socket.socket() as attempt:
-            try:
-                attempt.bind((LOOPBACK, port))
-            except OSError:
-                continue
-        if port not in _taken:
-            _taken.add(port)
-            return port
-    raise PartFailed("no free port between 20000 and 30000")
 
 
 def ready(node: Object) -> bool:

@@ -23,10 +23,11 @@ from pathlib import Path
 from tests.cluster import binaries, images, sweeping
 from tests.cluster.api import CORE, Object
 from tests.cluster.binaries import program
-from tests.cluster.controlplane import ControlPlane, free_port, ready
+from tests.cluster.controlplane import ControlPlane, ready
 from tests.cluster.kwok import GPU
 from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 
 GPUS = 2
 IMPORTED_WITHIN_S = 600.0  # more than a gigabyte, without overlays

@@ -26,10 +26,11 @@ import pytest
 from suggest.v1 import suggest_pb2
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.cluster.api import BATCH, CORE, Api, Object, RequestRefused
-from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, SYSTEM, Installed, experiment
 from tests.cluster.objects import quota
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 from tests.unit.tenant_templates import MAIN, POD, changed, job
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import CORE
-from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
+from tests.cluster.controlplane import LOOPBACK, ControlPlane
 from tests.cluster.objects import jobs
 from tests.cluster.searcher import Searcher
 from tests.cluster.tenant import role_without, tenant
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 
 USAGE, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE, PAUSED = 2, 4, 5, 6, 7, 8
 

@@ -19,7 +19,7 @@ from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
-from tests.kube.operated import free_port
+from tests.ports import free_port
 
 STAND_IN = "controller-beside"
 

@@ -11,10 +11,10 @@ import pytest
 from tests.cluster import images
 from tests.cluster.api import CORE
 from tests.cluster.conftest import lacks
-from tests.cluster.controlplane import free_port
 from tests.cluster.installed import Installed
 from tests.cluster.realnode import RealNode
 from tests.cluster.test_katib_sdk import ANSWERS, PYTHON, sdk
+from tests.ports import free_port
 
 EVENTS = Path(__file__).resolve().parents[1] / "fixtures" / "collectors" / "torch"
 

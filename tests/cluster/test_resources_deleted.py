@@ -15,7 +15,7 @@ from tests.cluster.api import BATCH, CORE, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, Installed, experiment
 from tests.cluster.waiting import eventually
-from tests.kube.operated import free_port
+from tests.ports import free_port
 
 LONG = {"KWOK_RUN": "600s"}
 

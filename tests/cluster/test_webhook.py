@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import ROOT, SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 
 NAME = "validatingwebhookconfiguration/tuner-experiments"
 FOREVER = {"KWOK_RUN": "600s"}

@@ -24,9 +24,10 @@ from suggest.server.grpc_servers import SERVICE
 from suggest.server.katib_service import SERVICES as KATIB_SERVICES
 from suggest.server.rpcs import KATIB_RPCS, RPCS, Form, Rpc
 from tests.cluster.api import CORE, Object
-from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import Installed
 from tests.cluster.waiting import eventually
+from tests.ports import free_port
 
 OURS, THEIRS = "matrix-ours", "matrix-theirs"
 RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{OURS}"

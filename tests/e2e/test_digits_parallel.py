@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 LOST = 75
 _spec = importlib.util.spec_from_file_location("parallel", DIGITS / "parallel.py")
@@ -25,12 +27,6 @@ assert _spec is not None
 assert _spec.loader is not None
 parallel = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(parallel)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def rank(

@@ -233,12 +233,13 @@ def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) ->
 @needs_torch
 @pytest.mark.parametrize("file", ["layers/network.yaml", "katib/enas/enas.yaml"])
 def test_a_search_for_networks_trains_what_the_texts_say(tmp_path: Path, file: str) -> None:
-    native = "spec.budget.trials=2" if file.startswith("layers") else "spec.maxTrialCount=2"
+    # Of one network in eight or so a training makes nothing better than 0.3.
+    native = "spec.budget.trials=4" if file.startswith("layers") else "spec.maxTrialCount=4"
     done = tuner("run", DIGITS.parent / file, "--set", native, state=tmp_path)
     assert done.returncode == 0, done.stderr
     name = "network" if file.startswith("layers") else "katib-enas"
     trials = trials_of(name, state=tmp_path)
-    assert [trial["state"] for trial in trials] == ["succeeded"] * 2
+    assert [trial["state"] for trial in trials] == ["succeeded"] * 4
     assert all({"layer1", "layer3.from.input"} <= trial["parameters"].keys() for trial in trials)
     assert best_of(name, state=tmp_path)["value"] > 0.3
 

@@ -18,6 +18,7 @@ from controller.operator.process import ControllerOptions, run_controller
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
+from tests.ports import free_port
 
 Raw = dict[str, Any]
 NAMESPACE = "user1"
@@ -37,11 +38,6 @@ def experiment(name: str = "tiny", **spec: object) -> Raw:
             **spec,
         },
     }
-
-
-def free_port() -> int:
-    with socket.create_server(("localhost", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Installation:
@@ -132,7 +128,7 @@ class Installation:
         conditions = self.status(name).get("conditions", ())
         return next((each for each in conditions if each["type"] == kind), {})
 
-    async def until(self, condition: Callable[[], object], *, within_s: float = 20) -> None:
+    async def until(self, condition: Callable[[], object], *, within_s: float = 60) -> None:
         def checked() -> bool:
             if self._running is not None and self._running.done():
                 self._running.result()
@@ -140,7 +136,7 @@ class Installation:
 
         await eventually(checked, within_s=within_s)
 
-    async def until_state(self, state: str, name: str = "tiny", *, within_s: float = 20) -> None:
+    async def until_state(self, state: str, name: str = "tiny", *, within_s: float = 60) -> None:
         try:
             await self.until(lambda: self.status(name).get("state") == state, within_s=within_s)
         except AssertionError:

@@ -16,8 +16,9 @@ from controller.operator.endpoint import Endpoint
 from controller.operator.metrics import DECLARED, OTHER_NAMESPACES, ControllerMetrics, MetricSources
 from controller.operator.resource import ExperimentResource
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import NAMESPACE, Installation, free_port, on_a_cluster
+from tests.kube.operated import NAMESPACE, Installation, on_a_cluster
 from tests.kube.operated import experiment as resource
+from tests.ports import free_port
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[2]

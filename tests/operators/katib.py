@@ -20,11 +20,12 @@ from contextlib import ExitStack
 from tests.cluster import binaries
 from tests.cluster.api import CORE, Api, Object
 from tests.cluster.binaries import program
-from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
+from tests.cluster.controlplane import LOOPBACK, ControlPlane
 from tests.cluster.jobset import define
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import eventually
 from tests.kube.katib_database import database
+from tests.ports import free_port
 
 VERSION = "0.19.0"
 NAME = "katib-controller"

@@ -37,12 +37,13 @@ from typing import TypeAlias
 from tests.cluster import binaries, images
 from tests.cluster.api import CORE, Api, Object, RequestRefused
 from tests.cluster.binaries import program
-from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
+from tests.cluster.controlplane import LOOPBACK, ControlPlane
 from tests.cluster.jobset import DEFINITIONS, define
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
 from tests.operators.trainers import MPI_DELIVERY
+from tests.ports import free_port
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
 VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.10.1", "Training Operator": "1.9.3", "Trainer": "2.1.0"}

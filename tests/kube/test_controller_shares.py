@@ -186,7 +186,7 @@ async def test_at_most_so_many_experiments_run_and_the_others_say_what_they_wait
     await installed.until(lambda: installed.status(running).get("running") == 1)
 
 
-@on_a_cluster(Script(forever=True))
+@on_a_cluster(Script(lines=("score=0.5",), forever=True))
 async def test_what_runs_goes_on_although_the_next_controller_runs_fewer(
     installed: Installation,
 ) -> None:
@@ -198,6 +198,6 @@ async def test_what_runs_goes_on_although_the_next_controller_runs_fewer(
     for pod in installed.api.all("pods", NAMESPACE):
         installed.api.kubelet.end(pod["metadata"]["name"])
     for name in names:
-        await installed.until(lambda name=name: installed.status(name).get("running") == 0)
+        await installed.until_state("succeeded", name)
     installed.apply(experiment("next", parallelism=1))
     await installed.until(lambda: installed.status("next"))

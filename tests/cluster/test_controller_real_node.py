@@ -63,7 +63,8 @@ def installed(level_c: RealNode) -> Iterator[Kubectl]:
     values = folder.with_suffix(".json")
     image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
     values.write_text(json.dumps({"image": image, "controller": {"env": reached_at(level_c)}}))
-    installing = ("install", "tuner", str(CHART), "--create-namespace", "--values", str(values))
+    # Other tests have created the same objects without helm.
+    installing = ("install", "tuner", str(CHART), "--take-ownership", "--values", str(values))
     helm(level_c.kubeconfig(), *installing)
     yield kubectl
     kubectl("delete", "texp", "--all", "--all-namespaces", "--timeout=60s")

@@ -232,7 +232,7 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
 
 
 def _spending(spec: Json, problems: ProblemCollector) -> None:
-    """Check that what limits of GPU-hours or money and prices are about can be counted."""
+    """Check that a trial requests what is limited, and what has a price."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
     if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
         problems.add("spec.budget.overrun", OVERRUN_OF_NOTHING, at_key=True)

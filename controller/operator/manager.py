@@ -45,8 +45,13 @@ from controller.operator.status import (
 )
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
+from suggest.fair_share import FairShare
 
 STATUS_S = 1.0  # between two looks at an experiment that runs
+# Statuses that are written at the same time; those of a single namespace may be half of them. An
+# experiment takes turns with each of them: of 10,000 that are applied at once, those that may run
+# would begin after the statuses of all the others.
+_WRITES_AT_ONCE = 32
 _LOOKS = 4  # in that time, at one that has just begun or changed
 WRITTEN, REFUSED = "written", "refused"  # statuses
 _DETACH_S = 15.0
@@ -222,6 +227,7 @@ class Manager:
         self._dirty: set[Key] = set()
         self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
         self._writes: dict[Key, asyncio.Task[None]] = {}  # under way
+        self._places = FairShare(_WRITES_AT_ONCE)
         self._written_s: dict[Key, float] = {}  # when each status was written last
         # How often in a row a status was refused, and until when it is not written again.
         self._refusals: dict[Key, tuple[int, float]] = {}
@@ -326,6 +332,7 @@ class Manager:
     async def _write_status(self, key: Key) -> None:
         """Write the status of a resource if it has changed; a refused one later again."""
         client = self._workspace.cluster.client
+        await self._places.take(key[0])
         try:
             await client.turns.next(Sender(*key))
             managed, resource = self._managed.get(key), self._resources.find(*key)
@@ -339,6 +346,7 @@ class Manager:
                 _log.exception("experiment=%s/%s", *key)
             self._refused(key, error)
         finally:
+            self._places.give(key[0])
             del self._writes[key]
 
     def _refused(self, key: Key, error: Exception) -> None:

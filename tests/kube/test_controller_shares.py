@@ -154,6 +154,11 @@ def jobs_of(installed: Installation, namespace: str) -> int:
     return len(installed.api.all("jobs", namespace))
 
 
+def with_jobs(installed: Installation) -> set[str]:
+    jobs = installed.api.all("jobs", NAMESPACE)
+    return {job["metadata"]["labels"]["tuner.dev/experiment"] for job in jobs}
+
+
 @on_a_cluster(Script(forever=True))
 async def test_at_most_so_many_experiments_run_and_the_others_say_what_they_wait_for(
     installed: Installation,
@@ -184,6 +189,23 @@ async def test_at_most_so_many_experiments_run_and_the_others_say_what_they_wait
     await installed.until(lambda: "ended" in installed.status(running).get("reason", ""))
     installed.delete(waiting[1])
     await installed.until(lambda: installed.status(running).get("running") == 1)
+
+
+@pytest.mark.usefixtures("patient")
+@on_a_cluster(Script(forever=True))
+async def test_what_may_run_does_not_wait_for_the_statuses_of_the_many_that_may_not(
+    installed: Installation,
+) -> None:
+    await with_at_most(installed, 8)
+    installed.api.hold("PATCH", "/status")
+    for n in range(100):
+        installed.apply(experiment(f"e{n}", parallelism=1, budget=MANY))
+    await installed.until(lambda: len(with_jobs(installed)) == 4)
+    await installed.until(lambda: installed.api.held >= 16)
+    began = with_jobs(installed)
+    installed.delete(min(began))
+    await installed.until(lambda: with_jobs(installed) - began)
+    installed.api.release()
 
 
 @on_a_cluster(Script(lines=("score=0.5",), forever=True))

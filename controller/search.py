@@ -169,6 +169,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
         fidelity=spec.fidelity,
         define_by_run=spec.define_by_run,
         learn_from=spec.learn_from,
+        prior=spec.prior,
     )
 
 

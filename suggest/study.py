@@ -277,6 +277,20 @@ class EarlierStudy:
 
 
 @dataclass(frozen=True, slots=True)
+class Belief:
+    """What a person believes of the best value of one parameter.
+
+    around: a member of the parameter's domain.
+    sure: for a choice, the probability that it is the best one. For a number, the probability that
+        the best one is within a tenth of the range, on the parameter's scale.
+    """
+
+    parameter: str
+    around: Value
+    sure: float
+
+
+@dataclass(frozen=True, slots=True)
 class StudySpec:
     """What to search, for which objectives, and how.
 
@@ -295,6 +309,7 @@ class StudySpec:
     fidelity: Fidelity | None = None
     define_by_run: bool = False
     learn_from: tuple[EarlierStudy, ...] = ()
+    prior: tuple[Belief, ...] = ()
 
     @property
     def objective(self) -> Objective:

@@ -41,6 +41,7 @@ from suggest.space import (
 from suggest.study import (
     DEFAULT_ETA,
     Algorithm,
+    Belief,
     Constraint,
     Direction,
     EarlierStudy,
@@ -253,6 +254,14 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
             EarlierStudy(each.study, each.weight if each.HasField("weight") else 1.0)
             for each in message.learn_from
         ),
+        prior=tuple(
+            Belief(
+                each.parameter,
+                read_value(each.around, f"{path}.prior[{i}].around", problems),
+                each.sure,
+            )
+            for i, each in enumerate(message.prior)
+        ),
     )
 
 
@@ -295,6 +304,14 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
         define_by_run=spec.define_by_run,
         learn_from=[
             pb.EarlierStudy(study=each.study, weight=each.weight) for each in spec.learn_from
+        ],
+        prior=[
+            pb.Belief(
+                parameter=each.parameter,
+                around=write_value(each.around, f"prior.{each.parameter}.around"),
+                sure=each.sure,
+            )
+            for each in spec.prior
         ],
     )
     if spec.algorithm.seed is not None:

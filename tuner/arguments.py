@@ -29,6 +29,7 @@ _KEYS = {
     "spec.objectives": "objectives",
     "spec.parallelism": "parallelism",
     "spec.parameters": "parameters",
+    "spec.prior": "prior",
     "spec.pruning": "pruning",
     "spec.runtime": "runtime",
     "spec.trial.command": "command",

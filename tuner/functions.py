@@ -100,6 +100,10 @@ class SearchOptions(TypedDict, total=False):
     """Finished searches of similar tasks, by name, with the same metric: the search begins at their
     best points, and expects of others what they found. `{"study": "mlp-march", "weight": 0.5}`
     trusts one less."""
+    prior: Mapping[str, Mapping[str, object]]
+    """What you believe of the best values: `{"lr": {"around": 3e-4, "sure": 0.5}}`. `sure` is the
+    probability that the best value is within a tenth of the range; of a choice, that it is the best
+    one."""
     trial_timeout: str | float
     """The limit of one trial, in the form of `timeout`."""
     gpu: float
@@ -431,6 +435,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "import_from": ((str, PathLike, Mapping), SOURCES),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
     "learn_from": (Sequence, "a list of names, such as ['mlp-march']"),
+    "prior": (Mapping, "a dict, such as {'lr': {'around': 3e-4, 'sure': 0.5}}"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),
     "state_dir": ((str, PathLike), "the path of a folder"),
 }
@@ -499,6 +504,8 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
         spec["fidelity"] = dict(fidelity)
     if learn_from := options.get("learn_from"):
         spec["learnFrom"] = list(learn_from)
+    if prior := options.get("prior"):
+        spec["prior"] = {name: dict(belief) for name, belief in prior.items()}
     if initial := options.get("initial"):
         spec["initial"] = [dict(point) for point in initial]
     return merged(spec, options.get("spec", {}))

@@ -106,7 +106,7 @@ def derived(
     spec: Json = {
         key: value
         for key, value in document["spec"].items()
-        if key not in ("pruning", "fidelity", "final", "learnFrom", "rerun", "suspend")
+        if key not in ("pruning", "fidelity", "final", "learnFrom", "prior", "rerun", "suspend")
     }
     points = [dict(trial.parameters) for trial in trials]
     fidelity = search.spec.fidelity

@@ -19,6 +19,7 @@ from suggest.network import Network
 from suggest.space import Assignment, Space
 from suggest.study import (
     Algorithm,
+    Belief,
     Constraint,
     Criteria,
     EarlierStudy,
@@ -434,6 +435,8 @@ class ExperimentSpec:
     rerun: Rerun | None = None
     # Earlier experiments, by their names, from which the search learns.
     learn_from: tuple[EarlierStudy, ...] = ()
+    # What the person believes of the best values.
+    prior: tuple[Belief, ...] = ()
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 

@@ -25,7 +25,8 @@ from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from controller.runtime.registry import traits_of
-from suggest.study import EarlierStudy
+from suggest.domain import show
+from suggest.study import Belief, EarlierStudy
 from suggest.trial import Measurement, TrialState
 from suggest.url_redaction import redacted_url
 
@@ -50,6 +51,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path | None, now: d
         ("Fidelity", _fidelity(record)),
         ("Algorithm", _algorithm(record) + pruning),
         ("Sources", ", ".join(map(_earlier, spec.learn_from))),
+        ("Prior", ", ".join(map(_belief, spec.prior))),
         ("Revision", str(experiment.revision)),
         ("Directory", experiment.directory),
         ("Folder", "" if folder is None else str(folder)),
@@ -161,6 +163,10 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
 
 def _earlier(study: EarlierStudy) -> str:
     return study.study if study.weight == 1 else f"{study.study} (weight {study.weight:g})"
+
+
+def _belief(belief: Belief) -> str:
+    return f"{belief.parameter} around {show(belief.around)} (sure {belief.sure:g})"
 
 
 def _fidelity(record: ExperimentRecord) -> str:

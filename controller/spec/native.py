@@ -40,7 +40,7 @@ from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import EXTENDED_RESOURCE, RESOURCES, TRIAL, duration
 from suggest.space import MAX_NAME, NAME_RULE
-from suggest.study import EarlierStudy
+from suggest.study import Belief, EarlierStudy
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -422,6 +422,28 @@ class EarlierSearch:
         return {"anyOf": [EARLIER.keys[0].kind.schema(), EARLIER.schema()]}
 
 
+BELIEF = Section(
+    (
+        Key(
+            "around",
+            JsonValue(),
+            "The value that is believed to be best, or near the best.",
+            REQUIRED,
+            field="around",
+        ),
+        Key(
+            "sure",
+            Number(0),
+            "For a number, the probability that the best value is within a tenth of the range, on "
+            "the parameter's scale; for a choice, the probability that it is the best one.",
+            REQUIRED,
+            field="sure",
+        ),
+    ),
+    expected="a mapping with around and sure",
+)
+
+
 def _above_zero(raw: str | int | float) -> int | float:
     if isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a number; write one without quotes")
@@ -614,6 +636,18 @@ SPEC = Section(
             field="learn_from",
             value=lambda listed: tuple(
                 EarlierStudy(**fields_of(EARLIER.keys, each)) for each in listed
+            ),
+        ),
+        Key(
+            "prior",
+            MapOf(BELIEF, "a mapping of parameters to beliefs"),
+            "What you believe of the best values: where the search begins, and looks more often, "
+            "until trials contradict it.",
+            ABSENT,
+            says="none",
+            field="prior",
+            value=lambda prior: tuple(
+                Belief(name, **fields_of(BELIEF.keys, each)) for name, each in prior.items()
             ),
         ),
         Key(

@@ -15,6 +15,7 @@ from suggest.network import Network
 from suggest.space import Choice, Parameter, Space, is_name
 from suggest.study import (
     Algorithm,
+    Belief,
     Constraint,
     Direction,
     EarlierStudy,
@@ -97,6 +98,18 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         else None,
         fidelity=_fidelity(spec, raw),
         learn_from=tuple(EarlierStudy(**each) for each in spec.get("learnFrom", ())),
+        prior=_prior(spec, raw, valid),
+    )
+
+
+def _prior(spec: Json, raw: Json, space: Space) -> tuple[Belief, ...]:
+    """Return the readable beliefs, without those about parameters with problems of their own."""
+    parameters = raw.get("parameters")
+    unreadable = set(parameters if isinstance(parameters, dict) else ()) - space.by_name.keys()
+    return tuple(
+        Belief(name, **each)
+        for name, each in spec.get("prior", {}).items()
+        if name not in unreadable and each.keys() == {"around", "sure"}
     )
 
 

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from suggest import pruners, samplers
 from suggest.domain import INT32
 from suggest.engine.promotion import BRACKETED, PROMOTING
-from suggest.errors import Problem, under
+from suggest.errors import Problem, did_you_mean, under
 from suggest.samplers import registry
-from suggest.samplers.family import ALLOW, DEFAULT, TPE
+from suggest.samplers.belief import belief_problems
+from suggest.samplers.family import ALLOW, DEFAULT, MOST_MODELED, TPE
 from suggest.space import NAME_RULE, is_name
 from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 
 # With more of them, nearly every trial is on the Pareto front.
 MOST_OBJECTIVES = 8
 MOST_CONSTRAINTS = 32
-# The algorithms whose model can learn from earlier studies, and from how many.
+# The algorithms whose model can learn from earlier studies and from beliefs, and from how many.
 LEARNING = (DEFAULT, "gp")
 MOST_EARLIER = 8
 # The algorithms whose points may be completed parameter by parameter.
@@ -48,6 +49,7 @@ def _spec_problems(spec: StudySpec, runs_here: bool) -> Iterator[Problem]:
         yield from under("pruning", pruners.pruning_problems(spec.pruning))
     yield from _fidelity_problems(spec)
     yield from _learning_problems(spec)
+    yield from _prior_problems(spec)
     if spec.define_by_run:
         yield from _define_by_run_problems(spec)
 
@@ -107,6 +109,39 @@ def _learning_problems(spec: StudySpec) -> Iterator[Problem]:
             yield Problem(
                 f"{path}.weight", f"{earlier.weight:g} is not above 0 and at most 1; use 1 or less"
             )
+
+
+def _prior_problems(spec: StudySpec) -> Iterator[Problem]:
+    if not spec.prior:
+        return
+    algorithm = spec.algorithm.name
+    if algorithm not in LEARNING:
+        yield Problem(
+            "algorithm.name",
+            f"{algorithm} does not use a prior; use {' or '.join(LEARNING)}, or remove prior",
+        )
+    if algorithm == DEFAULT and len(spec.objectives) > MOST_MODELED:
+        yield Problem(
+            "prior",
+            f"{len(spec.objectives)} objectives; {algorithm} uses it for at most {MOST_MODELED}; "
+            "remove it",
+        )
+    if spec.define_by_run:
+        yield Problem("prior", "is for parameters that are known from the start; remove it")
+        return
+    domains = {p.name: p.domain for p in spec.space.parameters}
+    seen: set[str] = set()
+    for belief in spec.prior:
+        name = belief.parameter
+        path = f"prior.{name}"
+        if name in seen:
+            yield Problem(path, f"{name} is already there; give one belief for each parameter")
+        elif name not in domains:
+            hint = did_you_mean(name, domains) or "; the keys are parameters of the search"
+            yield Problem(path, f"unknown parameter{hint}")
+        elif not list(domains[name].problems()):
+            yield from under(path, belief_problems(belief, domains[name]))
+        seen.add(name)
 
 
 def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:

@@ -15,8 +15,16 @@ from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import is_countable
-from suggest.samplers.family import DEFAULT, GRID, RESAMPLE, TPE, Family, missing
-from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
+from suggest.samplers.family import (
+    DEFAULT,
+    GRID,
+    MOST_MODELED,
+    RESAMPLE,
+    TPE,
+    Family,
+    missing,
+)
+from suggest.samplers.gp import GpSettings
 from suggest.samplers.grid import Grid, GridSampler, grid_problems
 from suggest.samplers.hedge import LONG, HedgeSampler
 from suggest.samplers.low_discrepancy import spread
@@ -95,7 +103,8 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         return dict(given)
     # A define-by-run study begins without parameters.
     finite = not spec.define_by_run and is_countable(spec.space)
-    if finite and not spec.learn_from and Grid(spec.space, {}).total <= known.trials:
+    has_hints = bool(spec.learn_from or spec.prior)
+    if finite and not has_hints and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
     # One at a time and for several objectives this was no better, or not measured: docs/adr/0008.
@@ -110,7 +119,7 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
 
 
 def _model(spec: StudySpec, budget: int) -> str:
-    if len(spec.objectives) > MOST_OBJECTIVES:
+    if len(spec.objectives) > MOST_MODELED:
         return TPE
     floats = all(p.domain.count is None and not p.when for p in spec.space.parameters)
     floats = floats and not spec.define_by_run

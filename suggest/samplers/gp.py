@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from suggest.proposal import PointRequest, Steps
-from suggest.samplers.family import DrawSettings, Family
+from suggest.samplers.belief import FirstValues
+from suggest.samplers.family import MOST_MODELED, DrawSettings, Family
 from suggest.samplers.history import ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
-from suggest.space import Choice
+from suggest.space import Choice, Value
 from suggest.study import Criteria, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import ModelSetup, Workers
@@ -43,8 +44,6 @@ class GpSettings(DrawSettings):
 
 
 LEAST_STARTUP, MOST_STARTUP = 8, 12
-# The expected gain of hypervolume takes too long with more.
-MOST_OBJECTIVES = 3
 HALF = 1 << (BITS - 1)
 # Numbers from which on the middle is mostly nearer to the optimum than each of ten random points.
 CENTERED = 10
@@ -77,6 +76,7 @@ class GpSampler(ModelSampler):
             ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers
         )
         self._space = spec.space
+        self._first_values = FirstValues(spec.prior, spec.space, seed)
         self._learns_from_others = bool(spec.learn_from)
         self._first = first or RandomSampler(spec, seed, settings)
         enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
@@ -84,19 +84,24 @@ class GpSampler(ModelSampler):
 
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         if self._trials.count < self._startup and not self._learns_from_others:
-            return self._first.propose([self._centered(one) for one in wanted])
+            return self._first.propose([self._begun(one) for one in wanted])
         return (yield from super().steps(wanted, beside=beside))
 
-    def _centered(self, one: PointRequest) -> PointRequest:
-        """Return the request; for the study's first trial, fix numbers at their middles."""
+    def _begun(self, one: PointRequest) -> PointRequest:
+        """Return the request with the values that a person believes in.
+
+        In the study's first trial, many other numbers are at their middles.
+        """
+        values = {**self._middles(one), **self._first_values.of(one)}
+        return replace(one, fixed={**values, **one.fixed}) if values else one
+
+    def _middles(self, one: PointRequest) -> dict[str, Value]:
         numbers = [
             p for p in self._space.parameters if not isinstance(p.domain, Choice) and not p.when
         ]
         if one.number or one.again or len(numbers) < CENTERED:
-            return one
-        return replace(
-            one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed}
-        )
+            return {}
+        return {p.name: at_fraction(p.domain, HALF) for p in numbers}
 
 
 class LearnedTrials:
@@ -217,6 +222,6 @@ ENTRIES = (
         "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
         GpSettings,
         GpSampler,
-        most_objectives=MOST_OBJECTIVES,
+        most_objectives=MOST_MODELED,
     ),
 )

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from suggest.samplers.gp_belief import Beliefs
 from suggest.samplers.gp_hypervolume import Cells, cells, log_hypervolume_improvement
 from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Posterior
@@ -187,19 +188,24 @@ class Acquisition:
     """The improvement times the probabilities of a value and of satisfying the constraints.
 
     improvement: None while no trial satisfies the constraints. nearest: rows of the trials that
-        break them least.
+        break them least. beliefs: a person's, about where good values are.
     """
 
     def __init__(
-        self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats
+        self,
+        improvement: Improvement | None,
+        chances: Sequence[Feasibility],
+        nearest: Floats,
+        beliefs: Beliefs | None,
     ) -> None:
         self._improvement = improvement
         self._chances = chances
         self._nearest = nearest
-        parts: list[Improvement | Feasibility] = [*chances]
+        processes: list[Improvement | Feasibility] = [*chances]
         if improvement is not None:
-            parts.append(improvement)
-        self._parts = parts
+            processes.append(improvement)
+        self._processes = processes
+        self._parts = processes if beliefs is None else [*processes, beliefs]
 
     def promise(self, rows: Floats) -> Floats:
         found = np.zeros(len(rows))
@@ -230,5 +236,5 @@ class Acquisition:
     @property
     def rates(self) -> Floats:
         """Return 1 / length of each axis, the shortest of all lengths."""
-        found: Floats = np.max([part.rates for part in self._parts], axis=0)
+        found: Floats = np.max([process.rates for process in self._processes], axis=0)
         return found

@@ -15,6 +15,7 @@ from suggest import deadline
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.proposal import PointRequest
 from suggest.samplers import gp_process
+from suggest.samplers.belief import FirstValues
 from suggest.samplers.gp import BARRED_STATES, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_acquisition import (
     CENTERS,
@@ -24,6 +25,7 @@ from suggest.samplers.gp_acquisition import (
     Feasibility,
     Improvement,
 )
+from suggest.samplers.gp_belief import Beliefs
 from suggest.samplers.gp_earlier import EarlierStudies, InformedPosterior, first_guess
 from suggest.samplers.gp_estimate import estimate
 from suggest.samplers.gp_process import Hyperparameters, Posterior
@@ -55,6 +57,7 @@ class GpModel:
         self._spec = spec
         self._criteria = spec.criteria
         self._seed = seed
+        self._first_values = FirstValues(spec.prior, spec.space, seed)
         self._places = Places(spec.space)
         self._rows: dict[int, Floats] = {}
         self._fits: dict[tuple[str, tuple[int, ...]], Hyperparameters] = {}
@@ -102,7 +105,7 @@ class GpModel:
         pending: Sequence[Trial],
         wanted: Sequence[PointRequest],
     ) -> list[Assignment]:
-        """Return the first points of earlier studies that no trial has, then random ones."""
+        """Return the first points of earlier studies that no trial has, then drawn ones."""
         assert self._earlier is not None
         known = self._places.encoded([trial.parameters for trial in (*finished, *pending)])
         points = []
@@ -115,6 +118,8 @@ class GpModel:
                 row = np.full(self._places.size, np.nan)
             decided = self._places.encoded([one.fixed])[0]
             row = np.where(np.isnan(decided), row, decided)
+            believed = self._places.encoded([self._first_values.of(one)])[0]
+            row = np.where(np.isnan(row), believed, row)
             quantiles = rng.random((1, self._places.size))
             row = self._places.completed(row[None], quantiles)[0]
             points.append(self._places.decoded(row, one.fixed))
@@ -176,8 +181,8 @@ class GpModel:
         if not kept.any():
             # There is nothing to improve on.
             if bounds:
-                least = np.argsort(violations, kind="stable")[:CENTERS]
-                return Acquisition(None, chances, known[least])
+                least = known[np.argsort(violations, kind="stable")[:CENTERS]]
+                return Acquisition(None, chances, least, self._beliefs(least, len(known)))
             # No constraint was measured.
             kept[:] = True
         improvement: Improvement
@@ -193,7 +198,12 @@ class GpModel:
                 for index in range(len(criteria.objectives))
             ]
             improvement = ExpectedHypervolumeImprovement(members, known, kept)
-        return Acquisition(improvement, chances, known)
+        beliefs = self._beliefs(improvement.centers(), len(known))
+        return Acquisition(improvement, chances, known, beliefs)
+
+    def _beliefs(self, best: Floats, results: int) -> Beliefs | None:
+        prior = self._spec.prior
+        return Beliefs(prior, self._places, best, results) if prior else None
 
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""

@@ -149,7 +149,11 @@ def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Samp
         )
         for each in spec.learn_from
     )
-    shown_spec = replace(spec, space=Space(tuple(shown)), learn_from=earlier)
+    prior = tuple(
+        replace(each, around=_fractions(uneven, {each.parameter: each.around})[each.parameter])
+        for each in spec.prior
+    )
+    shown_spec = replace(spec, space=Space(tuple(shown)), learn_from=earlier, prior=prior)
     return QuantileSampler(uneven, build(shown_spec))
 
 

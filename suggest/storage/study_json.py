@@ -14,6 +14,7 @@ from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Paramet
 from suggest.storage.database import DamagedRow
 from suggest.study import (
     Algorithm,
+    Belief,
     Constraint,
     Direction,
     EarlierStudy,
@@ -67,6 +68,8 @@ def spec_document(spec: StudySpec) -> Document:
         document["defineByRun"] = True
     if spec.learn_from:
         document["learnFrom"] = [_earlier_document(each) for each in spec.learn_from]
+    if spec.prior:
+        document["prior"] = {b.parameter: {"around": b.around, "sure": b.sure} for b in spec.prior}
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
@@ -90,6 +93,7 @@ def spec_of(document: Document) -> StudySpec:
         fidelity=None if fidelity is None else Fidelity(**fidelity),
         define_by_run=document.get("defineByRun", False),
         learn_from=tuple(_earlier_of(each) for each in document.get("learnFrom", ())),
+        prior=tuple(Belief(name, **each) for name, each in document.get("prior", {}).items()),
     )
 
 

@@ -698,6 +698,7 @@ def _difference(existing: StudySpec, requested: StudySpec) -> str:
             "fidelity",
             "pruning",
             "learnFrom",
+            "prior",
         )
         if old.get(key) != new.get(key)
     ]

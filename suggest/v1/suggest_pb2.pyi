@@ -293,6 +293,7 @@ class StudySpec(google.protobuf.message.Message):
     FIDELITY_FIELD_NUMBER: builtins.int
     DEFINE_BY_RUN_FIELD_NUMBER: builtins.int
     LEARN_FROM_FIELD_NUMBER: builtins.int
+    PRIOR_FIELD_NUMBER: builtins.int
     define_by_run: builtins.bool
     """Trials name their parameters while they run (DecideParameter), and `parameters` has those that were named so far, with
     the conditions that explain which trials named them. A new study has none, and cannot have a fidelity.
@@ -326,6 +327,13 @@ class StudySpec(google.protobuf.message.Message):
         without constraints, and the algorithm `default` or `gp`.
         """
 
+    @property
+    def prior(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Belief]:
+        """What a person believes of the best values; at most one belief for each parameter. Its influence falls as trials finish,
+        and faster if the best of them contradict it. Requires parameters from the start, and the algorithm `default` (up to 3
+        objectives) or `gp`.
+        """
+
     def __init__(
         self,
         *,
@@ -337,13 +345,46 @@ class StudySpec(google.protobuf.message.Message):
         fidelity: Global___Fidelity | None = ...,
         define_by_run: builtins.bool = ...,
         learn_from: collections.abc.Iterable[Global___EarlierStudy] | None = ...,
+        prior: collections.abc.Iterable[Global___Belief] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "fidelity", b"fidelity", "pruning", b"pruning"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "define_by_run", b"define_by_run", "fidelity", b"fidelity", "learn_from", b"learn_from", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "define_by_run", b"define_by_run", "fidelity", b"fidelity", "learn_from", b"learn_from", "objectives", b"objectives", "parameters", b"parameters", "prior", b"prior", "pruning", b"pruning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StudySpec: typing_extensions.TypeAlias = StudySpec
+
+@typing.final
+class Belief(google.protobuf.message.Message):
+    """What a person believes of the best value of a parameter."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARAMETER_FIELD_NUMBER: builtins.int
+    AROUND_FIELD_NUMBER: builtins.int
+    SURE_FIELD_NUMBER: builtins.int
+    parameter: builtins.str
+    sure: builtins.float
+    """Above 0 and below 1. For a choice, the probability that it is the best one, above that of an even guess. For a number,
+    the probability that the best one is within a tenth of the range, on the parameter's scale.
+    """
+    @property
+    def around(self) -> Global___Value:
+        """One of the parameter's values."""
+
+    def __init__(
+        self,
+        *,
+        parameter: builtins.str = ...,
+        around: Global___Value | None = ...,
+        sure: builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["around", b"around"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["around", b"around", "parameter", b"parameter", "sure", b"sure"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Belief: typing_extensions.TypeAlias = Belief
 
 @typing.final
 class EarlierStudy(google.protobuf.message.Message):

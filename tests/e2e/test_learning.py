@@ -42,6 +42,16 @@ def test_an_unknown_source_is_refused_before_the_search_exists(cli: Cli) -> None
     assert cli.tuner("get", "trials", "april")[0] != 0
 
 
+def test_a_search_with_a_prior_begins_with_what_the_person_believes(cli: Cli) -> None:
+    code, _, err = cli.tuner("run", cli.folder / "believed.yaml")
+    assert code == 0, err
+    trials = cli.json("get", "trials", "believed", "-o", "json")
+    assert trials[0]["parameters"]["lr"] == 0.03
+    assert any(trial["parameters"]["lr"] != 0.03 for trial in trials)
+    described = cli.tuner("describe", "believed")[1]
+    assert "lr around 0.03 (sure 0.5)" in described
+
+
 def test_minimize_learns_from_a_search_by_its_name(tmp_path: Path) -> None:
     def bowl(trial: tuner.Trial) -> float:
         return float((trial["x"] - 2) ** 2)
@@ -53,3 +63,15 @@ def test_minimize_learns_from_a_search_by_its_name(tmp_path: Path) -> None:
         bowl, space, trials=1, name="second", state_dir=state, learn_from=["first"], progress=False
     )
     assert second.best.value <= sorted(trial.value for trial in first.results())[3]
+
+
+def test_minimize_begins_with_what_the_person_believes(tmp_path: Path) -> None:
+    found = tuner.minimize(
+        lambda trial: float((trial["x"] - 2) ** 2),
+        {"x": tuner.Float(-10, 10)},
+        trials=1,
+        prior={"x": {"around": 1.5, "sure": 0.5}},
+        state_dir=tmp_path / "state",
+        progress=False,
+    )
+    assert found.best.parameters == {"x": 1.5}

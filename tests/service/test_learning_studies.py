@@ -10,7 +10,15 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import AlreadyExists, InvalidArgument, NotFound
-from suggest.study import Algorithm, Direction, EarlierStudy, Objective, StudyName, StudySpec
+from suggest.study import (
+    Algorithm,
+    Belief,
+    Direction,
+    EarlierStudy,
+    Objective,
+    StudyName,
+    StudySpec,
+)
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
@@ -118,3 +126,18 @@ def test_the_names_of_the_sources_are_part_of_what_a_request_asks_for(client: Cl
         client.create_study(LATER, SPEC_LEARNING, request_id="another")
     with pytest.raises(AlreadyExists, match="with other learnFrom"):
         client.create_study(LATER, replace(SPEC_LEARNING, learn_from=()), request_id="create")
+
+
+def test_a_prior_reaches_the_service_and_is_part_of_what_a_request_asks_for(client: Client) -> None:
+    beliefs = (Belief("x", 3, 0.5), Belief("kind", "a", 0.8))
+    spec = replace(SPEC_LEARNING, learn_from=(), prior=beliefs)
+    client.create_study(LATER, spec, request_id="create")
+    assert client.get_study(LATER).spec.prior == beliefs
+    (first,) = client.suggest(LATER, 1, client_id="c", request_id="r").trials
+    assert first.parameters == {**first.parameters, "x": 3, "kind": "a"}
+    with pytest.raises(AlreadyExists, match="with other prior"):
+        client.create_study(LATER, replace(spec, prior=()), request_id="create")
+    unknown = replace(spec, prior=(Belief("y", 3, 0.5), Belief("kind", "a", 1)))
+    with pytest.raises(InvalidArgument) as refused:
+        client.create_study(StudyName("default", "other"), unknown, request_id="create")
+    assert [p.path for p in refused.value.problems] == ["spec.prior.y", "spec.prior.kind.sure"]

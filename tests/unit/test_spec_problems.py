@@ -629,6 +629,18 @@ SERVICE = [
         id="what to learn from",
     ),
     pytest.param(
+        "name: tpe, seed: 7}",
+        "name: gp}\n  prior: {lr: {around: 3, sure: 50}, optimizer: {around: 1, sure: 0.9}, "
+        "lrr: {around: 1, sure: 0.9}, layers: {around: 4, sure: 0.5}}",
+        [
+            "spec.prior.lr.around: 3 is outside 0.001 to 1",
+            "spec.prior.lr.sure: 50 is not above 0 and below 1; use 0.5, or another share",
+            "spec.prior.optimizer.around: 1 is not one of the choices 'sgd', 'adam'",
+            "spec.prior.lrr: unknown parameter; did you mean lr?",
+        ],
+        id="what to believe",
+    ),
+    pytest.param(
         "name: tpe, seed: 7",
         "name: [tpe]",
         ["spec.algorithm.name: expected the name of an algorithm, got a list"],

@@ -599,7 +599,11 @@ type StudySpec struct {
 	// Finished studies of the same namespace, with the same metric and direction, from which the algorithm learns; at most 8.
 	// Their trials are read when the study is created, and what was read is stored with it. Requires a single objective
 	// without constraints, and the algorithm `default` or `gp`.
-	LearnFrom     []*EarlierStudy `protobuf:"bytes,8,rep,name=learn_from,json=learnFrom,proto3" json:"learn_from,omitempty"`
+	LearnFrom []*EarlierStudy `protobuf:"bytes,8,rep,name=learn_from,json=learnFrom,proto3" json:"learn_from,omitempty"`
+	// What a person believes of the best values; at most one belief for each parameter. Its influence falls as trials finish,
+	// and faster if the best of them contradict it. Requires parameters from the start, and the algorithm `default` (up to 3
+	// objectives) or `gp`.
+	Prior         []*Belief `protobuf:"bytes,9,rep,name=prior,proto3" json:"prior,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +694,77 @@ func (x *StudySpec) GetLearnFrom() []*EarlierStudy {
 	return nil
 }
 
+func (x *StudySpec) GetPrior() []*Belief {
+	if x != nil {
+		return x.Prior
+	}
+	return nil
+}
+
+// What a person believes of the best value of a parameter.
+type Belief struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Parameter string                 `protobuf:"bytes,1,opt,name=parameter,proto3" json:"parameter,omitempty"`
+	// One of the parameter's values.
+	Around *Value `protobuf:"bytes,2,opt,name=around,proto3" json:"around,omitempty"`
+	// Above 0 and below 1. For a choice, the probability that it is the best one, above that of an even guess. For a number,
+	// the probability that the best one is within a tenth of the range, on the parameter's scale.
+	Sure          float64 `protobuf:"fixed64,3,opt,name=sure,proto3" json:"sure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Belief) Reset() {
+	*x = Belief{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Belief) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Belief) ProtoMessage() {}
+
+func (x *Belief) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Belief.ProtoReflect.Descriptor instead.
+func (*Belief) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Belief) GetParameter() string {
+	if x != nil {
+		return x.Parameter
+	}
+	return ""
+}
+
+func (x *Belief) GetAround() *Value {
+	if x != nil {
+		return x.Around
+	}
+	return nil
+}
+
+func (x *Belief) GetSure() float64 {
+	if x != nil {
+		return x.Sure
+	}
+	return 0
+}
+
 // A finished study from which another one learns.
 type EarlierStudy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -703,7 +778,7 @@ type EarlierStudy struct {
 
 func (x *EarlierStudy) Reset() {
 	*x = EarlierStudy{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +790,7 @@ func (x *EarlierStudy) String() string {
 func (*EarlierStudy) ProtoMessage() {}
 
 func (x *EarlierStudy) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +803,7 @@ func (x *EarlierStudy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EarlierStudy.ProtoReflect.Descriptor instead.
 func (*EarlierStudy) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EarlierStudy) GetStudy() string {
@@ -763,7 +838,7 @@ type Fidelity struct {
 
 func (x *Fidelity) Reset() {
 	*x = Fidelity{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +850,7 @@ func (x *Fidelity) String() string {
 func (*Fidelity) ProtoMessage() {}
 
 func (x *Fidelity) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +863,7 @@ func (x *Fidelity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fidelity.ProtoReflect.Descriptor instead.
 func (*Fidelity) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Fidelity) GetParameter() string {
@@ -836,7 +911,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +923,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +936,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Parameter) GetName() string {
@@ -953,7 +1028,7 @@ type FloatDomain struct {
 
 func (x *FloatDomain) Reset() {
 	*x = FloatDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1040,7 @@ func (x *FloatDomain) String() string {
 func (*FloatDomain) ProtoMessage() {}
 
 func (x *FloatDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1053,7 @@ func (x *FloatDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatDomain.ProtoReflect.Descriptor instead.
 func (*FloatDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FloatDomain) GetMin() float64 {
@@ -1040,7 +1115,7 @@ type IntDomain struct {
 
 func (x *IntDomain) Reset() {
 	*x = IntDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1127,7 @@ func (x *IntDomain) String() string {
 func (*IntDomain) ProtoMessage() {}
 
 func (x *IntDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1140,7 @@ func (x *IntDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntDomain.ProtoReflect.Descriptor instead.
 func (*IntDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IntDomain) GetMin() int64 {
@@ -1116,7 +1191,7 @@ type NormalDistribution struct {
 
 func (x *NormalDistribution) Reset() {
 	*x = NormalDistribution{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1203,7 @@ func (x *NormalDistribution) String() string {
 func (*NormalDistribution) ProtoMessage() {}
 
 func (x *NormalDistribution) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1216,7 @@ func (x *NormalDistribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NormalDistribution.ProtoReflect.Descriptor instead.
 func (*NormalDistribution) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NormalDistribution) GetMean() float64 {
@@ -1168,7 +1243,7 @@ type ChoiceDomain struct {
 
 func (x *ChoiceDomain) Reset() {
 	*x = ChoiceDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1255,7 @@ func (x *ChoiceDomain) String() string {
 func (*ChoiceDomain) ProtoMessage() {}
 
 func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1268,7 @@ func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceDomain.ProtoReflect.Descriptor instead.
 func (*ChoiceDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ChoiceDomain) GetValues() []*Value {
@@ -1214,7 +1289,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1301,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1314,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Condition) GetParameter() string {
@@ -1268,7 +1343,7 @@ type Objective struct {
 
 func (x *Objective) Reset() {
 	*x = Objective{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1355,7 @@ func (x *Objective) String() string {
 func (*Objective) ProtoMessage() {}
 
 func (x *Objective) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1368,7 @@ func (x *Objective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objective.ProtoReflect.Descriptor instead.
 func (*Objective) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Objective) GetMetric() string {
@@ -1329,7 +1404,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1416,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1429,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Constraint) GetMetric() string {
@@ -1391,7 +1466,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1478,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1491,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Algorithm) GetName() string {
@@ -1452,7 +1527,7 @@ type Pruning struct {
 
 func (x *Pruning) Reset() {
 	*x = Pruning{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1539,7 @@ func (x *Pruning) String() string {
 func (*Pruning) ProtoMessage() {}
 
 func (x *Pruning) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1552,7 @@ func (x *Pruning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruning.ProtoReflect.Descriptor instead.
 func (*Pruning) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pruning) GetName() string {
@@ -1506,7 +1581,7 @@ type AlgorithmInfo struct {
 
 func (x *AlgorithmInfo) Reset() {
 	*x = AlgorithmInfo{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1593,7 @@ func (x *AlgorithmInfo) String() string {
 func (*AlgorithmInfo) ProtoMessage() {}
 
 func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1606,7 @@ func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlgorithmInfo.ProtoReflect.Descriptor instead.
 func (*AlgorithmInfo) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AlgorithmInfo) GetName() string {
@@ -1603,7 +1678,7 @@ type Trial struct {
 
 func (x *Trial) Reset() {
 	*x = Trial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1690,7 @@ func (x *Trial) String() string {
 func (*Trial) ProtoMessage() {}
 
 func (x *Trial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1703,7 @@ func (x *Trial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trial.ProtoReflect.Descriptor instead.
 func (*Trial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Trial) GetName() string {
@@ -1789,7 +1864,7 @@ type RungResult struct {
 
 func (x *RungResult) Reset() {
 	*x = RungResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1876,7 @@ func (x *RungResult) String() string {
 func (*RungResult) ProtoMessage() {}
 
 func (x *RungResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1889,7 @@ func (x *RungResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RungResult.ProtoReflect.Descriptor instead.
 func (*RungResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RungResult) GetFidelity() float64 {
@@ -1847,7 +1922,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1934,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1947,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Measurement) GetAttempt() int64 {
@@ -1920,7 +1995,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2007,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2020,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Outcome) GetKind() isOutcome_Kind {
@@ -2048,7 +2123,7 @@ type Succeeded struct {
 
 func (x *Succeeded) Reset() {
 	*x = Succeeded{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2135,7 @@ func (x *Succeeded) String() string {
 func (*Succeeded) ProtoMessage() {}
 
 func (x *Succeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2148,7 @@ func (x *Succeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Succeeded.ProtoReflect.Descriptor instead.
 func (*Succeeded) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Succeeded) GetValue() float64 {
@@ -2101,7 +2176,7 @@ type Pruned struct {
 
 func (x *Pruned) Reset() {
 	*x = Pruned{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2188,7 @@ func (x *Pruned) String() string {
 func (*Pruned) ProtoMessage() {}
 
 func (x *Pruned) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2201,7 @@ func (x *Pruned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruned.ProtoReflect.Descriptor instead.
 func (*Pruned) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Pruned) GetValue() float64 {
@@ -2153,7 +2228,7 @@ type Infeasible struct {
 
 func (x *Infeasible) Reset() {
 	*x = Infeasible{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2240,7 @@ func (x *Infeasible) String() string {
 func (*Infeasible) ProtoMessage() {}
 
 func (x *Infeasible) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2253,7 @@ func (x *Infeasible) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Infeasible.ProtoReflect.Descriptor instead.
 func (*Infeasible) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Infeasible) GetReason() string {
@@ -2199,7 +2274,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2286,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2299,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Failed) GetFailureClass() string {
@@ -2251,7 +2326,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2338,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2351,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Cancelled) GetReason() string {
@@ -2303,7 +2378,7 @@ type CreateStudyRequest struct {
 
 func (x *CreateStudyRequest) Reset() {
 	*x = CreateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2390,7 @@ func (x *CreateStudyRequest) String() string {
 func (*CreateStudyRequest) ProtoMessage() {}
 
 func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2403,7 @@ func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStudyRequest.ProtoReflect.Descriptor instead.
 func (*CreateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateStudyRequest) GetParent() string {
@@ -2375,7 +2450,7 @@ type GetStudyRequest struct {
 
 func (x *GetStudyRequest) Reset() {
 	*x = GetStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2462,7 @@ func (x *GetStudyRequest) String() string {
 func (*GetStudyRequest) ProtoMessage() {}
 
 func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2475,7 @@ func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStudyRequest.ProtoReflect.Descriptor instead.
 func (*GetStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetStudyRequest) GetName() string {
@@ -2426,7 +2501,7 @@ type ListStudiesRequest struct {
 
 func (x *ListStudiesRequest) Reset() {
 	*x = ListStudiesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2513,7 @@ func (x *ListStudiesRequest) String() string {
 func (*ListStudiesRequest) ProtoMessage() {}
 
 func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2526,7 @@ func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesRequest.ProtoReflect.Descriptor instead.
 func (*ListStudiesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListStudiesRequest) GetParent() string {
@@ -2501,7 +2576,7 @@ type ListStudiesResponse struct {
 
 func (x *ListStudiesResponse) Reset() {
 	*x = ListStudiesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2588,7 @@ func (x *ListStudiesResponse) String() string {
 func (*ListStudiesResponse) ProtoMessage() {}
 
 func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2601,7 @@ func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesResponse.ProtoReflect.Descriptor instead.
 func (*ListStudiesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListStudiesResponse) GetStudies() []*Study {
@@ -2563,7 +2638,7 @@ type StudySummary struct {
 
 func (x *StudySummary) Reset() {
 	*x = StudySummary{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2650,7 @@ func (x *StudySummary) String() string {
 func (*StudySummary) ProtoMessage() {}
 
 func (x *StudySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2663,7 @@ func (x *StudySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudySummary.ProtoReflect.Descriptor instead.
 func (*StudySummary) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StudySummary) GetTrials() []*TrialCount {
@@ -2615,7 +2690,7 @@ type TrialCount struct {
 
 func (x *TrialCount) Reset() {
 	*x = TrialCount{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2702,7 @@ func (x *TrialCount) String() string {
 func (*TrialCount) ProtoMessage() {}
 
 func (x *TrialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2715,7 @@ func (x *TrialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialCount.ProtoReflect.Descriptor instead.
 func (*TrialCount) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TrialCount) GetState() TrialState {
@@ -2671,7 +2746,7 @@ type UpdateStudyRequest struct {
 
 func (x *UpdateStudyRequest) Reset() {
 	*x = UpdateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2758,7 @@ func (x *UpdateStudyRequest) String() string {
 func (*UpdateStudyRequest) ProtoMessage() {}
 
 func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2771,7 @@ func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStudyRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateStudyRequest) GetStudy() *Study {
@@ -2729,7 +2804,7 @@ type DeleteStudyRequest struct {
 
 func (x *DeleteStudyRequest) Reset() {
 	*x = DeleteStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2816,7 @@ func (x *DeleteStudyRequest) String() string {
 func (*DeleteStudyRequest) ProtoMessage() {}
 
 func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2829,7 @@ func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteStudyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteStudyRequest) GetName() string {
@@ -2773,7 +2848,7 @@ type ValidateStudyRequest struct {
 
 func (x *ValidateStudyRequest) Reset() {
 	*x = ValidateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2860,7 @@ func (x *ValidateStudyRequest) String() string {
 func (*ValidateStudyRequest) ProtoMessage() {}
 
 func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2873,7 @@ func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyRequest.ProtoReflect.Descriptor instead.
 func (*ValidateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ValidateStudyRequest) GetSpec() *StudySpec {
@@ -2816,7 +2891,7 @@ type ValidateStudyResponse struct {
 
 func (x *ValidateStudyResponse) Reset() {
 	*x = ValidateStudyResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2903,7 @@ func (x *ValidateStudyResponse) String() string {
 func (*ValidateStudyResponse) ProtoMessage() {}
 
 func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2916,7 @@ func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyResponse.ProtoReflect.Descriptor instead.
 func (*ValidateStudyResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
 }
 
 type ListAlgorithmsRequest struct {
@@ -2852,7 +2927,7 @@ type ListAlgorithmsRequest struct {
 
 func (x *ListAlgorithmsRequest) Reset() {
 	*x = ListAlgorithmsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +2939,7 @@ func (x *ListAlgorithmsRequest) String() string {
 func (*ListAlgorithmsRequest) ProtoMessage() {}
 
 func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +2952,7 @@ func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
 }
 
 type ListAlgorithmsResponse struct {
@@ -2889,7 +2964,7 @@ type ListAlgorithmsResponse struct {
 
 func (x *ListAlgorithmsResponse) Reset() {
 	*x = ListAlgorithmsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2976,7 @@ func (x *ListAlgorithmsResponse) String() string {
 func (*ListAlgorithmsResponse) ProtoMessage() {}
 
 func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2989,7 @@ func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListAlgorithmsResponse) GetAlgorithms() []*AlgorithmInfo {
@@ -2943,7 +3018,7 @@ type AddTrialRequest struct {
 
 func (x *AddTrialRequest) Reset() {
 	*x = AddTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3030,7 @@ func (x *AddTrialRequest) String() string {
 func (*AddTrialRequest) ProtoMessage() {}
 
 func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3043,7 @@ func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTrialRequest.ProtoReflect.Descriptor instead.
 func (*AddTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AddTrialRequest) GetParent() string {
@@ -3029,7 +3104,7 @@ type ImportTrialsRequest struct {
 
 func (x *ImportTrialsRequest) Reset() {
 	*x = ImportTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3116,7 @@ func (x *ImportTrialsRequest) String() string {
 func (*ImportTrialsRequest) ProtoMessage() {}
 
 func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3129,7 @@ func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ImportTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImportTrialsRequest) GetParent() string {
@@ -3101,7 +3176,7 @@ type FinishedTrial struct {
 
 func (x *FinishedTrial) Reset() {
 	*x = FinishedTrial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3188,7 @@ func (x *FinishedTrial) String() string {
 func (*FinishedTrial) ProtoMessage() {}
 
 func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3201,7 @@ func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedTrial.ProtoReflect.Descriptor instead.
 func (*FinishedTrial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FinishedTrial) GetParameters() map[string]*Value {
@@ -3174,7 +3249,7 @@ type ImportTrialsResponse struct {
 
 func (x *ImportTrialsResponse) Reset() {
 	*x = ImportTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3261,7 @@ func (x *ImportTrialsResponse) String() string {
 func (*ImportTrialsResponse) ProtoMessage() {}
 
 func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3274,7 @@ func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ImportTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ImportTrialsResponse) GetResults() []*ImportResult {
@@ -3223,7 +3298,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3310,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3323,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ImportResult) GetNumber() int64 {
@@ -3283,7 +3358,7 @@ type ImportRemark struct {
 
 func (x *ImportRemark) Reset() {
 	*x = ImportRemark{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3370,7 @@ func (x *ImportRemark) String() string {
 func (*ImportRemark) ProtoMessage() {}
 
 func (x *ImportRemark) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3383,7 @@ func (x *ImportRemark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRemark.ProtoReflect.Descriptor instead.
 func (*ImportRemark) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ImportRemark) GetField() string {
@@ -3334,7 +3409,7 @@ type GetTrialRequest struct {
 
 func (x *GetTrialRequest) Reset() {
 	*x = GetTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3421,7 @@ func (x *GetTrialRequest) String() string {
 func (*GetTrialRequest) ProtoMessage() {}
 
 func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3434,7 @@ func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrialRequest.ProtoReflect.Descriptor instead.
 func (*GetTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetTrialRequest) GetName() string {
@@ -3387,7 +3462,7 @@ type ListTrialsRequest struct {
 
 func (x *ListTrialsRequest) Reset() {
 	*x = ListTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3474,7 @@ func (x *ListTrialsRequest) String() string {
 func (*ListTrialsRequest) ProtoMessage() {}
 
 func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3487,7 @@ func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListTrialsRequest) GetParent() string {
@@ -3467,7 +3542,7 @@ type ListTrialsResponse struct {
 
 func (x *ListTrialsResponse) Reset() {
 	*x = ListTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3554,7 @@ func (x *ListTrialsResponse) String() string {
 func (*ListTrialsResponse) ProtoMessage() {}
 
 func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3567,7 @@ func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListTrialsResponse) GetTrials() []*Trial {
@@ -3520,7 +3595,7 @@ type UpdateTrialRequest struct {
 
 func (x *UpdateTrialRequest) Reset() {
 	*x = UpdateTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3607,7 @@ func (x *UpdateTrialRequest) String() string {
 func (*UpdateTrialRequest) ProtoMessage() {}
 
 func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3620,7 @@ func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTrialRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UpdateTrialRequest) GetTrial() *Trial {
@@ -3571,7 +3646,7 @@ type DeleteTrialRequest struct {
 
 func (x *DeleteTrialRequest) Reset() {
 	*x = DeleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3658,7 @@ func (x *DeleteTrialRequest) String() string {
 func (*DeleteTrialRequest) ProtoMessage() {}
 
 func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3671,7 @@ func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteTrialRequest) GetName() string {
@@ -3635,7 +3710,7 @@ type SuggestTrialsRequest struct {
 
 func (x *SuggestTrialsRequest) Reset() {
 	*x = SuggestTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3722,7 @@ func (x *SuggestTrialsRequest) String() string {
 func (*SuggestTrialsRequest) ProtoMessage() {}
 
 func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3735,7 @@ func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsRequest.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SuggestTrialsRequest) GetParent() string {
@@ -3735,7 +3810,7 @@ type SuggestTrialsResponse struct {
 
 func (x *SuggestTrialsResponse) Reset() {
 	*x = SuggestTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3822,7 @@ func (x *SuggestTrialsResponse) String() string {
 func (*SuggestTrialsResponse) ProtoMessage() {}
 
 func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3835,7 @@ func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsResponse.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SuggestTrialsResponse) GetTrials() []*Trial {
@@ -3806,7 +3881,7 @@ type ReportMeasurementsRequest struct {
 
 func (x *ReportMeasurementsRequest) Reset() {
 	*x = ReportMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3893,7 @@ func (x *ReportMeasurementsRequest) String() string {
 func (*ReportMeasurementsRequest) ProtoMessage() {}
 
 func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3906,7 @@ func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReportMeasurementsRequest) GetName() string {
@@ -3866,7 +3941,7 @@ type ReportMeasurementsResponse struct {
 
 func (x *ReportMeasurementsResponse) Reset() {
 	*x = ReportMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +3953,7 @@ func (x *ReportMeasurementsResponse) String() string {
 func (*ReportMeasurementsResponse) ProtoMessage() {}
 
 func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +3966,7 @@ func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReportMeasurementsResponse) GetShouldStop() bool {
@@ -3922,7 +3997,7 @@ type DecideParameterRequest struct {
 
 func (x *DecideParameterRequest) Reset() {
 	*x = DecideParameterRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4009,7 @@ func (x *DecideParameterRequest) String() string {
 func (*DecideParameterRequest) ProtoMessage() {}
 
 func (x *DecideParameterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4022,7 @@ func (x *DecideParameterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideParameterRequest.ProtoReflect.Descriptor instead.
 func (*DecideParameterRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DecideParameterRequest) GetName() string {
@@ -3980,7 +4055,7 @@ type DecideParameterResponse struct {
 
 func (x *DecideParameterResponse) Reset() {
 	*x = DecideParameterResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4067,7 @@ func (x *DecideParameterResponse) String() string {
 func (*DecideParameterResponse) ProtoMessage() {}
 
 func (x *DecideParameterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4080,7 @@ func (x *DecideParameterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideParameterResponse.ProtoReflect.Descriptor instead.
 func (*DecideParameterResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DecideParameterResponse) GetValue() *Value {
@@ -4028,7 +4103,7 @@ type TrialLease struct {
 
 func (x *TrialLease) Reset() {
 	*x = TrialLease{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4115,7 @@ func (x *TrialLease) String() string {
 func (*TrialLease) ProtoMessage() {}
 
 func (x *TrialLease) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4128,7 @@ func (x *TrialLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
 func (*TrialLease) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TrialLease) GetNumber() int64 {
@@ -4082,7 +4157,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4094,7 +4169,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4107,7 +4182,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RenewLeasesRequest) GetParent() string {
@@ -4134,7 +4209,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4146,7 +4221,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4159,7 +4234,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RenewLeasesResponse) GetLost() []int64 {
@@ -4184,7 +4259,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4271,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4284,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -4252,7 +4327,7 @@ type ReopenTrialsRequest struct {
 
 func (x *ReopenTrialsRequest) Reset() {
 	*x = ReopenTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4339,7 @@ func (x *ReopenTrialsRequest) String() string {
 func (*ReopenTrialsRequest) ProtoMessage() {}
 
 func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[59]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4352,7 @@ func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{59}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReopenTrialsRequest) GetParent() string {
@@ -4304,7 +4379,7 @@ type ReopenTrialsResponse struct {
 
 func (x *ReopenTrialsResponse) Reset() {
 	*x = ReopenTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4391,7 @@ func (x *ReopenTrialsResponse) String() string {
 func (*ReopenTrialsResponse) ProtoMessage() {}
 
 func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[60]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4404,7 @@ func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{60}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReopenTrialsResponse) GetTrials() []*Trial {
@@ -4354,7 +4429,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4366,7 +4441,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[61]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4379,7 +4454,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{61}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -4420,7 +4495,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4507,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[62]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4520,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{62}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -4472,7 +4547,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4559,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[63]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4572,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{63}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -4524,7 +4599,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4611,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[64]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4624,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{64}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -4568,7 +4643,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4580,7 +4655,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[65]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4593,7 +4668,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{65}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4613,7 +4688,7 @@ type EstimateStudyRequest struct {
 
 func (x *EstimateStudyRequest) Reset() {
 	*x = EstimateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4700,7 @@ func (x *EstimateStudyRequest) String() string {
 func (*EstimateStudyRequest) ProtoMessage() {}
 
 func (x *EstimateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[66]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4713,7 @@ func (x *EstimateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateStudyRequest.ProtoReflect.Descriptor instead.
 func (*EstimateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{66}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EstimateStudyRequest) GetName() string {
@@ -4671,7 +4746,7 @@ type StudyEstimate struct {
 
 func (x *StudyEstimate) Reset() {
 	*x = StudyEstimate{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[67]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4683,7 +4758,7 @@ func (x *StudyEstimate) String() string {
 func (*StudyEstimate) ProtoMessage() {}
 
 func (x *StudyEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[67]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4696,7 +4771,7 @@ func (x *StudyEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudyEstimate.ProtoReflect.Descriptor instead.
 func (*StudyEstimate) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{67}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StudyEstimate) GetTrial() int64 {
@@ -4789,7 +4864,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
 	"parameters\x12\x16\n" +
 	"\x06trials\x18\x02 \x01(\x03R\x06trials\x125\n" +
-	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xd0\x03\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\x80\x04\n" +
 	"\tStudySpec\x12;\n" +
 	"\n" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
@@ -4803,7 +4878,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bfidelity\x18\x06 \x01(\v2\x1a.tuner.suggest.v1.FidelityR\bfidelity\x12\"\n" +
 	"\rdefine_by_run\x18\a \x01(\bR\vdefineByRun\x12=\n" +
 	"\n" +
-	"learn_from\x18\b \x03(\v2\x1e.tuner.suggest.v1.EarlierStudyR\tlearnFrom\"L\n" +
+	"learn_from\x18\b \x03(\v2\x1e.tuner.suggest.v1.EarlierStudyR\tlearnFrom\x12.\n" +
+	"\x05prior\x18\t \x03(\v2\x18.tuner.suggest.v1.BeliefR\x05prior\"k\n" +
+	"\x06Belief\x12\x1c\n" +
+	"\tparameter\x18\x01 \x01(\tR\tparameter\x12/\n" +
+	"\x06around\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x06around\x12\x12\n" +
+	"\x04sure\x18\x03 \x01(\x01R\x04sure\"L\n" +
 	"\fEarlierStudy\x12\x14\n" +
 	"\x05study\x18\x01 \x01(\tR\x05study\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\x01H\x00R\x06weight\x88\x01\x01B\t\n" +
@@ -5206,7 +5286,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -5216,222 +5296,225 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*Study)(nil),                      // 5: tuner.suggest.v1.Study
 	(*PastParameters)(nil),             // 6: tuner.suggest.v1.PastParameters
 	(*StudySpec)(nil),                  // 7: tuner.suggest.v1.StudySpec
-	(*EarlierStudy)(nil),               // 8: tuner.suggest.v1.EarlierStudy
-	(*Fidelity)(nil),                   // 9: tuner.suggest.v1.Fidelity
-	(*Parameter)(nil),                  // 10: tuner.suggest.v1.Parameter
-	(*FloatDomain)(nil),                // 11: tuner.suggest.v1.FloatDomain
-	(*IntDomain)(nil),                  // 12: tuner.suggest.v1.IntDomain
-	(*NormalDistribution)(nil),         // 13: tuner.suggest.v1.NormalDistribution
-	(*ChoiceDomain)(nil),               // 14: tuner.suggest.v1.ChoiceDomain
-	(*Condition)(nil),                  // 15: tuner.suggest.v1.Condition
-	(*Objective)(nil),                  // 16: tuner.suggest.v1.Objective
-	(*Constraint)(nil),                 // 17: tuner.suggest.v1.Constraint
-	(*Algorithm)(nil),                  // 18: tuner.suggest.v1.Algorithm
-	(*Pruning)(nil),                    // 19: tuner.suggest.v1.Pruning
-	(*AlgorithmInfo)(nil),              // 20: tuner.suggest.v1.AlgorithmInfo
-	(*Trial)(nil),                      // 21: tuner.suggest.v1.Trial
-	(*RungResult)(nil),                 // 22: tuner.suggest.v1.RungResult
-	(*Measurement)(nil),                // 23: tuner.suggest.v1.Measurement
-	(*Outcome)(nil),                    // 24: tuner.suggest.v1.Outcome
-	(*Succeeded)(nil),                  // 25: tuner.suggest.v1.Succeeded
-	(*Pruned)(nil),                     // 26: tuner.suggest.v1.Pruned
-	(*Infeasible)(nil),                 // 27: tuner.suggest.v1.Infeasible
-	(*Failed)(nil),                     // 28: tuner.suggest.v1.Failed
-	(*Cancelled)(nil),                  // 29: tuner.suggest.v1.Cancelled
-	(*CreateStudyRequest)(nil),         // 30: tuner.suggest.v1.CreateStudyRequest
-	(*GetStudyRequest)(nil),            // 31: tuner.suggest.v1.GetStudyRequest
-	(*ListStudiesRequest)(nil),         // 32: tuner.suggest.v1.ListStudiesRequest
-	(*ListStudiesResponse)(nil),        // 33: tuner.suggest.v1.ListStudiesResponse
-	(*StudySummary)(nil),               // 34: tuner.suggest.v1.StudySummary
-	(*TrialCount)(nil),                 // 35: tuner.suggest.v1.TrialCount
-	(*UpdateStudyRequest)(nil),         // 36: tuner.suggest.v1.UpdateStudyRequest
-	(*DeleteStudyRequest)(nil),         // 37: tuner.suggest.v1.DeleteStudyRequest
-	(*ValidateStudyRequest)(nil),       // 38: tuner.suggest.v1.ValidateStudyRequest
-	(*ValidateStudyResponse)(nil),      // 39: tuner.suggest.v1.ValidateStudyResponse
-	(*ListAlgorithmsRequest)(nil),      // 40: tuner.suggest.v1.ListAlgorithmsRequest
-	(*ListAlgorithmsResponse)(nil),     // 41: tuner.suggest.v1.ListAlgorithmsResponse
-	(*AddTrialRequest)(nil),            // 42: tuner.suggest.v1.AddTrialRequest
-	(*ImportTrialsRequest)(nil),        // 43: tuner.suggest.v1.ImportTrialsRequest
-	(*FinishedTrial)(nil),              // 44: tuner.suggest.v1.FinishedTrial
-	(*ImportTrialsResponse)(nil),       // 45: tuner.suggest.v1.ImportTrialsResponse
-	(*ImportResult)(nil),               // 46: tuner.suggest.v1.ImportResult
-	(*ImportRemark)(nil),               // 47: tuner.suggest.v1.ImportRemark
-	(*GetTrialRequest)(nil),            // 48: tuner.suggest.v1.GetTrialRequest
-	(*ListTrialsRequest)(nil),          // 49: tuner.suggest.v1.ListTrialsRequest
-	(*ListTrialsResponse)(nil),         // 50: tuner.suggest.v1.ListTrialsResponse
-	(*UpdateTrialRequest)(nil),         // 51: tuner.suggest.v1.UpdateTrialRequest
-	(*DeleteTrialRequest)(nil),         // 52: tuner.suggest.v1.DeleteTrialRequest
-	(*SuggestTrialsRequest)(nil),       // 53: tuner.suggest.v1.SuggestTrialsRequest
-	(*SuggestTrialsResponse)(nil),      // 54: tuner.suggest.v1.SuggestTrialsResponse
-	(*ReportMeasurementsRequest)(nil),  // 55: tuner.suggest.v1.ReportMeasurementsRequest
-	(*ReportMeasurementsResponse)(nil), // 56: tuner.suggest.v1.ReportMeasurementsResponse
-	(*DecideParameterRequest)(nil),     // 57: tuner.suggest.v1.DecideParameterRequest
-	(*DecideParameterResponse)(nil),    // 58: tuner.suggest.v1.DecideParameterResponse
-	(*TrialLease)(nil),                 // 59: tuner.suggest.v1.TrialLease
-	(*RenewLeasesRequest)(nil),         // 60: tuner.suggest.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),        // 61: tuner.suggest.v1.RenewLeasesResponse
-	(*CompleteTrialRequest)(nil),       // 62: tuner.suggest.v1.CompleteTrialRequest
-	(*ReopenTrialsRequest)(nil),        // 63: tuner.suggest.v1.ReopenTrialsRequest
-	(*ReopenTrialsResponse)(nil),       // 64: tuner.suggest.v1.ReopenTrialsResponse
-	(*ListMeasurementsRequest)(nil),    // 65: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 66: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 67: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 68: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 69: tuner.suggest.v1.ListOptimalTrialsResponse
-	(*EstimateStudyRequest)(nil),       // 70: tuner.suggest.v1.EstimateStudyRequest
-	(*StudyEstimate)(nil),              // 71: tuner.suggest.v1.StudyEstimate
-	nil,                                // 72: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 73: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 74: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 75: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 76: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 77: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 78: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 79: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 80: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 81: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 82: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 83: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 84: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 85: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 86: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 87: google.protobuf.Empty
+	(*Belief)(nil),                     // 8: tuner.suggest.v1.Belief
+	(*EarlierStudy)(nil),               // 9: tuner.suggest.v1.EarlierStudy
+	(*Fidelity)(nil),                   // 10: tuner.suggest.v1.Fidelity
+	(*Parameter)(nil),                  // 11: tuner.suggest.v1.Parameter
+	(*FloatDomain)(nil),                // 12: tuner.suggest.v1.FloatDomain
+	(*IntDomain)(nil),                  // 13: tuner.suggest.v1.IntDomain
+	(*NormalDistribution)(nil),         // 14: tuner.suggest.v1.NormalDistribution
+	(*ChoiceDomain)(nil),               // 15: tuner.suggest.v1.ChoiceDomain
+	(*Condition)(nil),                  // 16: tuner.suggest.v1.Condition
+	(*Objective)(nil),                  // 17: tuner.suggest.v1.Objective
+	(*Constraint)(nil),                 // 18: tuner.suggest.v1.Constraint
+	(*Algorithm)(nil),                  // 19: tuner.suggest.v1.Algorithm
+	(*Pruning)(nil),                    // 20: tuner.suggest.v1.Pruning
+	(*AlgorithmInfo)(nil),              // 21: tuner.suggest.v1.AlgorithmInfo
+	(*Trial)(nil),                      // 22: tuner.suggest.v1.Trial
+	(*RungResult)(nil),                 // 23: tuner.suggest.v1.RungResult
+	(*Measurement)(nil),                // 24: tuner.suggest.v1.Measurement
+	(*Outcome)(nil),                    // 25: tuner.suggest.v1.Outcome
+	(*Succeeded)(nil),                  // 26: tuner.suggest.v1.Succeeded
+	(*Pruned)(nil),                     // 27: tuner.suggest.v1.Pruned
+	(*Infeasible)(nil),                 // 28: tuner.suggest.v1.Infeasible
+	(*Failed)(nil),                     // 29: tuner.suggest.v1.Failed
+	(*Cancelled)(nil),                  // 30: tuner.suggest.v1.Cancelled
+	(*CreateStudyRequest)(nil),         // 31: tuner.suggest.v1.CreateStudyRequest
+	(*GetStudyRequest)(nil),            // 32: tuner.suggest.v1.GetStudyRequest
+	(*ListStudiesRequest)(nil),         // 33: tuner.suggest.v1.ListStudiesRequest
+	(*ListStudiesResponse)(nil),        // 34: tuner.suggest.v1.ListStudiesResponse
+	(*StudySummary)(nil),               // 35: tuner.suggest.v1.StudySummary
+	(*TrialCount)(nil),                 // 36: tuner.suggest.v1.TrialCount
+	(*UpdateStudyRequest)(nil),         // 37: tuner.suggest.v1.UpdateStudyRequest
+	(*DeleteStudyRequest)(nil),         // 38: tuner.suggest.v1.DeleteStudyRequest
+	(*ValidateStudyRequest)(nil),       // 39: tuner.suggest.v1.ValidateStudyRequest
+	(*ValidateStudyResponse)(nil),      // 40: tuner.suggest.v1.ValidateStudyResponse
+	(*ListAlgorithmsRequest)(nil),      // 41: tuner.suggest.v1.ListAlgorithmsRequest
+	(*ListAlgorithmsResponse)(nil),     // 42: tuner.suggest.v1.ListAlgorithmsResponse
+	(*AddTrialRequest)(nil),            // 43: tuner.suggest.v1.AddTrialRequest
+	(*ImportTrialsRequest)(nil),        // 44: tuner.suggest.v1.ImportTrialsRequest
+	(*FinishedTrial)(nil),              // 45: tuner.suggest.v1.FinishedTrial
+	(*ImportTrialsResponse)(nil),       // 46: tuner.suggest.v1.ImportTrialsResponse
+	(*ImportResult)(nil),               // 47: tuner.suggest.v1.ImportResult
+	(*ImportRemark)(nil),               // 48: tuner.suggest.v1.ImportRemark
+	(*GetTrialRequest)(nil),            // 49: tuner.suggest.v1.GetTrialRequest
+	(*ListTrialsRequest)(nil),          // 50: tuner.suggest.v1.ListTrialsRequest
+	(*ListTrialsResponse)(nil),         // 51: tuner.suggest.v1.ListTrialsResponse
+	(*UpdateTrialRequest)(nil),         // 52: tuner.suggest.v1.UpdateTrialRequest
+	(*DeleteTrialRequest)(nil),         // 53: tuner.suggest.v1.DeleteTrialRequest
+	(*SuggestTrialsRequest)(nil),       // 54: tuner.suggest.v1.SuggestTrialsRequest
+	(*SuggestTrialsResponse)(nil),      // 55: tuner.suggest.v1.SuggestTrialsResponse
+	(*ReportMeasurementsRequest)(nil),  // 56: tuner.suggest.v1.ReportMeasurementsRequest
+	(*ReportMeasurementsResponse)(nil), // 57: tuner.suggest.v1.ReportMeasurementsResponse
+	(*DecideParameterRequest)(nil),     // 58: tuner.suggest.v1.DecideParameterRequest
+	(*DecideParameterResponse)(nil),    // 59: tuner.suggest.v1.DecideParameterResponse
+	(*TrialLease)(nil),                 // 60: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 61: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 62: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 63: tuner.suggest.v1.CompleteTrialRequest
+	(*ReopenTrialsRequest)(nil),        // 64: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 65: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 66: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 67: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 68: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 69: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 70: tuner.suggest.v1.ListOptimalTrialsResponse
+	(*EstimateStudyRequest)(nil),       // 71: tuner.suggest.v1.EstimateStudyRequest
+	(*StudyEstimate)(nil),              // 72: tuner.suggest.v1.StudyEstimate
+	nil,                                // 73: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 74: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 75: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 76: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 77: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 78: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 79: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 80: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 81: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 82: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 83: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 84: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 85: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 86: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 87: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 88: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,   // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	72,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	84,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	73,  // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	85,  // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,   // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
-	10,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	84,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
-	10,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
-	16,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
-	18,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
-	19,  // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
-	17,  // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
-	9,   // 11: tuner.suggest.v1.StudySpec.fidelity:type_name -> tuner.suggest.v1.Fidelity
-	8,   // 12: tuner.suggest.v1.StudySpec.learn_from:type_name -> tuner.suggest.v1.EarlierStudy
-	11,  // 13: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
-	12,  // 14: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
-	14,  // 15: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
-	15,  // 16: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
-	0,   // 17: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
-	13,  // 18: tuner.suggest.v1.FloatDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
-	0,   // 19: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
-	13,  // 20: tuner.suggest.v1.IntDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
-	4,   // 21: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
-	4,   // 22: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
-	1,   // 23: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
-	2,   // 24: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	73,  // 25: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	74,  // 26: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	75,  // 27: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	3,   // 28: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	76,  // 29: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	77,  // 30: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	84,  // 31: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	84,  // 32: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	85,  // 33: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	84,  // 34: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
-	22,  // 35: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
-	25,  // 36: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	26,  // 37: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	27,  // 38: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	28,  // 39: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	29,  // 40: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,   // 41: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	78,  // 42: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,   // 43: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	34,  // 44: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
-	35,  // 45: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
-	21,  // 46: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
-	3,   // 47: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
-	5,   // 48: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	86,  // 49: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,   // 50: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	20,  // 51: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	79,  // 52: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	24,  // 53: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	23,  // 54: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	80,  // 55: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	44,  // 56: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	81,  // 57: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
-	24,  // 58: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
-	23,  // 59: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	82,  // 60: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
-	46,  // 61: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
-	47,  // 62: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
-	3,   // 63: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	21,  // 64: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	21,  // 65: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	86,  // 66: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	83,  // 67: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	85,  // 68: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
-	21,  // 69: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	23,  // 70: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	10,  // 71: tuner.suggest.v1.DecideParameterRequest.parameter:type_name -> tuner.suggest.v1.Parameter
-	4,   // 72: tuner.suggest.v1.DecideParameterResponse.value:type_name -> tuner.suggest.v1.Value
-	59,  // 73: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	24,  // 74: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	23,  // 75: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	21,  // 76: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	23,  // 77: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	66,  // 78: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	21,  // 79: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,   // 80: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 81: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 82: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 83: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 84: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	30,  // 85: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	31,  // 86: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	32,  // 87: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	36,  // 88: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	37,  // 89: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	38,  // 90: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	40,  // 91: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	42,  // 92: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	43,  // 93: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	48,  // 94: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	49,  // 95: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	51,  // 96: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	52,  // 97: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	53,  // 98: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	55,  // 99: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	57,  // 100: tuner.suggest.v1.SuggestService.DecideParameter:input_type -> tuner.suggest.v1.DecideParameterRequest
-	60,  // 101: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	62,  // 102: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	63,  // 103: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	65,  // 104: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	68,  // 105: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	70,  // 106: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
-	5,   // 107: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,   // 108: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	33,  // 109: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,   // 110: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	87,  // 111: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	39,  // 112: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	41,  // 113: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	21,  // 114: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	45,  // 115: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	21,  // 116: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	50,  // 117: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	21,  // 118: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	87,  // 119: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	54,  // 120: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	56,  // 121: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	58,  // 122: tuner.suggest.v1.SuggestService.DecideParameter:output_type -> tuner.suggest.v1.DecideParameterResponse
-	61,  // 123: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	21,  // 124: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	64,  // 125: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	67,  // 126: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	69,  // 127: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	71,  // 128: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
-	107, // [107:129] is the sub-list for method output_type
-	85,  // [85:107] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	11,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
+	85,  // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	11,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
+	17,  // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
+	19,  // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
+	20,  // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
+	18,  // 10: tuner.suggest.v1.StudySpec.constraints:type_name -> tuner.suggest.v1.Constraint
+	10,  // 11: tuner.suggest.v1.StudySpec.fidelity:type_name -> tuner.suggest.v1.Fidelity
+	9,   // 12: tuner.suggest.v1.StudySpec.learn_from:type_name -> tuner.suggest.v1.EarlierStudy
+	8,   // 13: tuner.suggest.v1.StudySpec.prior:type_name -> tuner.suggest.v1.Belief
+	4,   // 14: tuner.suggest.v1.Belief.around:type_name -> tuner.suggest.v1.Value
+	12,  // 15: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
+	13,  // 16: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
+	15,  // 17: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
+	16,  // 18: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
+	0,   // 19: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
+	14,  // 20: tuner.suggest.v1.FloatDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
+	0,   // 21: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
+	14,  // 22: tuner.suggest.v1.IntDomain.normal:type_name -> tuner.suggest.v1.NormalDistribution
+	4,   // 23: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
+	4,   // 24: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
+	1,   // 25: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
+	2,   // 26: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
+	74,  // 27: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	75,  // 28: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	76,  // 29: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	3,   // 30: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
+	77,  // 31: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	78,  // 32: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	85,  // 33: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	85,  // 34: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	86,  // 35: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	85,  // 36: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	23,  // 37: tuner.suggest.v1.Trial.rungs:type_name -> tuner.suggest.v1.RungResult
+	26,  // 38: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	27,  // 39: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	28,  // 40: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	29,  // 41: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	30,  // 42: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,   // 43: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	79,  // 44: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,   // 45: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	35,  // 46: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
+	36,  // 47: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
+	22,  // 48: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
+	3,   // 49: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
+	5,   // 50: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	87,  // 51: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,   // 52: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	21,  // 53: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	80,  // 54: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	25,  // 55: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	24,  // 56: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	81,  // 57: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	45,  // 58: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	82,  // 59: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	25,  // 60: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	24,  // 61: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	83,  // 62: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	47,  // 63: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	48,  // 64: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,   // 65: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	22,  // 66: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	22,  // 67: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	87,  // 68: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	84,  // 69: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	86,  // 70: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	22,  // 71: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	24,  // 72: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	11,  // 73: tuner.suggest.v1.DecideParameterRequest.parameter:type_name -> tuner.suggest.v1.Parameter
+	4,   // 74: tuner.suggest.v1.DecideParameterResponse.value:type_name -> tuner.suggest.v1.Value
+	60,  // 75: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	25,  // 76: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	24,  // 77: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	22,  // 78: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	24,  // 79: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	67,  // 80: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	22,  // 81: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,   // 82: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 83: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 84: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 85: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 86: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	31,  // 87: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	32,  // 88: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	33,  // 89: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	37,  // 90: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	38,  // 91: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	39,  // 92: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	41,  // 93: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	43,  // 94: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	44,  // 95: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	49,  // 96: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	50,  // 97: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	52,  // 98: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	53,  // 99: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	54,  // 100: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	56,  // 101: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	58,  // 102: tuner.suggest.v1.SuggestService.DecideParameter:input_type -> tuner.suggest.v1.DecideParameterRequest
+	61,  // 103: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	63,  // 104: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	64,  // 105: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	66,  // 106: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	69,  // 107: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	71,  // 108: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
+	5,   // 109: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 110: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	34,  // 111: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 112: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	88,  // 113: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	40,  // 114: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	42,  // 115: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	22,  // 116: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	46,  // 117: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	22,  // 118: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	51,  // 119: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	22,  // 120: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	88,  // 121: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	55,  // 122: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	57,  // 123: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	59,  // 124: tuner.suggest.v1.SuggestService.DecideParameter:output_type -> tuner.suggest.v1.DecideParameterResponse
+	62,  // 125: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	22,  // 126: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	65,  // 127: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	68,  // 128: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	70,  // 129: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	72,  // 130: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
+	109, // [109:131] is the sub-list for method output_type
+	87,  // [87:109] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -5446,35 +5529,35 @@ func file_suggest_v1_suggest_proto_init() {
 		(*Value_BoolValue)(nil),
 		(*Value_JsonValue)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[4].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[6].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[5].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[7].OneofWrappers = []any{
 		(*Parameter_FloatDomain)(nil),
 		(*Parameter_IntDomain)(nil),
 		(*Parameter_ChoiceDomain)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[7].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[8].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[9].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[13].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[10].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[14].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[17].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[20].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[18].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[21].OneofWrappers = []any{
 		(*Outcome_Succeeded)(nil),
 		(*Outcome_Pruned)(nil),
 		(*Outcome_Infeasible)(nil),
 		(*Outcome_Failed)(nil),
 		(*Outcome_Cancelled)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[21].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[22].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[42].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[23].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,7 +23,16 @@ from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner,
 from suggest.estimate import Estimate
 from suggest.replies import StudySummary, Suggestions
 from suggest.space import Assignment, Parameter, Space, Value
-from suggest.study import Algorithm, Constraint, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import (
+    SIMILAR,
+    Algorithm,
+    Constraint,
+    Objective,
+    Pruning,
+    Study,
+    StudyName,
+    StudySpec,
+)
 from suggest.trial import (
     IMPORTED_FROM,
     NO_LABELS,
@@ -180,6 +189,9 @@ async def with_earlier_studies(spec: StudySpec, namespace: str, studies: Studies
     """
     found = []
     for earlier in spec.learn_from:
+        if earlier.study == SIMILAR:
+            found.append(earlier)
+            continue
         named = await studies.list_studies(namespace, labels={EXPERIMENT_LABEL: earlier.study})
         newest = max(named, key=lambda study: str(study.create_time), default=None)
         name = earlier.study if newest is None else newest.name.study

@@ -261,11 +261,15 @@ class EarlierTrial:
     value: float
 
 
+# In the place of a name: the most recent similar studies.
+SIMILAR = "-"
+
+
 @dataclass(frozen=True, slots=True)
 class EarlierStudy:
     """A finished study from which a search learns.
 
-    study: its name, in the same namespace.
+    study: its name, in the same namespace. SIMILAR until the later study is created.
     weight: how much it is trusted before the search has trials of its own, from 0 to 1.
     trials: what was read of it when the later study was created. They are stored with that study,
         so that the earlier one may be deleted.

@@ -96,10 +96,10 @@ class SearchOptions(TypedDict, total=False):
     """Finished trials to learn from, as `tuner import --from`: a CSV file, the name of a search,
     the URL of a database. A mapping may add what its flags say: `{"source": "runs.csv", "value":
     "loss", "fill": {"depth": 3}}`, `study`. Each trial is imported once."""
-    learn_from: Sequence[str | Mapping[str, object]]
+    learn_from: str | Sequence[str | Mapping[str, object]]
     """Finished searches of similar tasks, by name, with the same metric: the search begins at their
     best points, and expects of others what they found. `{"study": "mlp-march", "weight": 0.5}`
-    trusts one less."""
+    trusts one less. "auto": the most recent searches with the same parameters and metric."""
     prior: Mapping[str, Mapping[str, object]]
     """What you believe of the best values: `{"lr": {"around": 3e-4, "sure": 0.5}}`. `sure` is the
     probability that the best value is within a tenth of the range; of a choice, that it is the best
@@ -434,7 +434,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     ),
     "import_from": ((str, PathLike, Mapping), SOURCES),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
-    "learn_from": (Sequence, "a list of names, such as ['mlp-march']"),
+    "learn_from": (Sequence, "'auto', or a list of names, such as ['mlp-march']"),
     "prior": (Mapping, "a dict, such as {'lr': {'around': 3e-4, 'sure': 0.5}}"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),
     "state_dir": ((str, PathLike), "the path of a folder"),
@@ -503,7 +503,7 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
     if fidelity := options.get("fidelity"):
         spec["fidelity"] = dict(fidelity)
     if learn_from := options.get("learn_from"):
-        spec["learnFrom"] = list(learn_from)
+        spec["learnFrom"] = learn_from if isinstance(learn_from, str) else list(learn_from)
     if prior := options.get("prior"):
         spec["prior"] = {name: dict(belief) for name, belief in prior.items()}
     if initial := options.get("initial"):

@@ -52,7 +52,7 @@ from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.names import parse_study
 from suggest.space import Value
 from suggest.studies.importances import importances as importances_of
-from suggest.study import StudyName
+from suggest.study import SIMILAR, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -93,8 +93,12 @@ async def gather(
     settings: Mapping[str, Value] = {}
     try:
         chooses = latest and experiment.spec.algorithm.name == CHOOSES
-        if chooses or experiment.spec.define_by_run:
+        finds_similar = SIMILAR in (each.study for each in experiment.spec.learn_from)
+        if chooses or finds_similar or experiment.spec.define_by_run:
             study = await studies.get_study(name)
+            if finds_similar:
+                spec = replace(experiment.spec, learn_from=study.spec.learn_from)
+                experiment = replace(experiment, spec=spec)
             settings = study.spec.algorithm.settings if chooses else {}
             if experiment.spec.define_by_run:
                 spec = replace(experiment.spec, space=study.spec.space)

@@ -26,7 +26,7 @@ from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from controller.runtime.registry import traits_of
 from suggest.domain import show
-from suggest.study import Belief, EarlierStudy
+from suggest.study import SIMILAR, Belief, EarlierStudy
 from suggest.trial import Measurement, TrialState
 from suggest.url_redaction import redacted_url
 
@@ -162,7 +162,8 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
 
 
 def _earlier(study: EarlierStudy) -> str:
-    return study.study if study.weight == 1 else f"{study.study} (weight {study.weight:g})"
+    name = "auto" if study.study == SIMILAR else study.study
+    return name if study.weight == 1 else f"{name} (weight {study.weight:g})"
 
 
 def _belief(belief: Belief) -> str:

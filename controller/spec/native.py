@@ -40,7 +40,7 @@ from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import EXTENDED_RESOURCE, RESOURCES, TRIAL, duration
 from suggest.space import MAX_NAME, NAME_RULE
-from suggest.study import Belief, EarlierStudy
+from suggest.study import SIMILAR, Belief, EarlierStudy
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -48,6 +48,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SUSPEND = "suspend"
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
+AUTO = "auto"
 NAMES = MapOf(SCALAR, "a mapping of names to values")
 PARAMETERS = MapOf(ParameterKind(), "a mapping of names to parameters")
 POINT = MapOf(JsonValue(), "a mapping of parameters to values")
@@ -444,6 +445,27 @@ BELIEF = Section(
 )
 
 
+class EarlierSearches:
+    """A list of earlier searches, or `auto`."""
+
+    expected = "auto, or a list of experiments"
+    _listed = ListOf(EarlierSearch(), expected)
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        return raw if raw == AUTO else self._listed.take(raw, at, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"const": AUTO}, self._listed.schema()]}
+
+
+def earlier_studies(taken: object) -> tuple[EarlierStudy, ...]:
+    """Return the studies that `EarlierSearches` took."""
+    if taken == AUTO:
+        return (EarlierStudy(SIMILAR),)
+    assert isinstance(taken, list)
+    return tuple(EarlierStudy(**fields_of(EARLIER.keys, each)) for each in taken)
+
+
 def _above_zero(raw: str | int | float) -> int | float:
     if isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a number; write one without quotes")
@@ -628,15 +650,13 @@ SPEC = Section(
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(
             "learnFrom",
-            ListOf(EarlierSearch(), "a list of experiments"),
+            EarlierSearches(),
             "Finished experiments with the same metric, from which the search learns: where to "
-            "begin, and what to expect.",
+            "begin, and what to expect. `auto`: the most recent ones with the same parameters.",
             ABSENT,
             says="none",
             field="learn_from",
-            value=lambda listed: tuple(
-                EarlierStudy(**fields_of(EARLIER.keys, each)) for each in listed
-            ),
+            value=earlier_studies,
         ),
         Key(
             "prior",

@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from controller.spec.document import Json, network_of, space_of
+from controller.spec.native import earlier_studies
 from suggest.errors import Problem
 from suggest.network import Network
 from suggest.space import Choice, Parameter, Space, is_name
@@ -18,7 +19,6 @@ from suggest.study import (
     Belief,
     Constraint,
     Direction,
-    EarlierStudy,
     Fidelity,
     Objective,
     Pruning,
@@ -97,7 +97,7 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         if "name" in pruning
         else None,
         fidelity=_fidelity(spec, raw),
-        learn_from=tuple(EarlierStudy(**each) for each in spec.get("learnFrom", ())),
+        learn_from=earlier_studies(spec.get("learnFrom", [])),
         prior=_prior(spec, raw, valid),
     )
 

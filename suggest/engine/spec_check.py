@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from suggest import pruners, samplers
 from suggest.domain import INT32
+from suggest.earlier import MOST_EARLIER
 from suggest.engine.promotion import BRACKETED, PROMOTING
 from suggest.errors import Problem, did_you_mean, under
 from suggest.samplers import registry
@@ -18,9 +19,8 @@ from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 # With more of them, nearly every trial is on the Pareto front.
 MOST_OBJECTIVES = 8
 MOST_CONSTRAINTS = 32
-# The algorithms whose model can learn from earlier studies and from beliefs, and from how many.
+# The algorithms whose model can learn from earlier studies and from beliefs.
 LEARNING = (DEFAULT, "gp")
-MOST_EARLIER = 8
 # The algorithms whose points may be completed parameter by parameter.
 DEFINE_BY_RUN = (DEFAULT, TPE, "gp", "random")
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from suggest import earlier, events
+from suggest import events
 from suggest.domain import compact_json, show
 from suggest.errors import (
     AlreadyExists,
@@ -39,6 +38,7 @@ from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
+from suggest.studies.learning import learned
 from suggest.studies.metric_names import new_names, renamed
 from suggest.studies.outcomes import (
     added_again,
@@ -53,7 +53,15 @@ from suggest.studies.reading import StudyReader
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
-from suggest.study import Constraint, EarlierStudy, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import (
+    SIMILAR,
+    Constraint,
+    Objective,
+    Pruning,
+    Study,
+    StudyName,
+    StudySpec,
+)
 from suggest.trial import (
     ENQUEUED,
     NO_LABELS,
@@ -142,7 +150,7 @@ class StudyService(StudyReader):
         existing = self._store.study(name) if spec.learn_from else None
         # A repeated call returns the study, whatever has become of what it learned from.
         if existing is None:
-            spec = self._learned(name, spec)
+            spec = learned(self._store, name, spec)
         seed = spec.algorithm.seed
         study = Study(
             name=name,
@@ -157,7 +165,11 @@ class StudyService(StudyReader):
         record = StudyRecord(study, request_id, given)
         if existing is None and self._store.insert_study(record):
             events.log_event(
-                "study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name
+                "study_created",
+                study=name,
+                uid=study.uid,
+                algorithm=spec.algorithm.name,
+                learn_from=",".join(each.study for each in spec.learn_from),
             )
             return study
         existing = existing or self.record(name)
@@ -169,41 +181,6 @@ class StudyService(StudyReader):
             f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or "
             f"delete it first"
         )
-
-    def _learned(self, name: StudyName, spec: StudySpec) -> StudySpec:
-        """Return the spec with the trials of the studies that it learns from.
-
-        Raises InvalidArgument with the problems of all of them.
-        """
-        problems: list[Problem] = []
-        learned: list[EarlierStudy] = []
-        for place, each in enumerate(spec.learn_from):
-            found = self._learned_from(replace(name, study=each.study), each, spec)
-            if isinstance(found, EarlierStudy):
-                learned.append(found)
-            else:
-                problems += under(f"spec.learn_from[{place}]", found)
-        raise_if(problems)
-        return replace(spec, learn_from=tuple(learned))
-
-    def _learned_from(
-        self, name: StudyName, each: EarlierStudy, spec: StudySpec
-    ) -> EarlierStudy | list[Problem]:
-        record = self._store.study(name)
-        if record is None:
-            return [
-                Problem(
-                    "study",
-                    f"there is no study {name.study} in {name.namespace}; name a finished one",
-                )
-            ]
-        if problems := earlier.source_problems(each, spec, record.study):
-            return problems
-        if running := self._store.trial_counts([name])[name].get(TrialState.RUNNING):
-            return [earlier.unfinished_problem(each, running)]
-        pages = self._store.pages_of_trials(name, [TrialState.SUCCEEDED])
-        found = earlier.taken(each, spec, record.study, chain.from_iterable(pages))
-        return found if isinstance(found, EarlierStudy) else [found]
 
     def update_study(
         self,
@@ -687,6 +664,9 @@ def _setting_words(setting: Setting) -> str:
 
 
 def _difference(existing: StudySpec, requested: StudySpec) -> str:
+    if any(each.study == SIMILAR for each in requested.learn_from):
+        # What was found is not what was requested.
+        existing = replace(existing, learn_from=requested.learn_from)
     old, new = (spec_document(_without_learned(spec)) for spec in (existing, requested))
     parts = [
         key

@@ -395,7 +395,9 @@ class EarlierStudy(google.protobuf.message.Message):
     STUDY_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
     study: builtins.str
-    """Its id in the namespace."""
+    """Its id in the namespace. In CreateStudy, `-` means the most recent finished studies of the namespace with the same
+    parameters, by name, and the same single objective, if there are any; the reply has those that were found.
+    """
     weight: builtins.float
     """How much it is trusted before the new study has trials of its own, above 0, at most 1. Absent means 1."""
     def __init__(

@@ -35,6 +35,23 @@ def test_the_second_search_begins_where_the_first_one_was_good(cli: Cli) -> None
     assert ["Sources:", "march"] in [line.split() for line in described.splitlines()]
 
 
+def test_a_search_finds_similar_ones_by_itself(cli: Cli) -> None:
+    file = cli.folder / "april.yaml"
+    automatic = file.read_text().replace("[march]", "auto")
+    file.write_text(automatic)
+    assert cli.tuner("run", cli.folder / "march.yaml")[0] == 0
+    march = cli.json("get", "trials", "march", "-o", "json")
+    code, _, err = cli.tuner("run", file)
+    assert code == 0, err
+    first = cli.json("get", "trials", "april", "-o", "json")[0]["parameters"]
+    assert first in [trial["parameters"] for trial in march]
+    sources = [
+        line for line in cli.tuner("describe", "april")[1].splitlines() if "Sources:" in line
+    ]
+    assert [line.split()[1].startswith("march-") for line in sources] == [True]
+    assert cli.tuner("resume", file)[0] == 0
+
+
 def test_an_unknown_source_is_refused_before_the_search_exists(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.folder / "april.yaml")
     assert code == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import AlreadyExists, InvalidArgument, NotFound
+from suggest.space import Assignment, Float, Parameter, Space
 from suggest.study import (
     Algorithm,
     Belief,
@@ -37,13 +38,22 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def finish_parabola(client: Client, *, trials: int = 20) -> None:
-    """Create a study with its optimum at x = 3, kind = a."""
-    client.create_study(NAME, SPEC, request_id="create")
-    for trial in client.suggest(NAME, trials, client_id="c", request_id="r").trials:
+def finish_parabola(
+    client: Client,
+    *,
+    name: StudyName = NAME,
+    trials: int = 20,
+    points: Sequence[Assignment] = (),
+) -> None:
+    """Create a study with its optimum at x = 3, kind = a. points: instead of proposed ones."""
+    client.create_study(name, SPEC, request_id="create")
+    for number, point in enumerate(points):
+        client.add_trial(name, point, request_id=str(number))
+    wanted = len(points) or trials
+    for trial in client.suggest(name, wanted, client_id="c", request_id="r").trials:
         x, worse = float(trial.parameters["x"]), trial.parameters["kind"] == "b"
         client.complete(
-            NAME, trial.number, Outcome(TrialState.SUCCEEDED, -((x - 3) ** 2) - 5 * worse)
+            name, trial.number, Outcome(TrialState.SUCCEEDED, -((x - 3) ** 2) - 5 * worse)
         )
 
 
@@ -126,6 +136,66 @@ def test_the_names_of_the_sources_are_part_of_what_a_request_asks_for(client: Cl
         client.create_study(LATER, SPEC_LEARNING, request_id="another")
     with pytest.raises(AlreadyExists, match="with other learnFrom"):
         client.create_study(LATER, replace(SPEC_LEARNING, learn_from=()), request_id="create")
+
+
+def sources_of(client: Client, name: str, spec: StudySpec = SPEC_LEARNING) -> list[str]:
+    """Return the studies that were found for a new study."""
+    similar = replace(spec, learn_from=(EarlierStudy("-"),))
+    study = client.create_study(StudyName("default", name), similar, request_id=name)
+    return [earlier.study for earlier in study.spec.learn_from]
+
+
+def test_similar_studies_are_found_the_most_recent_first(client: Client) -> None:
+    assert sources_of(client, "none-yet") == []
+    names = [StudyName("default", f"old-{number:02}") for number in range(10)]
+    for name in names:
+        finish_parabola(client, name=name, trials=12)
+    elsewhere = StudyName("other", "old")
+    finish_parabola(client, name=elsewhere, trials=12)
+    found = sources_of(client, "later")
+    assert found == [name.study for name in reversed(names)][:8]
+    for name in names:
+        client.delete_study(name)
+    again = client.create_study(
+        StudyName("default", "later"),
+        replace(SPEC_LEARNING, learn_from=(EarlierStudy("-"),)),
+        request_id="later",
+    )
+    assert [earlier.study for earlier in again.spec.learn_from] == found
+    with pytest.raises(AlreadyExists, match="exists, created by another request"):
+        client.create_study(
+            StudyName("default", "later"),
+            replace(SPEC_LEARNING, learn_from=(EarlierStudy("-"),)),
+            request_id="another",
+        )
+
+
+def test_what_is_no_finished_search_of_the_same_kind_is_not_similar(client: Client) -> None:
+    finish_parabola(client, name=StudyName("default", "short"), trials=9)
+    running = StudyName("default", "running")
+    finish_parabola(client, name=running)
+    client.suggest(running, 1, client_id="c", request_id="more")
+    finish_parabola(
+        client, name=StudyName("default", "reruns"), points=[{"x": 3, "kind": "a"}] * 12
+    )
+    finish_parabola(client)
+    metric = replace(SPEC_LEARNING, objectives=(Objective("loss", Direction.MAXIMIZE),))
+    assert sources_of(client, "other-metric", metric) == []
+    direction = replace(
+        SPEC_LEARNING, objectives=(replace(SPEC.objective, direction=Direction.MINIMIZE),)
+    )
+    assert sources_of(client, "other-direction", direction) == []
+    space = Space((*SPEC.space.parameters, Parameter("more", Float(0, 1))))
+    assert sources_of(client, "other-space", replace(SPEC_LEARNING, space=space)) == []
+    assert sources_of(client, "later") == ["parabola"]
+
+
+def test_named_and_similar_sources_can_be_combined(client: Client) -> None:
+    finish_parabola(client)
+    finish_parabola(client, name=StudyName("default", "other"))
+    both = replace(SPEC_LEARNING, learn_from=(EarlierStudy("-", 0.5), EarlierStudy("parabola")))
+    study = client.create_study(LATER, both, request_id="create")
+    assert study.spec.learn_from == (EarlierStudy("parabola"), EarlierStudy("other", 0.5))
 
 
 def test_a_prior_reaches_the_service_and_is_part_of_what_a_request_asks_for(client: Client) -> None:

@@ -147,6 +147,14 @@ def test_what_cannot_learn_is_refused_with_the_cure() -> None:
     assert [p.path for p in check_spec(several)] == ["learn_from"]
 
 
+def test_similar_studies_may_be_asked_for_beside_named_ones() -> None:
+    similar = (EarlierStudy("-"), EarlierStudy("a"))
+    assert check_spec(replace(spec_with(SPACE), learn_from=similar)) == ()
+    assert [p.path for p in check_spec(replace(spec_with(SPACE, "tpe"), learn_from=similar))] == [
+        "algorithm.name"
+    ]
+
+
 def test_what_was_learned_is_stored_with_the_spec() -> None:
     spec = replace(
         spec_with(SPACE),

@@ -630,6 +630,21 @@ SERVICE = [
     ),
     pytest.param(
         "name: tpe, seed: 7}",
+        "name: tpe}\n  learnFrom: auto",
+        [
+            "spec.algorithm.name: tpe does not learn from earlier searches; use default or gp, or "
+            "name no earlier ones",
+        ],
+        id="to learn from similar ones",
+    ),
+    pytest.param(
+        "name: tpe, seed: 7}",
+        "name: gp}\n  learnFrom: march",
+        ["spec.learnFrom: expected auto, or a list of experiments, got the string 'march'"],
+        id="what to learn from, not in a list",
+    ),
+    pytest.param(
+        "name: tpe, seed: 7}",
         "name: gp}\n  prior: {lr: {around: 3, sure: 50}, optimizer: {around: 1, sure: 0.9}, "
         "lrr: {around: 1, sure: 0.9}, layers: {around: 4, sure: 0.5}}",
         [

@@ -768,7 +768,8 @@ func (x *Belief) GetSure() float64 {
 // A finished study from which another one learns.
 type EarlierStudy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id in the namespace.
+	// Its id in the namespace. In CreateStudy, `-` means the most recent finished studies of the namespace with the same
+	// parameters, by name, and the same single objective, if there are any; the reply has those that were found.
 	Study string `protobuf:"bytes,1,opt,name=study,proto3" json:"study,omitempty"`
 	// How much it is trusted before the new study has trials of its own, above 0, at most 1. Absent means 1.
 	Weight        *float64 `protobuf:"fixed64,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`

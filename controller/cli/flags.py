@@ -431,6 +431,13 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="let templates of trials be of this kind, besides `batch/Job`; may be repeated",
     )
     parser.add_argument(
+        "--price",
+        metavar="RESOURCE=AMOUNT",
+        action="append",
+        default=[],
+        help="price of an hour of a resource, whatever spec.prices says of it; may be repeated",
+    )
+    parser.add_argument(
         "--archive",
         metavar="s3://BUCKET/PREFIX",
         default="",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ssl
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
+from typing import cast
 
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
@@ -17,9 +19,11 @@ from controller.operator.page import PageProxy, ProxyCertificate
 from controller.operator.policy import Policy
 from controller.operator.process import ControllerOptions, run_controller
 from controller.runtime.protocol import LOG_LIMIT_BYTES
+from controller.spec.native import PRICES
+from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import MIN_BYTES, parse_bytes, parse_duration
 from suggest import server
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.url_redaction import redacted_url
 
 _PORTS = ("--health-port", "--metrics-port", "--http-port", "--grpc-port", "--db-manager-port")
@@ -63,6 +67,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
             service_accounts=frozenset(arguments.allow_service_account),
             kinds=frozenset(arguments.allow_kind),
             log_limit_bytes=_size("--log-limit", arguments.log_limit) or LOG_LIMIT_BYTES,
+            prices=prices_of(arguments.price),
         ),
         requests_per_s=requests_per_s,
         running_experiments=running,
@@ -81,6 +86,21 @@ def _size(flag: str, text: str | None) -> int | None:
     if amount < MIN_BYTES:
         raise InvalidArgument.at(flag, f"{text} is too small; write 1Mi or more")
     return amount
+
+
+def prices_of(texts: Sequence[str]) -> Mapping[str, float]:
+    """Return the prices by resource. Raises InvalidArgument with all problems."""
+    given: dict[str, object] = {}
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            given[name] = float(amount)
+        except ValueError:
+            given[name] = amount
+    problems = ProblemCollector()
+    read = PRICES.take(given, "--price", problems)
+    raise_if([Problem(each.path, each.message) for each in problems.found])
+    return cast("Mapping[str, float]", read)
 
 
 def _keep_logs_for(text: str) -> float | None:

@@ -25,7 +25,7 @@ def accepted_document(
 
     queue, config_map_of: see `document_of`.
     """
-    document = document_of(resource, queue, config_map_of)
+    document = document_of(resource, queue, config_map_of, prices=policy.prices)
     check_policy(document.spec, policy)
     return document
 

@@ -59,7 +59,6 @@ _RULES_BETWEEN_KEYS: Mapping[str, Sequence[Schema]] = {
             rules.REGRET_OF_SEVERAL,
             ".budget.regretBelow",
         ),
-        _rule("!has(self.budget.cost) || has(self.prices)", rules.NO_PRICES, ".budget.cost"),
         _rule("!has(self.final) || !has(self.trial.template)", rules.FINAL_OF_TEMPLATE, ".final"),
     ),
     "spec.budget": (

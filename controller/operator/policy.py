@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from controller.app.controller_api import AUDIENCE
@@ -49,11 +49,13 @@ class Policy:
     kinds: those that a template, and an object in it, may have, besides `batch/Job`, as
     `group/Kind`. The Service beside a Job of several workers is the controller's own.
     log_limit_bytes: the cap of each log, whatever `spec.trial.logLimit` says.
+    prices: of an hour of each resource, whatever `spec.prices` says of it.
     """
 
     service_accounts: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     log_limit_bytes: int = LOG_LIMIT_BYTES
+    prices: Mapping[str, float] = field(default_factory=dict)
 
 
 NO_EXCEPTIONS = Policy()
@@ -114,8 +116,8 @@ _KEYS = {
 
 def _in_file(problem: Problem) -> Problem:
     """Return a problem of an object that was built from the keys of `spec.trial`, at its key."""
-    for field, key in _KEYS.items():
-        _, found, below = problem.path.partition(f".{field}")
+    for name, key in _KEYS.items():
+        _, found, below = problem.path.partition(f".{name}")
         if found:
             return Problem(f"{key}{below}", problem.message)
     return Problem("spec.trial", f"{problem.path} of its object: {problem.message}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 from controller.app.experiments import uid_of_resource
@@ -28,6 +29,7 @@ FINALIZER = "tuner.dev/stop"
 # Asks to go on with what the cluster has, after the controller's state was lost.
 RECOVER = "tuner.dev/recover"
 RUNTIME = "kubernetes"
+NO_PRICES: Mapping[str, float] = MappingProxyType({})
 _OF_VERSIONS = ("resourceVersion", "managedFields")  # change with the status
 
 
@@ -103,7 +105,7 @@ def keeps_study(resource: ExperimentResource) -> bool:
     return annotation(resource, KEEP_STUDY) not in (None, "false")
 
 
-def file_of(resource: ExperimentResource) -> Mapping[str, object]:
+def file_of(resource: ExperimentResource) -> Mapping[str, Any]:
     """Return what the resource says of its experiment, with the runtime that it runs on."""
     kind, about = kind_of(resource), resource["metadata"]
     spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
@@ -129,34 +131,49 @@ def document_of(
     resource: ExperimentResource,
     queue: str | None = None,
     config_map_of: ConfigMapOf | None = None,
+    *,
+    prices: Mapping[str, float] = NO_PRICES,
 ) -> Document:
     """Return the experiment. Raises SpecErrors with all problems, in the words of the file.
 
     queue: the LocalQueue of its trials unless it names another one. config_map_of: see `read`.
+    prices: of resources, instead of those that it gives them.
     """
+    file = file_of(resource)
+    if _counts_money(file["spec"]):
+        file = {**file, "spec": _priced(file["spec"], prices)}
     document = read(
-        json.dumps(file_of(resource)),
+        json.dumps(file),
         source=f"experiment {object_name(resource)}",
         is_file=False,
         service=lambda spec: admin.check(spec, runs_here=False),
         config_map_of=config_map_of,
     )
-    return _completed(document, resource["metadata"]["name"], queue)
+    return _completed(document, resource["metadata"]["name"], queue, prices)
 
 
-def _completed(document: Document, name: str, queue: str | None) -> Document:
-    """Return the document with the name that the experiment has in the store, and its queue."""
+def _counts_money(spec: Mapping[str, Any]) -> bool:
+    """Return whether an experiment asks for its cost, so that its trials must have a price."""
+    budget = spec.get("budget")
+    return "prices" in spec or (isinstance(budget, Mapping) and "cost" in budget)
+
+
+def _priced(spec: Mapping[str, Any], prices: Mapping[str, float]) -> Mapping[str, Any]:
+    """Return the spec with these prices, and those that it gives other resources."""
+    own = spec.get("prices", {})
+    return {**spec, "prices": {**own, **prices}} if prices and isinstance(own, Mapping) else spec
+
+
+def _completed(
+    document: Document, name: str, queue: str | None, prices: Mapping[str, float]
+) -> Document:
+    """Return the document with the name that the experiment has in the store, queue and prices."""
     given = cast("Mapping[str, Any]", document.spec.document)
-    trial = given["spec"]["trial"]
-    is_queued = queue is None or "queue" in trial
-    if is_queued and document.spec.name == name:
+    spec = _priced(given["spec"], prices)
+    if queue is not None and "queue" not in spec["trial"]:
+        spec = {**spec, "trial": {**spec["trial"], "queue": queue}}
+    if spec is given["spec"] and document.spec.name == name:
         return document
-    if not is_queued:
-        trial = {**trial, "queue": queue}
-    written = {
-        **given,
-        "metadata": {**given["metadata"], "name": name},
-        "spec": {**given["spec"], "trial": trial},
-    }
-    spec = replace(from_document(written), is_katib=document.spec.is_katib)
-    return replace(document, spec=spec)
+    written = {**given, "metadata": {**given["metadata"], "name": name}, "spec": spec}
+    completed = replace(from_document(written), is_katib=document.spec.is_katib)
+    return replace(document, spec=completed)

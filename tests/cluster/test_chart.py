@@ -16,7 +16,7 @@ import yaml
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
 from controller.cli.arguments import parse
-from controller.cli.operator import page_proxy
+from controller.cli.operator import page_proxy, prices_of
 from tests import forked
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
@@ -52,6 +52,7 @@ VALUES = [
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("rbac.commandLine=false", "controller.kubeApiQps=20,controller.runningExperiments=50"),
+    (r"controller.prices.nvidia\.com/gpu=2.5,controller.prices.cpu=0.04",),
     ("katib.enabled=true", "katib.clusterDomain=k8s.example.org"),
     ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),
     ("katib.enabled=true", "katib.definitions=false", "katib.dbManagerNamespace="),
@@ -212,6 +213,16 @@ def test_the_documented_proxy_with_a_certificate_is_one_that_the_controller_beli
     sent = annotations["nginx.ingress.kubernetes.io/auth-response-headers"]
     assert sent.split(", ") == [proxy.user_header, proxy.groups_header]
     kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", given=ingress)
+
+
+def test_the_documented_prices_are_those_of_the_controller(tmp_path: Path) -> None:
+    docs = (CHART.parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (values,) = re.findall(r"```yaml\n(controller:\n  prices:.*?)```", docs, re.S)
+    file = tmp_path / "values.yaml"
+    file.write_text(values, encoding="utf-8")
+    args = deployment(f"--values={file}")["template"]["spec"]["containers"][0]["args"]
+    given = prices_of(parse(args).price)
+    assert given == yaml.safe_load(values)["controller"]["prices"]
 
 
 def test_the_pods_of_backups_are_not_taken_for_controllers() -> None:

@@ -68,7 +68,6 @@ WRONG: dict[str, dict[str, Any]] = {
         "budget": {"regretBelow": 0.1},
         "constraints": [{"metric": "b", "max": 1}],
     },
-    f"spec.budget.cost: Invalid value: {rules.NO_PRICES}": {"budget": {"cost": 250}},
     f"spec.budget.overrun: Invalid value: {rules.OVERRUN_OF_NOTHING}": {
         "budget": {"overrun": "stop"}
     },

@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
+from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import Installation, experiment, on_a_cluster
 
@@ -76,3 +77,51 @@ async def test_what_was_used_is_counted_once_whatever_becomes_of_the_controller(
     ran_s = sum((end - start).total_seconds() for start, end in spans)
     # Pods tell whole seconds; what was counted while they ran is not taken back.
     assert ran_s <= installed.status()["cost"] <= ran_s + len(spans)
+
+
+async def priced(installed: Installation, cpu: float) -> None:
+    """Start the controller again with a price of the platform."""
+    await installed.stop()
+    installed.policy = Policy(prices={"cpu": cpu})
+    installed.start()
+
+
+@on_a_cluster(A_SECOND)
+async def test_the_platforms_prices_count_whatever_a_tenant_says(installed: Installation) -> None:
+    await priced(installed, 1800)
+    for name, prices in (("silent", {}), ("free", {"prices": {"cpu": 0, "nvidia.com/gpu": 1800}})):
+        resource = paid(name, trials=2)
+        del resource["spec"]["prices"]
+        resource["spec"] |= prices
+        installed.apply(resource)
+    for name, least in (("silent", 2), ("free", 3)):
+        await installed.until_state("succeeded", name)
+        assert installed.status(name)["cost"] >= least
+
+
+@on_a_cluster(A_SECOND)
+async def test_a_budget_of_money_needs_prices_of_the_platform_or_its_own(
+    installed: Installation,
+) -> None:
+    resource = paid(cost=3)
+    del resource["spec"]["prices"]
+    installed.apply(resource)
+    await installed.until(lambda: installed.condition("Accepted").get("reason") == "Invalid")
+    assert "spec.budget.cost: requires prices" in installed.condition("Accepted")["message"]
+    await priced(installed, 1800)
+    await installed.until_state("succeeded")
+    assert installed.condition("Succeeded")["reason"] == "CostSpent"
+    assert installed.status()["cost"] >= 3
+
+
+@on_a_cluster(A_SECOND)
+async def test_new_prices_of_the_platform_hold_for_later_attempts(installed: Installation) -> None:
+    installed.apply(paid("ended", trials=1))
+    await installed.until_state("succeeded", "ended")
+    installed.apply(paid(trials=4))
+    await installed.until(lambda: installed.status().get("cost", 0) >= 1)
+    before = installed.status("ended")
+    await priced(installed, 180000)
+    await installed.until_state("succeeded")
+    assert 100 < installed.status()["cost"] < 500
+    assert installed.status("ended") == before

@@ -196,7 +196,6 @@ BETWEEN_KEYS: dict[str, dict[str, Any]] = {
         "budget": {"regretBelow": 1},
         "constraints": [{"metric": "a", "max": 1}],
     },
-    "spec.budget.cost": {"budget": {"cost": 250}},
     "spec.budget.overrun": {"budget": {"overrun": "stop"}},
     "spec.metrics.format": {"metrics": {"format": "json"}},
     "spec.metrics.step": {"metrics": {"format": "tensorboard", "file": "runs", "step": "epoch"}},

@@ -15,7 +15,7 @@ from kubernetes_asyncio import client
 from multidict import CIMultiDict
 from yarl import URL
 
-from controller.kube.objects import Raw
+from controller.kube.objects import Body
 
 
 # the package need not be installed
@@ -52,7 +52,7 @@ class ApiClient(client.ApiClient):  # type: ignore[misc]  # the package need not
         method: str,
         url: URL,
         header_params: CIMultiDict[str],
-        body: Raw | None,
+        body: Body | None,
         _request_timeout: aiohttp.ClientTimeout,
     ) -> RESTResponse:
         response = await self.request(

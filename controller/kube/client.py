@@ -44,7 +44,7 @@ from controller.kube.errors import (
 )
 from controller.kube.log_streams import LogStreams
 from controller.kube.loop_turns import LoopTurns
-from controller.kube.objects import ListMeta, Raw
+from controller.kube.objects import Body, ListMeta, Raw
 from controller.kube.request_limit import OWN, PER_S, RequestLimit, Sender
 from suggest.distribution import install_command
 
@@ -62,6 +62,7 @@ _ANSWER_S = 5.0  # to the shortest question
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
+_JSON_PATCH = "application/json-patch+json"
 # Of the fields that `apply` writes, and those of patches, by the header User-Agent.
 MANAGER = "tuner"
 _log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class _Request:
 
     method: str
     target: str
-    body: Raw | bytes | None
+    body: Body | None
     content_type: str
     silence_s: float | None
     headers_of: HeadersOf
@@ -163,7 +164,7 @@ class Connection:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Raw | None = None,
+        body: Body | None = None,
         *,
         sender: Sender,
         content_type: str = "",
@@ -202,7 +203,7 @@ class Connection:
         path: str,
         query: Mapping[str, str],
         *,
-        body: Raw | bytes | None = None,
+        body: Body | None = None,
         content_type: str = "",
         silence_s: float | None = None,
         headers_of: HeadersOf = lambda _access: (),
@@ -416,7 +417,7 @@ class KubernetesClient:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Raw | None = None,
+        body: Body | None = None,
         *,
         content_type: str = "",
     ) -> Raw:
@@ -566,41 +567,29 @@ class KubernetesClient:
             content_type=_APPLY_PATCH,
         )
 
-    async def apply_status(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        name: str,
-        status: Raw,
-        *,
-        uid: str,
-        version: str = "",
+    async def replace_status(
+        self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
     ) -> Raw:
-        """Set the status by server-side apply: fields that an earlier call set are removed if
-        `status` lacks them.
+        """Replace the status of the object with this uid, and of no later one of its name.
 
-        version: the resourceVersion that it is the status of; "": any. The API server does not
-        compare the uid with that of an object that exists: for the status of a custom resource, it
-        takes the whole metadata of the stored one.
+        The API server takes a uid in the metadata of a status for that of the stored object; a JSON
+        patch can test it. Others may change the rest of the object meanwhile.
 
-        Raises ApiError: 409 if there is no such object, or it has another version.
+        Raises ApiError: 404 if there is no such object, 409 if another one has its name.
         """
-        about = {"name": name, "uid": uid}
-        if version:
-            about["resourceVersion"] = version
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": about,
-            "status": status,
-        }
-        return await self._call(
-            "PATCH",
-            kind.path(namespace, name, "status"),
-            {"fieldManager": MANAGER, "force": "true"},
-            body,
-            content_type=_APPLY_PATCH,
-        )
+        patch: list[Raw] = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path = kind.path(namespace, name, "status")
+        try:
+            return await self._call("PATCH", path, body=patch, content_type=_JSON_PATCH)
+        except ApiError as error:
+            # A status that the schema refuses has causes.
+            if error.status != 422 or error.details.get("causes"):
+                raise
+            message = f"{kind.plural} {name}: another object has this name now"
+            raise ApiError(409, "Conflict", message) from error
 
     async def watch(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Required, TypeAlias, TypedDict
 
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
+Body: TypeAlias = Raw | list[Raw] | bytes  # of a request; a list is a JSON patch
 # the same, only read; the types below are such objects, too
 AnyObject: TypeAlias = Mapping[str, Any]
 

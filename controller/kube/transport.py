@@ -26,7 +26,7 @@ from yarl import URL
 
 from controller.kube.errors import NotResponding, Unreachable
 from controller.kube.kubeconfig import ClusterAccess
-from controller.kube.objects import Raw
+from controller.kube.objects import Body
 
 try:
     from kubernetes.aio.client import ApiClient, Configuration
@@ -116,7 +116,7 @@ class Transport:
         method: str,
         target: str,
         headers: Sequence[tuple[str, str]],
-        body: Raw | bytes | None,
+        body: Body | None,
         *,
         silence_s: float,
         total_s: float | None,

@@ -412,7 +412,7 @@ class _Writer:
         before = shown.statuses.get(number, {})
         status = trial_status(trial, each, began, observed, before, datetime.now(UTC))
         try:
-            await self.client.apply_status(
+            await self.client.replace_status(
                 KATIB_TRIALS, self._namespace, name, status, uid=shown.uids[number]
             )
         except ApiError as error:
@@ -495,7 +495,7 @@ class _Writer:
         await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
         policy = spec.get("resumePolicy")
         status = suggestion_status(seen, count, policy, before["status"], datetime.now(UTC))
-        await self.client.apply_status(
+        await self.client.replace_status(
             KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
         )
         self.shown.suggestion = {"uid": before["uid"], "basis": basis, "status": status}

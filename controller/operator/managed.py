@@ -99,11 +99,12 @@ _OTHERS_RUN = (
     "waits until another experiment has ended: at most {total} run at a time, and of a namespace "
     "at most as many as there is room for besides"
 )
-_LOST = (
+_LOST = SpecRefusal(
+    STATE_LOST,
     "the controller's state has nothing of this experiment, which it has run: its volume or "
     "database was lost or replaced. Jobs that run are left alone. Restore a backup; or set the "
     f"annotation {RECOVER} to continue with the trials whose Jobs still exist (the others count "
-    "as cancelled); or delete the experiment"
+    "as cancelled); or delete the experiment",
 )
 
 
@@ -191,6 +192,8 @@ class ManagedExperiment:
     trouble: str = ""
     refusal: SpecRefusal | None = None
     _experiment: Experiment | None = None
+    # Whether the last look found nothing of it in the store, though its status says that it ran.
+    _is_lost: bool = False
     _progress: Progress | None = None  # of the last session
     _running: _Running | None = None
     _resource: ExperimentResource | None = None  # as it was last there
@@ -269,7 +272,7 @@ class ManagedExperiment:
             is_valid=waits_first,
             experiment=self._experiment,
             progress=progress,
-            refusal=self.refusal,
+            refusal=_LOST if self._is_lost and not self.is_running else self.refusal,
             trouble=self.trouble or waits or ("" if progress is None else progress.trouble),
             archive_trouble=self.experiments.archive_trouble(uid_of(resource)),
             suspended=is_suspended(resource),
@@ -377,6 +380,7 @@ class ManagedExperiment:
         if stored is not None and not is_over:
             await self._recall(stored)
         self._resource, self._experiment = resource, stored
+        self._is_lost = stored is None and "revision" in (resource.get("status") or {})
         if is_deleted(resource):
             await self._delete(resource, stored)
             return False
@@ -387,8 +391,7 @@ class ManagedExperiment:
             return False
         resource = self._current() if written else resource
         document = await self._accepted(resource)
-        is_lost = stored is None and "revision" in (resource.get("status") or {})
-        if is_lost and not self.is_running:
+        if self._is_lost and not self.is_running:
             await self._recover_lost(resource, document)
         elif is_suspended(resource):
             await self._suspend(resource, stored, document)
@@ -533,10 +536,8 @@ class ManagedExperiment:
         """
         asked = annotation(resource, RECOVER) is not None
         if not asked or document is None or is_suspended(resource):
-            self.refusal = SpecRefusal(STATE_LOST, _LOST)
             return
         if await self._protect(resource):
-            self.refusal = None
             self._begin(resource, lambda session: self._rebuild(session, resource, document))
 
     async def _rebuild(

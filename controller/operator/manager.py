@@ -147,18 +147,10 @@ class ExperimentResources:
     async def write_status(
         self, client: KubernetesClient, resource: ExperimentResource, status: Raw
     ) -> None:
-        """Write the status of the object, and of no later one of its name.
-
-        Raises what the client raises: 409 if it has changed, which comes with an event.
-        """
+        """Write the status of the object. Raises what `replace_status` raises."""
         kind, about = kind_of(resource), resource["metadata"]
-        name = object_name(resource)
-        known = self.find(about["namespace"], about["name"])
-        if known is None or uid_of(known) != uid_of(resource):
-            known = resource
-        version = known["metadata"]["resourceVersion"]
-        written = await client.apply_status(
-            kind, about["namespace"], name, status, uid=about["uid"], version=version
+        written = await client.replace_status(
+            kind, about["namespace"], object_name(resource), status, uid=about["uid"]
         )
         self.put(kind, written)
 

@@ -50,7 +50,7 @@ class Api:
     def put(self, path: str, body: Object) -> Object:
         return json.loads(self._text("PUT", path, {}, body))
 
-    def patch(self, path: str, body: Object, *, kind: str = MERGE) -> Object:
+    def patch(self, path: str, body: Object | list[Object], *, kind: str = MERGE) -> Object:
         return json.loads(self._text("PATCH", path, {}, body, kind))
 
     def delete(self, path: str, **query: str) -> None:
@@ -112,7 +112,7 @@ class Api:
         method: str,
         path: str,
         query: dict[str, str],
-        body: Object | None = None,
+        body: Object | list[Object] | None = None,
         kind: str = "application/json",
     ) -> str:
         with self._open(method, path, query, body, kind) as response:
@@ -123,7 +123,7 @@ class Api:
         method: str,
         path: str,
         query: dict[str, str],
-        body: Object | None = None,
+        body: Object | list[Object] | None = None,
         kind: str = "application/json",
         within_s: float = 30,
     ) -> Any:  # http.client.HTTPResponse, which urllib's stubs do not promise

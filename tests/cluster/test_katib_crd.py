@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.kube.client import Kind, KubernetesClient
+from controller.kube.custom_resource import KATIB_EXPERIMENTS, KATIB_SUGGESTIONS, KATIB_TRIALS
+from controller.kube.errors import ApiError
 from tests.cluster.api import Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import ROOT, Kubectl, rendered
@@ -189,3 +193,46 @@ def test_a_name_that_katib_refuses_is_refused(kubectl: Kubectl, namespace: str, 
     document["metadata"]["name"] = name
     with pytest.raises(AssertionError, match="use 1 to 40 lower-case letters"):
         tried(kubectl, document)
+
+
+@pytest.mark.parametrize(
+    "kind", [KATIB_EXPERIMENTS, KATIB_TRIALS, KATIB_SUGGESTIONS], ids=lambda kind: kind.kind
+)
+def test_a_late_status_is_not_that_of_a_later_object_of_its_name(
+    kubectl: Kubectl,
+    level_b: ControlPlane,
+    namespace: str,
+    kind: Kind,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    document = katib(namespace) | {"kind": kind.kind}
+    if kind is not KATIB_EXPERIMENTS:
+        document["spec"] = {}
+    first, second = {"startTime": "2026-11-29T00:00:00Z"}, {"startTime": "2026-11-29T00:00:01Z"}
+
+    async def made(client: KubernetesClient) -> str:
+        found = await client.create(kind, namespace, document)
+        return str(found["metadata"]["uid"])
+
+    async def attempts() -> None:
+        async with await KubernetesClient.connect() as client:
+            earlier = await made(client)
+            await client.replace_status(kind, namespace, "tiny", first, uid=earlier)
+            await client.delete(kind, namespace, "tiny")
+            with pytest.raises(ApiError) as gone:
+                await client.replace_status(kind, namespace, "tiny", first, uid=earlier)
+            later = await made(client)
+            with pytest.raises(ApiError, match="another object has this name now") as other:
+                await client.replace_status(kind, namespace, "tiny", first, uid=earlier)
+            assert (gone.value.status, other.value.status) == (404, 409)
+            assert "status" not in await client.get(kind, namespace, "tiny")
+            written = await client.replace_status(kind, namespace, "tiny", second, uid=later)
+            assert written["status"] == second
+            if kind is KATIB_EXPERIMENTS:  # What the schema refuses is told as such.
+                wrong = {"conditions": "none"}
+                with pytest.raises(ApiError) as refused:
+                    await client.replace_status(kind, namespace, "tiny", wrong, uid=later)
+                assert refused.value.status == 422
+
+    monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig()))
+    asyncio.run(attempts())

@@ -16,7 +16,6 @@ from tests.cluster.installed import WITH_POLICIES, Kubectl, rendered
 from tests.cluster.test_katib_crd import DEFINITION, katib
 from tests.cluster.waiting import eventually
 
-MANAGER = "tuner"
 Write = Callable[[Api, str, Object], Object]
 
 
@@ -44,12 +43,9 @@ def path(api: Api, namespace: str) -> Iterator[str]:
 
 
 def write_status(api: Api, path: str, **numbers: int) -> None:
-    """Write the status as the controller does: keys of an earlier one are removed."""
-    name, uid = path.rpartition("/")[2], api.get(path)["metadata"]["uid"]
-    about = {"name": name, "uid": uid}
-    body = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "metadata": about}
-    applied = f"{path}/status?fieldManager={MANAGER}&force=true"
-    api.patch(applied, {**body, "status": numbers}, kind="application/apply-patch+yaml")
+    """Write the status as the controller does."""
+    patch = [{"op": "add", "path": "/status", "value": numbers}]
+    api.patch(f"{path}/status", patch, kind="application/json-patch+json")
 
 
 def edited(found: Object, most: int) -> Object:

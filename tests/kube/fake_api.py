@@ -17,8 +17,8 @@ As the real one: uids, growing versions, creationTimestamp, generateName, label 
 in, notin, exists) and field selectors (any dotted path, = and !=), 404/409/410, pages, watches
 whose selectors turn a change into ADDED or DELETED, dry runs, deletion of owned objects, logs whose
 sinceTime counts whole seconds (the API server cuts the fraction off on its way to the kubelet, so
-lines of that second repeat). Missing: schemas, defaults, versions of one kind, server-side apply other
-than that of a status by one manager. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
+lines of that second repeat). Missing: schemas, defaults, versions of one kind, owners of fields, JSON
+patches other than that of a status. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
 
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
 mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
@@ -568,6 +568,8 @@ class FakeApi:
                 return web.json_response(
                     self._create(target, body, dry_run="dryRun" in query), status=201
                 )
+            case "patch" if isinstance(body, list):
+                return web.json_response(self._replace_status(target, body))
             case "update" | "patch":
                 return web.json_response(
                     self._update(
@@ -730,8 +732,6 @@ class FakeApi:
                 "Conflict",
                 f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}',
             )
-        if is_applied and target.subresource:
-            return self._apply_status(target, before, body)
         after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         if dry_run:
             return after
@@ -743,10 +743,19 @@ class FakeApi:
             return after
         return self.put(target.plural, after)
 
-    def _apply_status(self, target: Target, before: Raw, body: Raw) -> Raw:
-        """By the only manager: its earlier fields are gone. The metadata are those of before."""
-        assert target.subresource == "status"
-        return self.put(target.plural, copy.deepcopy(before) | {"status": body["status"]})
+    def _replace_status(self, target: Target, patch: list[Raw]) -> Raw:
+        """By a JSON patch that tests the uid first. The metadata are those of before."""
+        test, add = patch
+        assert (target.subresource, test["path"], add["path"]) == (
+            "status",
+            "/metadata/uid",
+            "/status",
+        )
+        before = self._existing(target)
+        if before["metadata"]["uid"] != test["value"]:
+            message = "the server rejected our request due to an error in our request"
+            raise Failure(422, "Invalid", message)
+        return self.put(target.plural, copy.deepcopy(before) | {"status": add["value"]})
 
     def _delete(self, target: Target, options: Raw) -> Raw:
         before = self._existing(target)

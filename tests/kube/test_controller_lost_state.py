@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
+import sqlite3
+from pathlib import Path
 
 from controller.operator.resource import RECOVER
 from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment, on_a_cluster
@@ -83,3 +87,36 @@ async def test_a_lost_experiment_that_had_ended_keeps_its_result_and_is_not_run_
     await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
     assert (installed.status()["state"], installed.status()["best"]) == ("succeeded", best)
     assert created(installed) == 3
+
+
+@on_a_cluster(SCORED)
+async def test_an_experiment_is_not_lost_any_more_once_its_store_has_it_again(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment())
+    await installed.until_state("succeeded")
+    await installed.stop()
+    backup = installed.state.root.with_name("backup")
+    installed.state.root.rename(backup)
+    # Another look comes before the first one is told.
+    installed.api.hold("PATCH", "/status")
+    installed.start()
+    await installed.until(lambda: installed.api.held)
+    restore_rows(backup / "controller.db", installed.state.root / "controller.db")
+    note = {"annotations": {"example.org/seen": "yes"}}
+    installed.api.change(
+        "experiments", NAMESPACE, "tiny", lambda each: each["metadata"].update(note)
+    )
+    await asyncio.sleep(0.5)
+    installed.api.release()
+    await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
+    await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
+    assert created(installed) == 3
+
+
+def restore_rows(backup: Path, store: Path) -> None:
+    """Put the experiments of a backup into a database that is in use."""
+    with contextlib.closing(sqlite3.connect(store)) as database, database:
+        database.execute("ATTACH ? AS backup", [str(backup)])
+        for table in ("experiments", "revisions", "attempts"):
+            database.execute(f"INSERT INTO {table} SELECT * FROM backup.{table}")

@@ -477,7 +477,7 @@ async def test_a_late_status_is_not_that_of_a_later_experiment_of_its_name(
     installed.apply(katib())
     async with await KubernetesClient.connect() as client:
         resources = ExperimentResources(client, [NAMESPACE], ExperimentKinds([kind]))
-        with pytest.raises(ApiError, match="has been modified"):
+        with pytest.raises(ApiError, match="another object has this name now"):
             await resources.write_status(client, resource, resource["whole"])
     assert installed.whole() == {}
 

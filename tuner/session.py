@@ -77,7 +77,9 @@ def run_session(
                 on_admitted=on_admitted,
                 on_trial=on_trial,
             )
-            return await act(session)
+            result = await act(session)
+            await session.confirm(result, _view(progress))
+            return result
 
         result, interrupted = _interruptible(done, view.print_line)
     if on_trial is not None and on_trial.error is not None:

@@ -588,9 +588,8 @@ class ExperimentService:
             message = (
                 f"{document.source} changes parts of {experiment.name} that can no longer "
                 f"change:\n{listed(refused)}\n"
-                "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, "
-                "spec.budget, "
-                "spec.pruning and spec.metrics; "
+                "tuner resume accepts changes under spec.trial, spec.final, spec.confirm, "
+                "spec.parallelism, spec.budget, spec.pruning and spec.metrics; "
                 f"{growth if all(map(allowed_in_extension, refused)) else ''}"
                 "for anything else choose another metadata.name"
             )

@@ -15,7 +15,7 @@ from typing import Any
 from controller.app import query
 from controller.app.experiment_file import ExperimentFile
 from controller.app.workspace import ReadableWorkspace, Workspace
-from controller.core.model import Experiment
+from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command
 from controller.report import confirmation, ranking
 from controller.report.confirmation import Confirmation, confirmation_name
@@ -28,6 +28,11 @@ from suggest.trial import Trial, TrialState
 
 Json = dict[str, Any]
 
+# Keys of spec that say how to search, or what follows a search.
+_OF_SEARCHES = frozenset(
+    ("pruning", "fidelity", "final", "confirm", "learnFrom", "prior", "rerun", "suspend")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Reruns:
@@ -35,6 +40,19 @@ class Reruns:
 
     file: ExperimentFile
     search: Experiment
+
+
+async def asked_by_file(workspace: Workspace, search: Experiment) -> Reruns | None:
+    """Return the reruns that `spec.confirm` asks for; None before the search has succeeded.
+
+    Raises as `confirming`.
+    """
+    rule = search.spec.confirm
+    if rule is None or search.state is not ExperimentState.SUCCEEDED:
+        return None
+    return await confirming(
+        workspace, search.name, search.namespace, top=rule.top, seeds=rule.seeds
+    )
 
 
 async def confirming(
@@ -103,11 +121,7 @@ def derived(
                 f"{trial.parent}, so its parameters alone do not give its value again"
             )
     document: Json = dict(search.spec.document)
-    spec: Json = {
-        key: value
-        for key, value in document["spec"].items()
-        if key not in ("pruning", "fidelity", "final", "learnFrom", "prior", "rerun", "suspend")
-    }
+    spec: Json = {key: value for key, value in document["spec"].items() if key not in _OF_SEARCHES}
     points = [dict(trial.parameters) for trial in trials]
     fidelity = search.spec.fidelity
     if fidelity is not None:

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -263,6 +263,29 @@ class Session:
             raise
         finally:
             admitted.lease.release()
+
+    async def confirm(self, result: RunResult, view: View) -> RunResult | None:
+        """Run the reruns that `spec.confirm` asks for after a search, or continue them.
+
+        Returns their result; None if the file asks for none, or they cannot run, which `view` says.
+        """
+        search = result.experiment
+        try:
+            reruns = await app.rerun.asked_by_file(self.workspace, search)
+        except (AlreadyExists, FailedPrecondition) as error:
+            view.print_line(f"{search.name} is not confirmed: {error}")
+            return None
+        if reruns is None:
+            return None
+        reruns.file.check_runnable()
+        session = Session(
+            replace(self.workspace, service=search.server),
+            self.experiments,
+            view=view,
+            controls=self._controls,
+            context=search.context or None,
+        )
+        return await session.run(reruns.file)
 
     def _begin(self, admitted: Admitted | NothingToRun) -> None:
         """Print the notes.

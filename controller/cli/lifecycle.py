@@ -18,7 +18,7 @@ from controller import app, cli, core, report
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
-from controller.core.model import ExperimentSpec, ExperimentState
+from controller.core.model import Experiment, ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest import server
@@ -172,7 +172,12 @@ def control(
                     raise
                 raise exits.KilledRun(error, controls.received) from error
             _print_result(arguments, view, result)
-            return exits.of_run(result, stopped=exits.of_interruption(controls.received))
+            code = exits.of_run(result, stopped=exits.of_interruption(controls.received))
+            reruns = await session.confirm(result, view_of(arguments))
+            if reruns is None:
+                return code
+            await _print_confirmation(arguments, result.experiment)
+            return exits.of_run(reruns, stopped=exits.of_interruption(controls.received))
 
     with workspace.opened(make=make) as experiments:
         if document is not None:
@@ -211,6 +216,12 @@ def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) 
             printed=result.opened_breaker,
         )
         (Lines() if arguments.quiet else view).print_line(cli.invocation.rendered(words, arguments))
+
+
+async def _print_confirmation(arguments: argparse.Namespace, search: Experiment) -> None:
+    found = await app.rerun.confirmed(workspace_of(arguments), search.name, search.namespace)
+    if found is not None and found.winner is not None:
+        sys.stdout.write(cli.invocation.rendered(report.confirmation.text(found), arguments))
 
 
 def view_of(arguments: argparse.Namespace) -> View:

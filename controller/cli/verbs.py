@@ -77,13 +77,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
             flags.from_cluster,
         ),
         example="tuner resume experiment.yaml",
-        more="With a file, accepts changes of spec.trial, spec.final, spec.parallelism, "
-        "spec.budget, spec.pruning,\n"
-        "spec.metrics.collectorImage and metadata.labels, and records them as a revision. Ends a "
-        "pause, and reruns\n"
-        "the trials whose failures caused it. If the experiment has ended, runs a final stage "
-        "that failed or is new\n"
-        "in the file.",
+        more="With a file, accepts changes of spec.trial, spec.final, spec.confirm, "
+        "spec.parallelism, spec.budget,\n"
+        "spec.pruning, spec.metrics.collectorImage and metadata.labels, and records them as a "
+        "revision. Ends\n"
+        "a pause, and reruns the trials whose failures caused it. If the experiment has ended, "
+        "runs a final\n"
+        "stage that failed or is new in the file.",
     ),
     Verb(
         "retry",

@@ -395,6 +395,14 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmRule:
+    """How many of the best trials run again when the search has succeeded, each with new seeds."""
+
+    top: int
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentSpec:
     """A validated experiment, independent of the format of its file.
 
@@ -433,6 +441,7 @@ class ExperimentSpec:
     # Trials name their parameters while they run; `space` is empty, and the study knows them.
     define_by_run: bool = False
     rerun: Rerun | None = None
+    confirm: ConfirmRule | None = None
     # Earlier experiments, by their names, from which the search learns.
     learn_from: tuple[EarlierStudy, ...] = ()
     # What the person believes of the best values.

@@ -27,6 +27,7 @@ from controller.app.extend import Extension, extend
 from controller.app.import_trials import import_source
 from controller.app.katib_trials import trials_of_katib
 from controller.app.query import gather
+from controller.app.rerun import asked_by_file
 from controller.app.retry import RetrySelection, retry
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
@@ -45,6 +46,7 @@ from controller.operator.hosting import HostedWorkspace
 from controller.operator.katib_values import reported
 from controller.operator.policy import check_policy
 from controller.operator.resource import (
+    EXPERIMENTS,
     FINALIZER,
     RECOVER,
     RESUME,
@@ -57,6 +59,7 @@ from controller.operator.resource import (
     keeps_study,
     kind_of,
     object_name,
+    owner_of,
     says_it_runs,
     uid_of,
 )
@@ -68,7 +71,9 @@ from controller.operator.status import (
     SpecRefusal,
     is_accepted,
 )
+from controller.report.confirmation import confirmation_name
 from controller.report.lines import EventView
+from controller.runtime.kubernetes.labels import owned
 from controller.runtime.kubernetes.recovery import trials_on_cluster
 from controller.runtime.provider import RecoveredExperiment
 from controller.spec import Change, Document, allowed_in_revision
@@ -595,9 +600,33 @@ class ManagedExperiment:
             if self._has_place(runs=runs) and await self._protect(resource):
                 self._begin(resource, self._resumed(stored))
         elif self._running is None:
+            await self._confirm(resource, stored)
             await self._unprotect(resource)
         if (asked or recovered) and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
+
+    async def _confirm(self, resource: ExperimentResource, stored: Experiment) -> None:
+        """Create the experiment with the reruns that `spec.confirm` asks for.
+
+        One of that name is left as it is, and one that was deleted does not come back by itself.
+        """
+        name = confirmation_name(self.name)
+        if stored.spec.confirm is None or self.workspace.find(self.namespace, name) is not None:
+            return
+        try:
+            reruns = await asked_by_file(self.workspace, stored)
+        except FailedPrecondition as error:
+            _log.warning("experiment=%s/%s not confirmed: %s", self.namespace, self.name, error)
+            return
+        if reruns is None:
+            return
+        await self.workspace.guard.check()
+        manifest = owned(dict(reruns.file.document.spec.document), owner_of(resource))
+        try:
+            await self._client_of(resource).create(EXPERIMENTS, self.namespace, manifest)
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
 
     def _resumed(self, stored: Experiment) -> Callable[[Session], Awaitable[RunResult]]:
         """Return what continues the experiment in a session, with the file as last accepted."""

@@ -69,6 +69,7 @@ class Confirmation:
 
     rival: the candidate that the first one beats least clearly; None if there is no other.
     sure: from 0 to 1, that the first one is better than the rival; None if that is unknown.
+    missing: the best trial of the search, if the search found it later and it did not run again.
     """
 
     experiment: str
@@ -77,6 +78,7 @@ class Confirmation:
     candidates: Sequence[Candidate]
     rival: int | None
     sure: float | None
+    missing: int | None = None
 
     @classmethod
     def of(cls, search: ExperimentRecord, reruns: ExperimentRecord) -> Confirmation:
@@ -98,7 +100,11 @@ class Confirmation:
             key=lambda each: direction.sign * each.mean if each.values else math.inf,
         )
         rival, sure = _least_clear(candidates)
-        return cls(search.experiment.name, direction, len(rerun.seeds), candidates, rival, sure)
+        best = search.best
+        missing = None if best is None or best.number in rerun.trials else best.number
+        return cls(
+            search.experiment.name, direction, len(rerun.seeds), candidates, rival, sure, missing
+        )
 
     @property
     def winner(self) -> Candidate | None:
@@ -143,9 +149,14 @@ def text(found: Confirmation) -> str:
     table = text_tables.aligned(
         ("TRIAL", "RECORDED", "MEAN", "95 %", "RERUNS", "RECORDED TOO GOOD BY"), rows
     )
-    return (
-        f"Reruns of {found.experiment}, with {found.seeds} new seeds\n\n{table}\n{verdict(found)}\n"
-    )
+    title = f"Reruns of {found.experiment}, with {found.seeds} new seeds"
+    lines = [title, "", table, verdict(found)]
+    if found.missing is not None:
+        lines.append(
+            f"trial {found.missing}, the best of the search, did not run again; delete "
+            f"{confirmation_name(found.experiment)} and run: {command('confirm', found.experiment)}"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _row(candidate: Candidate, direction: Direction) -> list[str]:

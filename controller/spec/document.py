@@ -18,6 +18,7 @@ from controller.core.model import (
     FORMAT,
     PUSHED,
     Budget,
+    ConfirmRule,
     ExperimentObjective,
     ExperimentSpec,
     FailureClass,
@@ -36,6 +37,7 @@ from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.fields import ABSENT, fields_of
 from controller.spec.native import (
     BUDGET,
+    CONFIRM,
     CONSTRAINT,
     FIDELITY,
     FILE,
@@ -62,6 +64,7 @@ LABELS = "metadata.labels"
 REVISABLE = (
     "spec.trial",
     "spec.final",
+    "spec.confirm",
     "spec.parallelism",
     "spec.budget",
     "spec.prices",
@@ -185,6 +188,9 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         pruning=_pruning(spec.get("pruning")),
         fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"]))
         if "fidelity" in spec
+        else None,
+        confirm=ConfirmRule(**fields_of(CONFIRM.keys, spec["confirm"]))
+        if "confirm" in spec
         else None,
         rerun=Rerun(**fields_of(RERUN.keys, spec["rerun"])) if "rerun" in spec else None,
         budget=Budget(**fields_of(BUDGET.keys, budget)),

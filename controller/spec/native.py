@@ -594,6 +594,13 @@ RERUN = Section(
     ),
     expected="a mapping with experiment, trials and seeds",
 )
+CONFIRM = Section(
+    (
+        Key("top", WholeNumber(1), "How many of the best trials run again.", 3, field="top"),
+        Key("seeds", WholeNumber(2), "With how many new seeds each.", 5, field="seeds"),
+    ),
+    expected="a mapping such as {top: 3, seeds: 5}",
+)
 SPEC = Section(
     (
         Key("objective", OBJECTIVE, "The metric to optimize.", ABSENT),
@@ -722,6 +729,14 @@ SPEC = Section(
             "final",
             FINAL_STAGE,
             "Command to run once with the best parameters, after the search has succeeded.",
+            ABSENT,
+            says="none",
+        ),
+        Key(
+            "confirm",
+            CONFIRM,
+            "Run the best trials again with new seeds, after the search has succeeded; as `tuner "
+            "confirm` does.",
             ABSENT,
             says="none",
         ),

@@ -94,6 +94,21 @@ FINAL_OF_TEMPLATE = (
     "cannot be combined with trial.template, whose command cannot be replaced; omit it, and create "
     "your own object with the parameters that `tuner best` prints"
 )
+CONFIRM_SEVERAL = (
+    "requires one objective, because no single value orders a front; omit it, and run one trial "
+    "of the front again: tuner reproduce NAME/N"
+)
+CONFIRM_CONTINUED = (
+    "cannot be combined with algorithm pbt, whose trials continue from the checkpoints of others; "
+    "omit it"
+)
+CONFIRM_UNNAMED = (
+    "cannot be combined with defineByRun, whose parameters only the program names; omit it"
+)
+CONFIRM_SENT_FILES = (
+    "cannot be combined with trial.files here, because the controller cannot send them again; omit "
+    "it, and run when the search has ended: tuner confirm NAME --context C"
+)
 NO_PRICES = "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}"
 OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
 # The algorithm whose trials continue from the checkpoints of others.
@@ -146,6 +161,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         if names is not None:
             absence = _Absence.of(spec, raw_parameters, network)
             _Placeholders(final, "spec.final", names, absence, problems).check()
+    if "confirm" in spec:
+        _confirm(spec, problems)
 
 
 def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -404,6 +421,18 @@ def _rerun(spec: Json, problems: ProblemCollector) -> None:
             f"spec.initial has {points} points; {trials} trials with {seeds} seeds each need "
             f"{trials * seeds}",
         )
+
+
+def _confirm(spec: Json, problems: ProblemCollector) -> None:
+    trial = spec.get("trial", {})
+    for is_wrong, message in (
+        ("objectives" in spec, CONFIRM_SEVERAL),
+        (spec.get("algorithm", {}).get("name") == POPULATION_BASED, CONFIRM_CONTINUED),
+        (spec.get("defineByRun"), CONFIRM_UNNAMED),
+        ("filesDigest" in trial, CONFIRM_SENT_FILES),
+    ):
+        if is_wrong:
+            problems.add("spec.confirm", message, at_key=True)
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:

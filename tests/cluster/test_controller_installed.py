@@ -47,6 +47,21 @@ def test_an_applied_experiment_runs_to_its_end(installed: Installed, namespace: 
     installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=30s")
 
 
+def test_the_reruns_of_a_search_are_created_and_deleted_with_it(
+    installed: Installed, namespace: str
+) -> None:
+    installed.start()
+    installed.kubectl.apply([experiment(namespace, confirm={"top": 1, "seeds": 2})])
+    name = "tiny-confirm"
+    installed.kubectl("wait", "--for=create", f"texp/{name}", "-n", namespace, "--timeout=50s")
+    status = installed.until(
+        namespace, lambda status: status.get("state") == "succeeded", name=name
+    )
+    assert (status["done"], status["trials"]) == ("2/2", {"succeeded": 2})
+    installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=30s")
+    installed.kubectl("wait", "--for=delete", f"texp/{name}", "-n", namespace, "--timeout=30s")
+
+
 def test_a_deletion_ends_its_jobs_and_keeps_nothing(installed: Installed, namespace: str) -> None:
     installed.start()
     installed.kubectl.apply([experiment(namespace, parallelism=3, env={"KWOK_RUN": "600s"})])
@@ -113,7 +128,8 @@ def test_the_rights_of_the_chart_suffice_and_include_no_secrets(
         ("patch", "tuner.dev", "experiments", True),
         ("get", "", "secrets", False),
         ("list", "", "secrets", False),
-        ("create", "tuner.dev", "experiments", False),
+        ("create", "tuner.dev", "experiments", True),
+        ("delete", "tuner.dev", "experiments", False),
         ("impersonate", "", "users", False),
         ("create", "", "pods", False),
         ("update", "batch", "jobs", False),

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.cli import Cli, cli_in, experiment
 
 ROOT = Path(__file__).parents[2]
-SEEDED = 'echo "$TUNER_SEED $1" >> seeds.txt; echo score=$(( $1 * 100 + TUNER_SEED % 7 ))'
+SEEDED = 'echo "$TUNER_SEED $1" >> seeds.txt; echo score=$(( $1 * 10000 + TUNER_SEED % 997 ))'
 
 
 @pytest.fixture
@@ -96,6 +96,81 @@ def test_killed_reruns_continue_with_the_same_command(cli: Cli) -> None:
     again = cli.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
     assert again[0] == 0
     assert (cli.folder / "seeds.txt").read_text().splitlines() == lines
+
+
+def with_rule(cli: Cli, *, trials: int = 4, rule: str = "{top: 2, seeds: 3}") -> None:
+    """Write the file of a new search whose best trials run again when it has succeeded."""
+    text = experiment(
+        ["sh", "-c", SEEDED, "sh", "${x}"],
+        name="ruled",
+        trials=trials,
+        parameters="x: {type: int, min: 1, max: 9}",
+        algorithm="grid",
+    )
+    points = "[{x: 1}, {x: 2}, {x: 3}, {x: 4}]"
+    cli.file.write_text(f"{text}  initial: {points}\n  confirm: {rule}\n")
+    (cli.folder / "seeds.txt").unlink(missing_ok=True)
+
+
+def test_a_search_with_the_rule_ends_with_its_best_trials_run_again(cli: Cli) -> None:
+    with_rule(cli)
+    code, out, err = cli.tuner("run", cli.file)
+    assert code == 0, err
+    assert "Reruns of ruled, with 3 new seeds" in out
+    assert cli.tuner("report", "ruled")[1].endswith(out[out.index("Reruns of") :])
+    ran = (cli.folder / "seeds.txt").read_text()
+    assert len(ran.splitlines()) == 4 + 2 * 3
+    assert cli.tuner("confirm", "ruled", "--top", "2", "--seeds", "3")[0] == 0
+    assert cli.tuner("run", cli.file)[1] == out
+    assert (cli.folder / "seeds.txt").read_text() == ran
+
+
+def test_reruns_of_the_rule_continue_after_a_kill_before_or_among_them(cli: Cli) -> None:
+    with_rule(cli)
+    for starts in (4, 6):
+        cli.env["TUNER_FAILPOINT"] = f"runtime.start.after:{starts}"
+        cli.start("run", cli.file).communicate(timeout=60)
+        del cli.env["TUNER_FAILPOINT"]
+    code, out, err = cli.tuner("run", cli.file)
+    assert code == 0, err
+    assert "Reruns of ruled" in out
+    lines = (cli.folder / "seeds.txt").read_text().splitlines()
+    assert (len(lines), len(set(lines))) == (10, 10)
+
+
+def test_a_search_that_found_better_trials_says_that_they_did_not_run_again(cli: Cli) -> None:
+    with_rule(cli)
+    assert cli.tuner("run", cli.file)[0] == 0
+    code, out, err = cli.tuner("extend", "ruled", "--trials", "+5")
+    assert code == 0, err
+    again = "tuner delete ruled-confirm"
+    assert again in err
+    best = cli.json("best", "ruled", "-o", "json")["number"]
+    report = cli.tuner("report", "ruled")[1]
+    assert f"trial {best}, the best of the search, did not run again" in report
+    assert cli.tuner("delete", "ruled-confirm", "--yes")[0] == 0
+    code, out, err = cli.tuner("resume", "ruled")
+    assert (code, again in err) == (0, False), err
+    assert f"\n{best} " in out
+
+
+def test_an_ended_search_is_confirmed_when_its_file_gets_the_rule(cli: Cli) -> None:
+    text = cli.file.read_text()
+    cli.file.write_text(f"{text}  confirm: {{top: 1}}\n")
+    code, out, err = cli.tuner("resume", cli.file)
+    assert (code, "Reruns of tiny, with 5 new seeds" in out) == (0, True), err
+
+
+def test_a_file_whose_trials_cannot_run_again_with_other_seeds_is_refused(cli: Cli) -> None:
+    for rule, said in (
+        ("{top: 0}", "spec.confirm.top: expected a whole number of at least 1"),
+        ("{seeds: 1}", "spec.confirm.seeds: expected a whole number of at least 2"),
+        ("5", "spec.confirm: expected a mapping such as {top: 3, seeds: 5}"),
+        ("{}\n  defineByRun: true", "spec.confirm: cannot be combined with defineByRun"),
+    ):
+        with_rule(cli, rule=rule)
+        code, _, err = cli.tuner("validate", cli.file)
+        assert (code, said in err) == (2, True), err
 
 
 def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:

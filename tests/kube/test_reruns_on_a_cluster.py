@@ -1,4 +1,4 @@
-"""`tuner confirm`, `reproduce` and `pack` of a search whose trials are Jobs of a fake cluster."""
+"""Trials run again whose search ran as Jobs of a fake cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
+from tests.kube.operated import NAMESPACE, Installation, on_a_cluster
+from tests.kube.operated import experiment as resource
 
 
 def container_of(job: dict[str, Any]) -> dict[str, Any]:
@@ -64,3 +66,46 @@ def test_trials_run_again_with_their_seed_and_image_and_elsewhere_after_a_pack(
             assert len(trials.out.splitlines()) == 3
 
     asyncio.run(go())
+
+
+@on_a_cluster()
+async def test_a_search_of_the_controller_ends_with_its_best_trials_run_again(
+    installed: Installation,
+) -> None:
+    jobs: dict[str, dict[str, Any]] = {}
+
+    def script(job: dict[str, Any]) -> Script:
+        jobs[job["metadata"]["name"]] = job
+        return Script(lines=("score=0.5",))
+
+    installed.api.kubelet.play(script)
+    installed.apply(resource(confirm={"top": 2, "seeds": 2}))
+    await installed.until_state("succeeded", "tiny-confirm")
+    made = installed.api.get("experiments", NAMESPACE, "tiny-confirm")
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Experiment", "tiny")
+    seeds = [seed_of(job) for name, job in jobs.items() if name.startswith("tiny-confirm-")]
+    assert (len(seeds), len(set(seeds))) == (4, 2)
+    assert not installed.api.get("experiments", NAMESPACE, "tiny")["metadata"].get("finalizers")
+
+
+@on_a_cluster()
+async def test_a_controller_that_comes_back_creates_the_reruns_once(
+    installed: Installation,
+) -> None:
+    installed.api.forbid("create", "experiments")
+    installed.apply(resource(confirm={"top": 1, "seeds": 2}))
+    await installed.until_state("succeeded")
+    await installed.stop()
+    assert installed.api.find("experiments", NAMESPACE, "tiny-confirm") is None
+    installed.api.permit()
+    installed.start()
+    await installed.until_state("succeeded", "tiny-confirm")
+    await installed.until(
+        lambda: not installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["finalizers"]
+    )
+    installed.delete("tiny-confirm")
+    await installed.stop()
+    installed.start()
+    await installed.until(lambda: installed.serves)
+    assert installed.api.find("experiments", NAMESPACE, "tiny-confirm") is None

@@ -27,10 +27,11 @@ v1beta1
 
 {{/* What the controller may do in a namespace of a tenant. It reads no Secret and impersonates nobody. */}}
 {{- define "tuner.rules" -}}
-# The experiments: the controller adds and removes its finalizer, and writes the status.
+# The experiments: the controller adds and removes its finalizer, and writes the status. It creates only the
+# reruns that spec.confirm of an experiment asks for, in its namespace.
 - apiGroups: [tuner.dev]
   resources: [experiments]
-  verbs: [get, list, watch, patch]
+  verbs: [create, get, list, watch, patch]
 - apiGroups: [tuner.dev]
   resources: [experiments/status]
   verbs: [patch]

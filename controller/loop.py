@@ -14,6 +14,7 @@ The loop makes no decisions; `controller.core` does.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -50,6 +51,7 @@ from controller.experiment_store import NewerRevision, SqlExperimentStore
 from controller.journal import LOG_LIMIT, Journal
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
+from controller.parameter_requests import answer_to
 from controller.runtime.launch import ParametersRefused
 from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
@@ -487,6 +489,7 @@ class Loop:
         self._spend_time()
         await self._runtime.reconcile()
         await self._look()
+        await self._answer_requests()
         if self.experiment.spec.is_metered:
             self._journal.note_spent(self._spent())
         actions = core.decide(self._snapshot())
@@ -510,7 +513,9 @@ class Loop:
         self._on_acted()
         is_decided = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
         if not is_decided and not (acted and self._runtime.shows_at_once):
-            watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
+            spec = self.experiment.spec
+            watches_logs = spec.pruning is not None or spec.define_by_run
+            watches_logs |= not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         else:
             # lets signal handlers run even if every call returns without waiting
@@ -684,9 +689,28 @@ class Loop:
                 readings += reader.finish()
             if reader is opened.metrics:
                 opened.note(readings)
+            if reader is opened.log and self.experiment.spec.define_by_run:
+                opened.requests.feed(data)
             if len(data) < LOG_PORTION:
                 return True
         return False
+
+    async def _answer_requests(self) -> None:
+        """Answer the requests for parameters that trials have printed.
+
+        A turn that fails leaves its requests to the next one, and a killed controller leaves them
+        to the next controller: a value is stored before it is shown, and the log is read again.
+        """
+        for number, opened in self._memory.opened.items():
+            newest, requests = opened.newest, opened.requests.open
+            if newest is None or newest.ended or number is FINAL or not requests:
+                continue
+            # Whose log it is counts, and not what it says.
+            decide = partial(self.decide, number, newest.number)
+            for name, request in requests.items():
+                opened.answers[name] = await answer_to(request, decide)
+            await self._runtime.answer(self._journal.name(newest), json.dumps(opened.answers))
+            requests.clear()
 
     # Acting
 

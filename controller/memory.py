@@ -24,6 +24,7 @@ from controller.core.model import (
     StopCause,
     TrialOrFinal,
 )
+from controller.core.parameter_requests import RequestReader
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
 from controller.core.spending import NOTHING_SPENT, Spent, rate_of, spent_by
@@ -56,6 +57,7 @@ class Opened:
         wall clock that may be set later.
     exit_time: when the newest attempt ended, from the moment that the runtime shows it; the attempt
         itself ends once its whole log is read.
+    requests, answers: for parameters that the newest attempt has asked for in its log, and by name.
     """
 
     trial: Trial
@@ -67,6 +69,8 @@ class Opened:
     reported_at_s: float = 0.0
     seen_running: tuple[datetime, float] | None = None
     exit_time: datetime | None = None
+    requests: RequestReader = field(default_factory=RequestReader)
+    answers: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def newest(self) -> Attempt | None:
@@ -242,6 +246,7 @@ class Memory:
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         opened.log, opened.metrics = self.new_readers(opened.trial, opened.attempts)
         opened.unreported.clear()
+        opened.requests, opened.answers = RequestReader(), {}
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)
         self.removed.discard(created.trial)

@@ -2,22 +2,30 @@
 
 Used in the trial's own process; standard library only. The answer is stored before it comes, so a
 trial that runs again gets the same. While no controller runs, the trial waits for the next one.
+
+A trial that shares files with its controller asks at a socket. One in a container prints its
+request, as it prints its metrics, and waits for the answer in a file: it needs no network, no
+address and no secret.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# `controller.runtime.trial_variables.PARAMETER_REQUESTS`; this module imports only the standard
-# library. `controller.app.parameter_requests` documents the messages.
-VARIABLE = "TUNER_PARAMETER_REQUESTS"
-_FIRST_S, _LONGEST_S = 0.01, 1.0
+# As in `controller.runtime.trial_variables`; this module imports only the standard library.
+# `controller.parameter_requests` documents the messages.
+SOCKET, ANSWERS = "TUNER_PARAMETER_REQUESTS", "TUNER_PARAMETER_ANSWERS"
+_FIRST_S = 0.01
+_LONGEST_AT_SOCKET_S, _LONGEST_IN_FILE_S = 1.0, 0.05
+# A request whose line was lost, as by the rotation of a log, is printed again.
+_PRINTED_AGAIN_S = 60.0
 
 
 def ask(name: str, domain: Mapping[str, object], *, trial: int, attempt: int) -> Any:  # JSON
@@ -29,27 +37,54 @@ def ask(name: str, domain: Mapping[str, object], *, trial: int, attempt: int) ->
         RuntimeError: This process is not a trial that names its parameters.
         ValueError: The range is wrong, or the parameter was of another kind in an earlier trial.
     """
-    if VARIABLE not in os.environ:
+    request = {"trial": trial, "attempt": attempt, "name": name, "domain": dict(domain)}
+    line = json.dumps(request).encode()
+    if ANSWERS in os.environ:
+        longest_s = _LONGEST_IN_FILE_S
+        answers = _answers_in_file(name, line, Path(os.environ[ANSWERS]))
+    elif SOCKET in os.environ:
+        longest_s = _LONGEST_AT_SOCKET_S
+        answers = _answers_at_socket(line + b"\n", Path(os.environ[SOCKET]))
+    else:
         raise RuntimeError(
             f"trial has no parameter {name!r}: give it to the search, or run the search without "
             "parameters, as in tuner.minimize(objective), so that trials name them"
         )
-    file = Path(os.environ[VARIABLE])
-    request = {"trial": trial, "attempt": attempt, "name": name, "domain": dict(domain)}
-    line = json.dumps(request).encode() + b"\n"
     pause_s = _FIRST_S
-    while True:
-        try:
-            answer = _exchanged(file, line)
-        except (OSError, EOFError):
-            # No controller is running.
-            answer = {"later": ""}
+    for answer in answers:
         if "value" in answer:
             return answer["value"]
         if "refused" in answer:
             raise ValueError(answer["refused"])
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_S)
+        pause_s = min(2 * pause_s, longest_s)
+    raise AssertionError("unreachable")
+
+
+def _answers_in_file(name: str, request: bytes, file: Path) -> Iterator[dict[str, Any]]:
+    """Print the request, and yield what the file says at each look; {} as long as it says nothing.
+
+    Of a file that is being replaced, a look may find nothing.
+    """
+    line = b"\ntuner.ask " + base64.urlsafe_b64encode(request).rstrip(b"=") + b"\n"
+    printed_s = float("-inf")
+    while True:
+        if time.monotonic() - printed_s >= _PRINTED_AGAIN_S:
+            printed_s = time.monotonic()
+            os.write(1, line)
+        try:
+            yield json.loads(file.read_bytes()).get(name, {})
+        except (OSError, ValueError):
+            yield {}
+
+
+def _answers_at_socket(line: bytes, file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the answer of each try; {} while no controller runs."""
+    while True:
+        try:
+            yield _exchanged(file, line)
+        except (OSError, EOFError):
+            yield {}
 
 
 def _exchanged(file: Path, line: bytes) -> dict[str, Any]:

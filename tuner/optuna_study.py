@@ -17,7 +17,7 @@ from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState as OurState
 from tuner.functions import SearchOptions, search
-from tuner.study import workspace_of
+from tuner.study import Study, workspace_of
 from tuner.trial import Trial
 from tuner.waiting import waited_for
 
@@ -77,15 +77,13 @@ def optimize_optuna(
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     objectives = dict(zip(metrics, directions, strict=True))
     ran = search("optimize_optuna", of_ours, None, objectives, options)
-    workspace = workspace_of(options.get("state_dir"))
-    namespace = options.get("namespace")
     record = waited_for(
-        app.query.look_up(workspace, ran.name, namespace, latest=False, measurements=True)
+        app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
     )
+    # Nothing is there of a search that the cluster's controller runs.
+    folders = workspace_of(options.get("state_dir")).state.folders(record.experiment.uid)
     made = optuna.create_study(directions=study.directions, study_name=ran.name)
-    with workspace.opened() as experiments:
-        folders = experiments.folders(record.experiment.uid)
-        made.add_trials([_frozen(record, entry, folders) for entry in record.trials])
+    made.add_trials([_frozen(ran, record, entry, folders) for entry in record.trials])
     return made
 
 
@@ -125,7 +123,7 @@ def _pruning(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:
 
 
 def _frozen(
-    record: ExperimentRecord, entry: TrialRecord, folders: ExperimentFolders
+    ran: Study, record: ExperimentRecord, entry: TrialRecord, folders: ExperimentFolders
 ) -> optuna.trial.FrozenTrial:
     from optuna.trial import FrozenTrial, TrialState
 
@@ -135,7 +133,8 @@ def _frozen(
         state = TrialState.PRUNED
     kept: Mapping[str, Any] = {}
     if newest is not None:
-        kept = inside.kept(folders.attempt(newest.trial, newest.number).output / inside.FILE)
+        file = folders.attempt(newest.trial, newest.number).output / inside.FILE
+        kept = inside.kept(file, lambda: ran.log(trial.number))
     distributions = inside.read_distributions(kept.get("distributions", {}))
     named = [name for name in distributions if name in trial.parameters]
     curve = {

@@ -23,7 +23,6 @@ from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import final_has_failed
 from controller.app.local_experiments import LocalExperiments
-from controller.app.parameter_requests import answering
 from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
@@ -35,6 +34,7 @@ from controller.core.model import FINAL, Experiment, ExperimentState, Uid, attem
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState
 from controller.loop import Loop, OnTrial
+from controller.parameter_requests import answering
 from controller.report.formatting import ranges
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
@@ -500,7 +500,7 @@ async def control(
     try:
         if git is not None:
             launcher.git = await git
-        if experiment.spec.define_by_run:
+        if experiment.spec.define_by_run and not traits.in_containers:
             async with answering(folders.root, loop.decide) as requests:
                 launcher.variables = {PARAMETER_REQUESTS: str(requests)}
                 ended = await loop.run()

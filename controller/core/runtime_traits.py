@@ -25,6 +25,7 @@ class RuntimeTraits(NamedTuple):
         survives_controller: trials keep running without a controller, so Ctrl-C detaches from them.
         shares_gpus: a trial may ask for a fraction of a GPU.
         assigns_gpus: the controller assigns the GPUs of `devices` to trials.
+        answers_parameters: trials may name their parameters while they run (`spec.defineByRun`).
         ignores: keys of `spec.trial` that have no effect.
         patience_s: how long a run waits for a runtime that does not answer.
         brisk_s: attempts shorter than this are short trials, for which successors are started
@@ -37,6 +38,7 @@ class RuntimeTraits(NamedTuple):
     survives_controller: bool = False
     shares_gpus: bool = False
     assigns_gpus: bool = False
+    answers_parameters: bool = False
     ignores: tuple[str, ...] = ()
     patience_s: float = 60.0
     brisk_s: float = 3.0
@@ -45,12 +47,18 @@ class RuntimeTraits(NamedTuple):
 DEFAULT_RUNTIME: Final = "local"
 # The runtimes of this project. `controller.runtime.registry` has those of installed packages too.
 BUILT_IN: Final[Mapping[str, RuntimeTraits]] = {
-    "local": RuntimeTraits(shares_gpus=True, assigns_gpus=True, ignores=("image", "memory")),
+    "local": RuntimeTraits(
+        shares_gpus=True,
+        assigns_gpus=True,
+        answers_parameters=True,
+        ignores=("image", "memory"),
+    ),
     "kubernetes": RuntimeTraits(
         in_containers=True,
         takes_templates=True,
         has_contexts=True,
         survives_controller=True,
+        answers_parameters=True,
         # Long enough for an upgrade of a cluster's control plane.
         patience_s=900.0,
         # Longer than here, because an outcome takes longer to arrive.

@@ -142,6 +142,15 @@ class Runtime(Protocol):
         complete. Works until remove().
         """
 
+    async def answer(self, name: str, answers: str) -> None:
+        """Show the running attempt the answers to all requests in its log so far.
+
+        Its program reads them in the file of TUNER_PARAMETER_ANSWERS. Only called if the runtime's
+        traits have `answers_parameters`, and a trial has printed a request; one that shares files
+        with its controller asks at a socket instead. An unknown or ended attempt is not an error.
+        Raises RuntimeLost.
+        """
+
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
 

@@ -57,6 +57,7 @@ GIVEN = frozenset(
         "TUNER_STAGE",
         "TUNER_METRICS_FILE",
         "TUNER_METRICS_PORT",
+        "TUNER_PARAMETER_ANSWERS",
         "TUNER_PARAMETER_REQUESTS",
         "KATIB_TRIAL_NAME",
     }
@@ -329,12 +330,17 @@ def _define_by_run(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             problems.add(
                 f"spec.{key}", "cannot be combined with defineByRun: trials name them; remove one"
             )
-    runtime = spec.get("runtime", DEFAULT_RUNTIME)
-    if runtime != DEFAULT_RUNTIME:
+    if not _traits_of(spec).answers_parameters:
         problems.add(
             "spec.defineByRun",
-            f"trials on {runtime} cannot ask for parameters; write spec.parameters, or use "
+            f"trials on {spec['runtime']} cannot ask for parameters; write spec.parameters, or use "
             f"runtime: {DEFAULT_RUNTIME}",
+        )
+    elif "template" in spec.get("trial", {}):
+        problems.add(
+            "spec.defineByRun",
+            "the trials of a template cannot ask for parameters; write spec.parameters, or "
+            "spec.trial.image and command instead of the template",
         )
 
 

@@ -17,7 +17,7 @@ FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NEEDED = {
     "batch/jobs": "create get list watch delete",
-    "pods": "list watch delete",
+    "pods": "list watch patch delete",
     "pods/log": "get",
     "events": "list watch",
     "configmaps": "create get list delete",
@@ -30,7 +30,7 @@ NEEDED = {
 }
 FORBIDDEN = {
     "batch/jobs": "update patch deletecollection",
-    "pods": "create get update patch",
+    "pods": "create get update",
     "pods/exec": "create",
     "secrets": "get list create",
     "serviceaccounts": "get",

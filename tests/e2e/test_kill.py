@@ -65,8 +65,14 @@ ONCE = (
     "store.insert_study",
     "store.add_trial",
 )
-# tests/cluster/test_faults.py, tests/kube/test_controller_without_folders.py
-ON_A_CLUSTER = ("cluster.note", "cluster.delete", "controller.experiment_store.object_records")
+# tests/cluster/test_faults.py, tests/kube/test_controller_without_folders.py,
+# tests/kube/test_parameters_on_a_cluster.py
+ON_A_CLUSTER = (
+    "cluster.note",
+    "cluster.delete",
+    "cluster.answer",
+    "controller.experiment_store.object_records",
+)
 AT_THE_END = ("cluster.conclude",)  # tests/kube/test_two_controllers.py
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py
 BY_REGRET = ("study.estimate",)

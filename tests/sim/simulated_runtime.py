@@ -182,6 +182,9 @@ class SimulatedRuntime:
         self._clock.advance(min(moments) - now_s)
         self._answer()
 
+    async def answer(self, name: str, answers: str) -> None:
+        pass
+
     def wake(self) -> None:
         pass
 

@@ -13,7 +13,12 @@ from controller.folders import AttemptFolders, ExperimentFolders
 from controller.runtime.kubernetes.launch import cluster_launch
 from controller.runtime.launch import ParametersRefused, host_launch
 from controller.runtime.protocol import CannotStart, Launch
-from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT, PARAMETER_REQUESTS
+from controller.runtime.trial_variables import (
+    METRICS_FILE,
+    METRICS_PORT,
+    PARAMETER_ANSWERS,
+    PARAMETER_REQUESTS,
+)
 from controller.spec.rules import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
@@ -88,7 +93,7 @@ def test_the_files_own_path_replaces_ours() -> None:
 def test_the_file_cannot_override_the_identity_of_a_trial() -> None:
     assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
     # Only in experiments with spec.metrics, or with spec.defineByRun.
-    sometimes = {METRICS_FILE, METRICS_PORT, PARAMETER_REQUESTS}
+    sometimes = {METRICS_FILE, METRICS_PORT, PARAMETER_REQUESTS, PARAMETER_ANSWERS}
     assert set(made().env) | {"TUNER_STAGE"} | sometimes == GIVEN | {"PATH"}, (
         "what a file is refused to set is what is set"
     )

@@ -21,6 +21,7 @@ from controller.runtime.kubernetes import labels
 from controller.runtime.kubernetes.job_builder import anchor
 from controller.runtime.kubernetes.kinds import kind_of, over
 from controller.runtime.kubernetes.preflight import (
+    ANSWERING,
     RIGHTS,
     Answer,
     Right,
@@ -140,9 +141,9 @@ async def _missing_rights(
     client: KubernetesClient, spec: ExperimentSpec, objects: Sequence[Raw]
 ) -> list[tuple[Right, tuple[str, ...]]]:
     rights = [*RIGHTS, *await rights_to(client, objects)]
-    return await missing_rights(
-        client, spec.namespace, [right for right in rights if not right.without]
-    )
+    needed = [right for right in rights if not right.without]
+    needed += [ANSWERING] if spec.define_by_run else []
+    return await missing_rights(client, spec.namespace, needed)
 
 
 async def _other_anchor(

@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from controller.core.model import ExperimentSpec, Resources, Uid, short_name
@@ -38,6 +39,7 @@ from controller.runtime.kubernetes.kinds import (
     put,
 )
 from controller.runtime.kubernetes.labels import (
+    ANSWERS,
     COLLECTOR_CONTAINER,
     COMPLETION_INDEX,
     GRACE,
@@ -55,6 +57,7 @@ from controller.runtime.kubernetes.labels import (
 from controller.runtime.kubernetes.launch import ClusterPart, part_of
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
+from controller.runtime.trial_variables import PARAMETER_ANSWERS
 from suggest.errors import Problem
 
 
@@ -452,6 +455,8 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
         }
         mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
         pairs.append(({"name": "tuner-files", "configMap": source}, mount))
+    if answers := launch.env.get(PARAMETER_ANSWERS):
+        pairs.append(_answers_mount(PurePosixPath(answers)))
     if size := cluster.get("shm"):
         shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
         pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
@@ -459,6 +464,14 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     if claim is None:
         return [*pairs, _scratch(_CHECKPOINTS, launch.env["TUNER_CHECKPOINT_DIR"])]
     return [*pairs, _checkpoint_mount(launch, part, claim)]
+
+
+def _answers_mount(file: PurePosixPath) -> tuple[Raw, Raw]:
+    """Return the volume that shows the annotation ANSWERS, which the kubelet keeps up to date."""
+    name, field = "tuner-parameters", f"metadata.annotations['{ANSWERS}']"
+    items = [{"path": file.name, "fieldRef": {"fieldPath": field}}]
+    mount = {"name": name, "mountPath": str(file.parent), "readOnly": True}
+    return {"name": name, "downwardAPI": {"items": items}}, mount
 
 
 def _checkpoint_mount(launch: Launch, part: ClusterPart, claim: str) -> tuple[Raw, Raw]:

@@ -35,6 +35,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
 
 PARAMETERS = "tuner.dev/parameters"
+ANSWERS = "tuner.dev/answers"  # of a pod: the parameters that its trial has asked for
 TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
 STATUS_RULES = "tuner.dev/reading"  # conditions and primary pod of a template, from its file

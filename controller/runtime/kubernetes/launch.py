@@ -35,12 +35,13 @@ from controller.folders import AttemptFolders
 from controller.runtime.launch import checkpoint_suffix, identity, substituted, with_own_parameters
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import TrialFiles
-from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT
+from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT, PARAMETER_ANSWERS
 from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
+CLUSTER_ANSWERS = "/tuner/parameters/answers.json"  # an annotation of the pod
 CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
 # the experiment's folder on the declared claim; scratch without a claim
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"
@@ -122,6 +123,7 @@ def cluster_launch(
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
             **_metrics_place(experiment.spec.metrics.source),
+            **({PARAMETER_ANSWERS: CLUSTER_ANSWERS} if experiment.spec.define_by_run else {}),
             **identity(
                 experiment,
                 trial,

@@ -108,11 +108,14 @@ class Right:
 
 _RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
 ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
+# To show a trial the parameters that it asks for.
+ANSWERING = Right(PODS, ("patch",), without="spec.defineByRun")
 RIGHTS = (
     Right(CONFIG_MAPS, ("create", "get", "delete")),
     Right(CONFIG_MAPS, ("list",), without="tuner resume --from-cluster"),
     Right(JOBS, ALL_OF_AN_ATTEMPT),
     Right(PODS, ("list", "watch", "delete")),
+    ANSWERING,
     Right(PODS, ("get",), "log"),
     Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
     Right(

@@ -43,6 +43,7 @@ from controller.runtime.kubernetes.kinds import (
     served_pod_field,
 )
 from controller.runtime.kubernetes.labels import (
+    ANSWERS,
     attempt_labels,
     attempt_named,
     attempt_of,
@@ -58,6 +59,7 @@ from controller.runtime.provider import ObjectRecords
 from suggest import failpoints
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
+BEFORE_ANSWER, AFTER_ANSWER = failpoints.register("cluster.answer")
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
 BEFORE_CONCLUDE, AFTER_CONCLUDE = failpoints.register("cluster.conclude")
 
@@ -377,6 +379,27 @@ class KubernetesRuntime:
         if (attempt := self._attempts.get(name)) is None or not self._target.has_collector:
             return b""
         return await attempt.collected.read(offset, limit)
+
+    async def answer(self, name: str, answers: str) -> None:
+        informer, _ = await self._open()
+        attempt = self._find(informer, name)
+        for pod in () if attempt is None else attempt.pods:
+            about = pod["metadata"]
+            if (about.get("annotations") or {}).get(ANSWERS) == answers:
+                continue
+            await self._ask(self._lease.check())
+            failpoints.reach(BEFORE_ANSWER)
+            await self._ask(self._annotate(about["name"], {ANSWERS: answers}))
+            failpoints.reach(AFTER_ANSWER)
+
+    async def _annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a pod, unless it is gone."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        try:
+            await self._client.patch(PODS, self._target.namespace, pod, body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth

@@ -71,9 +71,10 @@ v1beta1
   resources: [jobs]
   verbs: [create, get, list, watch, delete]
 # The cluster creates their pods. The controller deletes a pod to stop a running trial.
+# `patch` sets an annotation with the parameters that a trial asks for (`defineByRun`).
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch, delete]
+  verbs: [list, watch, patch, delete]
 # The output of trials, with their metrics.
 - apiGroups: [""]
   resources: [pods/log]

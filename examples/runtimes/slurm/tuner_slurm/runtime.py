@@ -245,6 +245,9 @@ class SlurmRuntime:
     def slots(self, gpu: float, workers: int) -> int | None:
         return None
 
+    async def answer(self, name: str, answers: str) -> None:
+        pass  # its traits do not have `answers_parameters`
+
     async def conclude(self, conclusion: Conclusion) -> None:
         pass
 

@@ -1,11 +1,14 @@
-"""The parameters that trials meet while they run: answers their requests at a socket.
+"""Answers the requests of trials for the parameters that they meet while they run.
 
-Only for experiments that are define-by-run. The experiment's folder has a file with the socket's
-path. Running trials read it at each request, since they outlive a controller and the next one may
-listen elsewhere; until then they wait. A request and its answer are one line of JSON each:
+Only for experiments that are define-by-run. A request and its answer are JSON:
 
     {"trial": 3, "attempt": 1, "name": "lr", "domain": {"type": "float", "min": 0, "max": 1, ...}}
     {"value": 0.25} or {"refused": "why"} or {"later": "why"}
+
+Trials that see the files of this machine ask at a socket, one line each: the experiment's folder
+has a file with its path. They read it at each request, since they outlive a controller and the next
+one may listen elsewhere; until then they wait. Trials in containers print their requests
+(`controller.core.parameter_requests`), and their runtime shows them all answers so far, by name.
 
 The other end is `tuner.asking`.
 """
@@ -16,11 +19,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 
 from controller.runtime.local.listening import listen
 from controller.spec.document import Json, domain_of
-from suggest.errors import TunerError, Unavailable
+from suggest.errors import NotOwner, TunerError, Unavailable
 from suggest.space import Parameter, Value
 
 FILE = "parameter-requests"
@@ -41,8 +45,13 @@ async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer), suppress(OSError, ValueError, asyncio.IncompleteReadError):
-            line = await reader.readuntil(b"\n")
-            writer.write(json.dumps(await _answer(line, decide)).encode() + b"\n")
+            request = json.loads(await reader.readuntil(b"\n"))
+            attempt = int(request["trial"]), int(request["attempt"])
+            try:
+                answered = await answer_to(request, partial(decide, *attempt))
+            except (Unavailable, NotOwner) as error:
+                answered = {"later": str(error)}
+            writer.write(json.dumps(answered).encode() + b"\n")
             await writer.drain()
 
     server = await asyncio.start_unix_server(answer, sock=sock, limit=_MAX_LINE)
@@ -57,16 +66,18 @@ async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
         Path(path).unlink(missing_ok=True)
 
 
-async def _answer(line: bytes, decide: Decide) -> Json:
+async def answer_to(request: Json, decide: Callable[[Parameter], Awaitable[Value]]) -> Json:
+    """Return the value, or why there is none.
+
+    Raises Unavailable and NotOwner: another try, or another controller, will answer.
+    """
     try:
-        request = json.loads(line)
         parameter = Parameter(request["name"], domain_of(request["domain"]))
-        trial, attempt = int(request["trial"]), int(request["attempt"])
     except (ValueError, KeyError, TypeError) as error:
         return {"refused": f"not a request for a parameter: {error!r}"}
     try:
-        return {"value": await decide(trial, attempt, parameter)}
-    except Unavailable as error:
-        return {"later": str(error)}
+        return {"value": await decide(parameter)}
+    except (Unavailable, NotOwner):
+        raise
     except TunerError as error:
         return {"refused": str(error)}

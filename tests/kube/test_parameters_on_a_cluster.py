@@ -1,0 +1,194 @@
+"""Objectives that name their parameters while they run, in the pods of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner
+from controller.runtime.kubernetes.labels import ANSWERS
+from tests.kube.containers import Containers, containers
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+from tests.kube.operated import NAMESPACE
+from tests.kube.test_cluster_commands import Terminal, at_a_terminal
+
+IMAGE = "python:3.11-slim"
+
+
+def branches(trial: tuner.Trial) -> float:
+    if trial.choice("kind", ["linear", "tree"]) == "tree":
+        return float(trial.int("depth", 1, 9))
+    return float(trial.float("c", 0.1, 10, log=True))
+
+
+def of_another_kind(trial: tuner.Trial) -> float:
+    return float(trial.int("x", 0, 1) if trial.number else trial.float("x", 0, 1))
+
+
+# As in a script: sent by value, because no pod has this module.
+branches.__module__ = of_another_kind.__module__ = "__main__"
+
+
+def minimized(
+    folder: Path,
+    function: Callable[[Any], float],
+    search: Callable[..., Any] = tuner.minimize,
+    **options: Any,
+) -> tuple[Any, FakeApi]:
+    """Return the study that a search in pods returns."""
+
+    async def go() -> tuple[Any, FakeApi]:
+        given = {"trials": 4, "parallelism": 2, "progress": False, "seed": 1, **options}
+        async with FakeApi() as api, containers(api, folder):
+            with kubeconfig_of(api.kubeconfig()):
+                study = await asyncio.to_thread(
+                    search,
+                    function,
+                    name="named",
+                    runtime="kubernetes",
+                    image=IMAGE,
+                    namespace="user1",
+                    state_dir=folder / "state",
+                    **given,
+                )
+            return study, api
+
+    return asyncio.run(go())
+
+
+def test_pods_ask_in_their_logs_and_are_answered_without_a_network(tmp_path: Path) -> None:
+    study, api = minimized(tmp_path, branches)
+    results = study.results()
+    assert [result.state for result in results] == ["succeeded"] * 4
+    for result in results:
+        assert set(result.parameters) in ({"kind", "c"}, {"kind", "depth"})
+        assert result.value == result.parameters.get("c", result.parameters.get("depth"))
+    shown = [
+        json.loads(change.after["metadata"]["annotations"][ANSWERS])
+        for change in api.changes
+        if change.plural == "pods"
+        and change.after is not None
+        and ANSWERS in change.after["metadata"].get("annotations", {})
+    ]
+    assert {"kind": {"value": results[0].parameters["kind"]}} in shown
+
+
+def test_a_wrong_parameter_fails_its_trial_with_the_rule(tmp_path: Path) -> None:
+    spec = {"budget": {"failedTrials": 1}, "canary": "0s"}
+    with pytest.raises(tuner.SearchFailed):
+        minimized(tmp_path, of_another_kind, spec=spec, parallelism=1)
+    logs = (tmp_path / "state").glob("experiments/*/trials/1/1/log.txt")
+    assert any("it was a float in an earlier trial and is an int" in x.read_text() for x in logs)
+
+
+def of_optuna(trial: Any) -> float:
+    trial.set_user_attr("seen", [trial.number])
+    if trial.number == 1:
+        raise ValueError("a mistake in the second trial")
+    return float(trial.suggest_float("x", -1, 1)) ** 2
+
+
+of_optuna.__module__ = "__main__"
+
+
+def test_an_objective_of_optuna_returns_what_it_returns_on_one_machine(tmp_path: Path) -> None:
+    spec = {"canary": "0s", "budget": {"failedTrials": 5}}
+    study, _ = minimized(tmp_path, of_optuna, tuner.optimize_optuna, trials=3, spec=spec)
+    trials = study.trials
+    assert [trial.user_attrs for trial in trials] == [{"seen": [number]} for number in range(3)]
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert study.best_value == study.best_params["x"] ** 2
+
+
+SCRIPT = """
+import tuner
+
+def objective(trial):
+    return sum(trial.float(f"x{i}", 0, 1) for i in range(3))
+
+study = tuner.minimize(
+    objective, trials=1, name="named", runtime="kubernetes", image="python:3.11-slim",
+    namespace="user1", progress=False, spec={"trial": {"retries": {"infrastructure": 0}}},
+)
+(result,) = study.results()
+print(result.value == sum(result.parameters.values()), len(result.parameters))
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "study.decide.after:2",
+        "cluster.answer.before:2",
+        "cluster.answer.after",
+    ],
+)
+def test_a_controller_killed_while_a_pod_asks_loses_and_repeats_nothing(
+    tmp_path: Path, moment: str
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    async def run(api: FakeApi, failpoint: str) -> tuple[int | None, bytes]:
+        with kubeconfig_of(api.kubeconfig()) as config:
+            env = {
+                **os.environ,
+                "KUBECONFIG": str(config),
+                "TUNER_STATE_DIR": str(tmp_path / "state"),
+                "TUNER_FAILPOINT": failpoint,
+            }
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, str(tmp_path / "script.py"), env=env, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await process.communicate()
+            return process.returncode, out
+
+    async def go() -> tuple[list[str], list[tuple[int | None, bytes]]]:
+        async with FakeApi() as api, containers(api, tmp_path) as pods:
+            runs = [await run(api, moment), await run(api, "")]
+            return pods.started, runs
+
+    started, runs = asyncio.run(go())
+    assert runs == [(-signal.SIGKILL, b""), (0, b"True 3\n")]
+    assert len(started) == 1, "the pod has gone on"
+
+
+def of_optuna_there(trial: Any) -> float:
+    x = float(trial.suggest_float("x", -1, 1))
+    trial.set_user_attr("doubled", 2 * x)
+    return x
+
+
+of_optuna_there.__module__ = "__main__"
+
+
+@at_a_terminal()
+async def test_the_controller_in_the_cluster_answers_too(terminal: Terminal) -> None:
+    folder = terminal.installed.state.root.parent
+    running = Containers(terminal.installed.api, folder)
+    try:
+        study = await asyncio.to_thread(
+            tuner.optimize_optuna,
+            of_optuna_there,
+            runtime="cluster",
+            context="lab",
+            trials=3,
+            name="named",
+            image=IMAGE,
+            progress=False,
+            spec={"canary": "0s"},
+        )
+    finally:
+        await running.close()
+    assert [trial.user_attrs["doubled"] for trial in study.trials] == [
+        2 * trial.params["x"] for trial in study.trials
+    ]
+    assert len(study.trials) == 3
+    assert len(terminal.installed.api.all("experiments", NAMESPACE)) == 1

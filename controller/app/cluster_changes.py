@@ -23,7 +23,7 @@ from controller.app.cluster_workspace import ClusterWorkspace
 from controller.app.experiments import Changed, find, uid_of_resource
 from controller.app.extend import Extension, edited, total_of
 from controller.app.retry import RetrySelection, choose
-from controller.core.model import KATIB_SUFFIX, by_trial
+from controller.core.model import KATIB_SUFFIX, Experiment, by_trial
 from controller.kube.client import CONFIG_MAPS, MANAGER, Kind, KubernetesClient
 from controller.kube.custom_resource import (
     ALL_FAILED,
@@ -37,9 +37,9 @@ from controller.kube.custom_resource import (
 from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import command
-from controller.runtime.kubernetes.job_builder import files_object
+from controller.runtime.kubernetes.job_builder import files_in, files_object, name_of_files
 from controller.runtime.kubernetes.labels import owned
-from controller.runtime.trial_files import TrialFiles
+from controller.runtime.trial_files import TrialFiles, sent
 from controller.search import study_name
 from controller.spec import SUSPEND, Change, Document, diff, file_text, read, written
 from suggest.errors import (
@@ -119,6 +119,27 @@ async def apply(
         return Applied("created", after)
     is_same = before["spec"] == after["spec"] and _labels(before) == _labels(after)
     return Applied("unchanged" if is_same else "configured", after)
+
+
+async def files_of(client: KubernetesClient, experiment: Experiment) -> TrialFiles | None:
+    """Return the files that were sent with an experiment; None: there are none."""
+    trial, namespace = experiment.spec.trial, experiment.namespace
+    files = sent(trial.files, trial.files_digest)
+    if files is None:
+        return None
+    name = name_of_files(experiment.name, experiment.uid, files)
+    try:
+        return files_in(await client.get(CONFIG_MAPS, namespace, name), files)
+    except ApiError as error:
+        raise FailedPrecondition(
+            f"the ConfigMap {name} with the files of {experiment.name} cannot be read: {error}; "
+            f"apply the file of {experiment.name} again, which sends them"
+        ) from error
+
+
+async def ended(client: KubernetesClient, resource: Resource) -> Resource:
+    """Return the experiment when it has ended, or waits for a person."""
+    return await _until(client, resource, is_over)
 
 
 async def _applied(

@@ -24,8 +24,8 @@ from controller.app import query
 from controller.app.experiments import uid_of_resource
 from controller.app.rerun import Reruns, derived, refuse_others
 from controller.app.surroundings import GitState, git, git_state, gpus, packages_of
-from controller.app.workspace import Workspace
-from controller.core.model import Attempt, AttemptState, Experiment, Uid
+from controller.app.workspace import ReadableWorkspace, Workspace
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Uid
 from controller.phrases import command, quantity
 from controller.report.confirmation import name_of_reruns
 from controller.report.record import TrialRecord
@@ -96,7 +96,7 @@ class _AttemptRecords:
 
 
 async def reproducing(
-    workspace: Workspace, name: str, namespace: str | None, number: int, *, times: int
+    workspace: ReadableWorkspace, name: str, namespace: str | None, number: int, *, times: int
 ) -> Reproduction:
     """Return the experiment that runs trial `number` again, `times` times.
 
@@ -108,28 +108,20 @@ async def reproducing(
     record = await query.look_up(workspace, name, namespace)
     search, entry = record.experiment, query.find_trial(record, number)
     recorded = entry.trial.value
-    with workspace.opened() as experiments:
-        attempt = _succeeded(experiments.attempts(search.uid, number), entry, search)
-        assert recorded is not None  # of a trial that succeeded
-        folders = experiments.folders(search.uid)
-        records = _AttemptRecords.of(folders.root, folders.attempt(number, attempt.number).root)
-        revisions = {each.number: each for each in experiments.revisions(search.uid)}
-        uid = uid_of_resource(f"{search.uid}/{number}")
-        known = experiments.experiment(
-            search.namespace, name_of_reruns(search.name, f"-reproduce-{number}")
-        )
-        root = experiments.folders(uid).root
-    revision = revisions.get(records.provenance.get("revision", 0))
-    as_it_was = search if revision is None else replace(search, spec=revision.spec)
-    if known is not None and known.uid == uid:
-        directory = Path(known.directory)
+    attempt = _succeeded(entry, search)
+    assert recorded is not None  # of a trial that succeeded
+    name, uid = name_of_reruns(search.name, f"-reproduce-{number}"), _uid_of(search, number)
+    if isinstance(workspace, Workspace):
+        as_it_was, records, directory = await _as_it_ran(workspace, search, attempt, name, uid)
     else:
-        directory = await _code(search, records, root)
+        as_it_was, records, directory = search, _AttemptRecords(Path(), {}, []), Path()
+        if search.revision > 1:
+            records.notes.append(f"it runs by revision {search.revision} of the file, in force now")
     changes = _image(as_it_was, attempt, records)
     _compare(as_it_was, records)
     reruns = derived(
         as_it_was,
-        name_of_reruns(search.name, f"-reproduce-{number}"),
+        name,
         [entry.trial],
         [trial_seed(search, number)] * times,
         directory=str(directory),
@@ -139,14 +131,41 @@ async def reproducing(
     return Reproduction(reruns, uid, number, recorded, records.notes)
 
 
-def _succeeded(attempts: Sequence[Attempt], entry: TrialRecord, search: Experiment) -> Attempt:
+def _uid_of(search: Experiment, number: int) -> Uid:
+    """Return the uid of the experiment that reproduces a trial, by which its folder is known."""
+    return uid_of_resource(f"{search.uid}/{number}")
+
+
+async def _as_it_ran(
+    workspace: Workspace, search: Experiment, attempt: Attempt, name: str, uid: Uid
+) -> tuple[Experiment, _AttemptRecords, Path]:
+    """Return the search by the revision of the attempt, its records, and the folder of its code.
+
+    name, uid: of the experiment with the reruns.
+    """
+    assert attempt.trial is not FINAL
+    with workspace.opened() as experiments:
+        folders = experiments.folders(search.uid)
+        of_attempt = folders.attempt(attempt.trial, attempt.number)
+        records = _AttemptRecords.of(folders.root, of_attempt.root)
+        revisions = {each.number: each for each in experiments.revisions(search.uid)}
+        known = experiments.experiment(search.namespace, name)
+        root = experiments.folders(uid).root
+    revision = revisions.get(records.provenance.get("revision", 0))
+    as_it_was = search if revision is None else replace(search, spec=revision.spec)
+    if known is not None and known.uid == uid:
+        return as_it_was, records, Path(known.directory)
+    return as_it_was, records, await _code(search, records, root)
+
+
+def _succeeded(entry: TrialRecord, search: Experiment) -> Attempt:
     """Return the attempt that gave the trial its value. Raises FailedPrecondition."""
     name = f"trial {entry.trial.number} of {search.name}"
-    if not attempts:
+    if not entry.attempts:
         raise FailedPrecondition(
             f"{name} did not run here: it was imported or has not begun; reproduce it where it ran"
         )
-    succeeded = [attempt for attempt in attempts if attempt.state is AttemptState.SUCCEEDED]
+    succeeded = [attempt for attempt in entry.attempts if attempt.state is AttemptState.SUCCEEDED]
     if entry.state is not TrialState.SUCCEEDED or not succeeded:
         reason = f" ({entry.trial.reason})" if entry.trial.reason else ""
         raise FailedPrecondition(

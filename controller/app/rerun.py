@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.app import query
 from controller.app.experiment_file import ExperimentFile
-from controller.app.workspace import ReadableWorkspace, Workspace
+from controller.app.workspace import ReadableWorkspace
 from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command
 from controller.report import confirmation, ranking
@@ -42,7 +42,7 @@ class Reruns:
     search: Experiment
 
 
-async def asked_by_file(workspace: Workspace, search: Experiment) -> Reruns | None:
+async def asked_by_file(workspace: ReadableWorkspace, search: Experiment) -> Reruns | None:
     """Return the reruns that `spec.confirm` asks for; None before the search has succeeded.
 
     Raises as `confirming`.
@@ -56,7 +56,7 @@ async def asked_by_file(workspace: Workspace, search: Experiment) -> Reruns | No
 
 
 async def confirming(
-    workspace: Workspace, name: str, namespace: str | None, *, top: int, seeds: int
+    workspace: ReadableWorkspace, name: str, namespace: str | None, *, top: int, seeds: int
 ) -> Reruns:
     """Return the experiment that reruns the best `top` trials, each with `seeds` new seeds.
 
@@ -153,7 +153,7 @@ def derived(
     return Reruns(ExperimentFile(made, Path(directory or search.directory)), search)
 
 
-def refuse_others(workspace: Workspace, reruns: Reruns) -> None:
+def refuse_others(workspace: ReadableWorkspace, reruns: Reruns) -> None:
     """Raise AlreadyExists if the experiment of this name has other reruns, or is not of reruns."""
     spec = reruns.file.document.spec
     with workspace.opened() as experiments:
@@ -176,7 +176,9 @@ def _without_target(objective: Any) -> Any:  # of one, or of a list
     return {key: value for key, value in objective.items() if key != "target"}
 
 
-async def confirmed(workspace: Workspace, name: str, namespace: str | None) -> Confirmation | None:
+async def confirmed(
+    workspace: ReadableWorkspace, name: str, namespace: str | None
+) -> Confirmation | None:
     """Return how the confirmed trials of an experiment compare; None if none was confirmed."""
     search = await query.look_up(workspace, name, namespace)
     return await confirmation_of(workspace, search)

@@ -1,5 +1,5 @@
-"""`tuner apply`, and with `--context` `stop`, `resume`, `set`, `extend`, `retry` and `delete`:
-changes of the experiments of a cluster's controller.
+"""`tuner apply`, and with `--context` `stop`, `resume`, `set`, `extend`, `retry`, `delete`,
+`confirm` and `reproduce`: changes of the experiments of a cluster's controller.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from suggest.errors import InvalidArgument
 if TYPE_CHECKING:
     from controller.app.cluster_changes import Resource
     from controller.app.controller_api import ControllerApi
+    from controller.core.model import Experiment
+    from controller.spec import Document
 
 
 def apply(arguments: argparse.Namespace) -> ExitCode:
@@ -68,6 +70,30 @@ def _apply(
             f"{command('get', 'trials', spec.name, '-w')}",
         )
     return spec.name
+
+
+def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Document) -> ExitCode:
+    """Let the controller run trials of a search again, and wait until they have ended."""
+    terminal.set_up_logging(arguments)
+    api, spec = cluster_of(arguments), document.spec
+    arguments.namespace = spec.namespace
+    files = api.call(lambda client: cluster_changes.files_of(client, search))
+    applied = api.call(
+        lambda client: cluster_changes.apply(client, document, (), files, dry_run=False)
+    )
+    accepted = api.call(lambda client: cluster_changes.accepted(client, applied.resource))
+    if not cluster_changes.is_over(accepted):
+        say(
+            arguments,
+            f"{spec.name} runs in the cluster, also without this command. Watch it: "
+            f"{command('get', 'trials', spec.name, '-w')}",
+        )
+    ended = api.call(lambda client: cluster_changes.ended(client, accepted))
+    state = (ended.get("status") or {}).get("state", "")
+    if state == "succeeded":
+        return ExitCode.OK
+    _say_state(arguments, ended)
+    return ExitCode.FAILED if state == "failed" else ExitCode.PAUSED
 
 
 def resume(arguments: argparse.Namespace) -> ExitCode:

@@ -6,19 +6,19 @@ import argparse
 import asyncio
 import sys
 
-from controller import app, report
+from controller import app, cli, report
 from controller.app.rerun import Reruns
 from controller.app.workspace import is_address
 from controller.cli import lifecycle
 from controller.cli.invocation import rendered
-from controller.cli.options import split_name, workspace_of
+from controller.cli.options import readable_of, split_name
 from controller.core.model import Uid
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState
 
 
 def confirm(arguments: argparse.Namespace) -> int:
-    workspace, name = workspace_of(arguments), arguments.name
+    workspace, name = readable_of(arguments), arguments.name
     reruns = asyncio.run(
         app.rerun.confirming(
             workspace, name, arguments.namespace, top=arguments.top, seeds=arguments.seeds
@@ -32,7 +32,7 @@ def confirm(arguments: argparse.Namespace) -> int:
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
-    workspace = workspace_of(arguments)
+    workspace = readable_of(arguments)
     name, number = split_name(arguments.name)
     if not isinstance(number, int):
         raise InvalidArgument.at("", f"{arguments.name}: write NAME/N, such as {name}/0")
@@ -58,6 +58,8 @@ def reproduce(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, reruns: Reruns, *, uid: Uid = "") -> int:
     """Run the experiment of the reruns where the search ran, to its end."""
     search = reruns.search
+    if arguments.cluster is not None:
+        return cli.cluster.run_reruns(arguments, search, reruns.file.document)
     arguments.context = search.context or None
     if is_address(search.server):
         arguments.server = search.server

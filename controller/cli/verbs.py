@@ -258,7 +258,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "confirm",
         "run the best trials again with new seeds, and say which is better",
         "reruns:confirm",
-        (flags.name, flags.confirming, flags.service),
+        (flags.name, flags.confirming, flags.cluster, flags.service),
         example="tuner confirm digits --top 3 --seeds 5",
         more="The reruns are trials of the experiment NAME-confirm: the search does not learn of "
         "them. The program\n"
@@ -276,7 +276,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "reproduce",
         "run a trial again as it ran, and compare the values",
         "reruns:reproduce",
-        (flags.trial, flags.times, flags.service),
+        (flags.trial, flags.times, flags.cluster, flags.service),
         example="tuner reproduce digits/12 --times 5",
         more="With its parameters, seed, commit and image; prints what of its surroundings could "
         "not be had. The runs\n"

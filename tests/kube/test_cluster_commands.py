@@ -14,7 +14,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from controller.app.experiments import uid_of_resource
 from controller.cli.main import main
+from controller.runtime.kubernetes.job_builder import files_object
+from controller.runtime.trial_files import TrialFiles
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment, on_a_cluster
 
@@ -406,3 +409,47 @@ async def test_a_person_without_the_right_to_change_is_refused(terminal: Termina
     refused = await terminal.tuner("delete", "tiny", "--yes")
     assert refused.code == 4
     assert "ask for the role tuner-experiments-edit" in refused.err
+
+
+# Reruns
+
+
+@at_a_terminal()
+async def test_trials_run_again_in_the_cluster_and_the_command_waits(terminal: Terminal) -> None:
+    sent = TrialFiles.of({"train.py": b"print('score=0.5')"})
+    trial = {"image": "tiny:1", "command": ["python", "train.py"]}
+    files = {"files": ["train.py"], "filesDigest": sent.digest}
+    terminal.installed.apply(experiment(trial={**trial, **files}))
+    await terminal.installed.until_state("succeeded")
+    uid = uid_of_resource(
+        terminal.installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["uid"]
+    )
+    terminal.installed.api.put("configmaps", files_object(sent, NAMESPACE, "tiny", uid))
+    confirmed = await terminal.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
+    assert (confirmed.code, "Reruns of tiny, with 2 new seeds" in confirmed.out) == (0, True), (
+        confirmed
+    )
+    maps = [each["metadata"]["name"] for each in terminal.installed.api.all("configmaps")]
+    assert any(name.startswith("tiny-confirm-") and sent.digest in name for name in maps), maps
+    again = await terminal.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
+    assert (again.code, again.out) == (0, confirmed.out), again.err
+    best = await terminal.tuner("best", "tiny", "--confirmed")
+    assert best.out.endswith(confirmed.out)
+    others = await terminal.tuner("confirm", "tiny", "--top", "1", "--seeds", "2")
+    cure = "delete tiny-confirm --namespace user1 --context lab"
+    assert (others.code, cure in others.err) == (6, True), others.err
+
+    reproduced = await terminal.tuner("reproduce", "tiny/1", "--times", "2")
+    assert reproduced.code == 0, reproduced.err
+    assert "image: tiny:1@sha256:0" in reproduced.err
+    assert "reproduced (2 runs): 0.5, 0.5" in reproduced.out
+    spec = terminal.installed.api.get("experiments", NAMESPACE, "tiny-reproduce-1")["spec"]
+    assert spec["trial"]["image"] == "tiny:1@sha256:0"
+
+
+@at_a_terminal()
+async def test_reruns_need_the_right_to_create_experiments(terminal: Terminal) -> None:
+    await finished(terminal)
+    terminal.installed.api.forbid("patch", "experiments")
+    refused = await terminal.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
+    assert (refused.code, "tuner-experiments-edit" in refused.err) == (4, True), refused

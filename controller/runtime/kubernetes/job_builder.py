@@ -107,7 +107,7 @@ def files_object(files: TrialFiles, namespace: str, experiment: str, uid: Uid) -
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": _name_of_files(experiment, uid, files),
+            "name": name_of_files(experiment, uid, files),
             "namespace": namespace,
             "labels": experiment_labels(experiment, uid),
         },
@@ -116,8 +116,15 @@ def files_object(files: TrialFiles, namespace: str, experiment: str, uid: Uid) -
     }
 
 
-def _name_of_files(experiment: str, uid: Uid, files: TrialFiles) -> str:
+def name_of_files(experiment: str, uid: Uid, files: TrialFiles) -> str:
     return f"{short_name(experiment, uid)}-files-{files.digest}"
+
+
+def files_in(obj: AnyObject, files: TrialFiles) -> TrialFiles:
+    """Return files that were sent before, with their contents from the ConfigMap."""
+    data = obj["binaryData"]
+    keys = {path: _key(place, path) for place, path in enumerate(files.paths)}
+    return TrialFiles.of({path: base64.b64decode(data[key]) for path, key in keys.items()})
 
 
 @lru_cache(maxsize=1)
@@ -449,7 +456,7 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
             {"key": _key(place, path), "path": path} for place, path in enumerate(part.files.paths)
         ]
         source = {
-            "name": _name_of_files(part.experiment, part.uid, part.files),
+            "name": name_of_files(part.experiment, part.uid, part.files),
             "items": items,
             "defaultMode": _EXECUTABLE,
         }

@@ -22,7 +22,7 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -57,15 +57,32 @@ def main() -> int:
         )
         return 1
     show_in_tracebacks(message["sources"])
+
+    def objective() -> Any:
+        function = pickle.loads(message["objective"])
+        _install_script(_script_names(function))
+        return function
+
+    # Of versions before several objectives.
+    objectives = message.get("objectives") or [message["metric"]]
+    return run_trial(objective, objectives, message.get("constraints", ()))
+
+
+# Any: an objective, and what it returns
+def run_trial(
+    load: Callable[[], Callable[[Trial], Any]],
+    objectives: Sequence[str],
+    constraints: Sequence[str] = (),
+) -> int:
+    """Call the objective that `load` returns with the trial, print what it returned, and return
+    the exit code.
+
+    objectives, constraints: their metrics.
+    """
     owner = os.getpid()
     try:
-        objective = pickle.loads(message["objective"])
-        _install_script(_script_names(objective))
-        # Of versions before several objectives.
-        objectives = message.get("objectives") or [message["metric"]]
-        trial = Trial(
-            json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ())
-        )
+        objective = load()
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, constraints)
         begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: _stop(trial, owner))
         returned = objective(trial)
@@ -183,14 +200,14 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def run() -> NoReturn:
+def run(trial: Callable[[], int] = main) -> NoReturn:
     """Run the trial and end the process with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # It is the trial's log, whatever the console of the search can show.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = main()
+        code = trial()
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:

@@ -121,13 +121,7 @@ def directory_of(path: str) -> Path:
 
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
-    """Return the file with the options applied. Raises SpecErrors; InvalidArgument for a script."""
-    if path.endswith(".py"):
-        raise InvalidArgument.at(
-            path,
-            "is a program, not the file of an experiment; a script that calls tuner.minimize "
-            "or tuner.optimize_optuna runs by itself: python " + path,
-        )
+    """Return the file with the options applied. Raises SpecErrors."""
     return read_path(
         path,
         overrides=_overrides(options),

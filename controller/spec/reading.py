@@ -325,6 +325,8 @@ def read_path(
 ) -> Document:
     """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
 
+    A file NAME.py is a script that was written for Optuna.
+
     Raises:
         SpecErrors: As in `read`, and if the file does not exist or is not text.
     """
@@ -333,15 +335,22 @@ def read_path(
     else:
         source = str(path)
         content = _content(source)
-    return read(
-        _decode(content, source),
+    text, is_script = _decode(content, source), source.endswith(".py")
+    if is_script:
+        from controller.spec.script import experiment_text  # lazy: most files are no scripts
+
+        text = experiment_text(text, source, overrides)
+    document = read(
+        text,
         source=source,
+        is_file=not is_script,
         overrides=overrides,
         service=service,
         namespace_of=namespace_of,
         config_map_of=config_map_of,
         converts=converts,
     )
+    return replace(document, is_native=document.is_native and not is_script)
 
 
 def _content(source: str) -> bytes:

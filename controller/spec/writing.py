@@ -34,8 +34,10 @@ def file_text(document: Mapping[str, object]) -> str:
     """
     # `native.FILE` describes its structure.
     spec: Any = document["spec"]
-    parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
-    return "\n".join(_lines({**document, "spec": {**spec, "parameters": parameters}}, "")) + "\n"
+    if "parameters" in spec:  # else trials name them
+        parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
+        spec = {**spec, "parameters": parameters}
+    return "\n".join(_lines({**document, "spec": spec}, "")) + "\n"
 
 
 def _shorter(fields: dict[str, Any]) -> object:

@@ -1,0 +1,255 @@
+"""The experiment of a script that was written for Optuna: what its calls of `create_study` and
+`study.optimize` say, as the text of a native file. The script is not run.
+
+A value is known if it is written there as a literal, or as the name of a literal of the module.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.optuna_script import OptunaScript, argument, objective_of
+from controller.spec.problems import LocatedProblem, Mark, SpecErrors
+from controller.spec.writing import file_text
+
+WORKER = "tuner.optuna_worker"
+# As those of functions: see `tuner.trial`.
+_METRICS = {"step": "step", "pattern": r"tuner\.([A-Za-z_][\w./-]*)=(\S+)"}
+_UNKNOWN = object()
+# The defaults of Optuna's MedianPruner, and the names of its settings here.
+_MEDIAN = {
+    "n_startup_trials": ("nStartupTrials", 5),
+    "n_warmup_steps": ("nWarmupSteps", 0),
+    "interval_steps": ("intervalSteps", 1),
+    "n_min_trials": ("nMinTrials", 1),
+}
+
+
+def experiment_text(text: str, source: str, overrides: Sequence[str] = ()) -> str:
+    """Return the file of the script's search.
+
+    overrides: the arguments of `--set`, which may say what the script leaves open.
+
+    Raises:
+        SpecErrors: the script has no search, several, or says something that is not known.
+    """
+    try:
+        script = OptunaScript.read(text, source)
+    except SyntaxError as error:
+        mark = Mark(error.lineno or 1, error.offset or 1)
+        raise SpecErrors(
+            source, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]
+        ) from None
+    return file_text(_Reader(script, source, overrides).experiment())
+
+
+class _Reader:
+    def __init__(self, script: OptunaScript, source: str, overrides: Sequence[str]) -> None:
+        self._script = script
+        self._source = source
+        self._given = [override.partition("=")[0] for override in overrides]
+        self._problems: list[LocatedProblem] = []
+        self._constants = {
+            target.id: statement.value
+            for statement in script.module.body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def experiment(self) -> dict[str, Any]:
+        """Return the native data. Raises SpecErrors."""
+        search = self._search()
+        objective = self._objective()
+        count = len(objective.get("objectives", [objective]))
+        spec: dict[str, Any] = {
+            **objective,
+            "defineByRun": True,
+            **(self._pruning() if count == 1 else {}),
+            **self._initial(),
+            "parallelism": self._parallelism(search),
+            "budget": self._budget(search),
+            "metrics": dict(_METRICS),
+            "trial": {
+                "command": ["python", "-m", WORKER, Path(self._source).name, f"{count}"],
+                "env": {"PYTHONUNBUFFERED": "1"},
+            },
+        }
+        if (callbacks := argument(search, 5, "callbacks")) is not None and not _is_none(callbacks):
+            self._problem(
+                callbacks,
+                "callbacks are called in a process that has the study; call "
+                "tuner.optimize_optuna(objective, study, callbacks=[…]) in the script instead",
+            )
+        if self._problems:
+            raise SpecErrors(self._source, self._problems)
+        return {
+            "apiVersion": "tuner.dev/v1",
+            "kind": "Experiment",
+            "metadata": {"name": self._name()},
+            "spec": spec,
+        }
+
+    def _search(self) -> ast.Call:
+        match [each for each in self._script.searches if objective_of(each) is not None]:
+            case [search]:
+                return search
+            case []:
+                message = (
+                    "calls no study.optimize(objective, …), and so is not the search of an "
+                    "objective that was written for Optuna; a script that calls tuner.minimize or "
+                    f"tuner.optimize_optuna runs by itself: python {self._source}"
+                )
+                raise SpecErrors(self._source, [LocatedProblem(Mark(1, 1), "", message)])
+            case [_, second, *_]:
+                self._problem(
+                    second, "calls study.optimize again; write each search into its own script"
+                )
+        raise SpecErrors(self._source, self._problems)
+
+    def _objective(self) -> dict[str, Any]:
+        if self._is_given("spec.objective"):
+            return {"objective": {"metric": "value", "direction": "minimize"}}
+        found = {tuple(self._directions(each)): each for each in self._script.studies}
+        if len(found) > 1:
+            self._problem(
+                list(found.values())[1],
+                "makes a study of other directions; say which: --set "
+                "spec.objective.direction=minimize",
+            )
+        directions = next(iter(found), ("minimize",))
+        if len(directions) == 1:
+            return {"objective": {"metric": "value", "direction": directions[0]}}
+        return {
+            "objectives": [
+                {"metric": f"value_{place}", "direction": direction}
+                for place, direction in enumerate(directions)
+            ]
+        }
+
+    def _directions(self, study: ast.Call) -> list[str]:
+        nodes = [argument(study, None, "direction")]
+        several = argument(study, None, "directions")
+        if isinstance(several, ast.List | ast.Tuple):
+            nodes = list(several.elts)
+        elif several is not None and not _is_none(several):
+            nodes = [several]
+        return [self._direction(node) for node in nodes]
+
+    def _direction(self, node: ast.expr | None) -> str:
+        if node is None or _is_none(node):
+            return "minimize"
+        if isinstance(node, ast.Attribute):  # StudyDirection.MAXIMIZE
+            value: object = node.attr.lower()
+        else:
+            value = self._value(node)
+        if isinstance(value, str) and value in ("minimize", "maximize"):
+            return value
+        self._problem(
+            node,
+            'is not "minimize" or "maximize"; write it, or add --set '
+            "spec.objective.direction=maximize",
+        )
+        return "minimize"
+
+    def _pruning(self) -> dict[str, Any]:
+        if self._is_given("spec.pruning"):
+            return {}
+        nodes = [node for each in self._script.studies if (node := argument(each, None, "pruner"))]
+        node = next((node for node in nodes if not _is_none(node)), None)
+        settings = dict(_MEDIAN.values())
+        match node:
+            case None:
+                pass
+            case ast.Call(ast.Attribute(attr="NopPruner") | ast.Name("NopPruner")):
+                return {}
+            case ast.Call(ast.Attribute(attr="MedianPruner") | ast.Name("MedianPruner")):
+                for place, (name, (here, _)) in enumerate(_MEDIAN.items()):
+                    at = place if name != "n_min_trials" else None
+                    if (value := argument(node, at, name)) is not None:
+                        settings[here] = self._number(value, f"spec.pruning.{here}")
+            case _:
+                self._problem(node, "is not the median rule; add --set spec.pruning.name=asha")
+        return {"pruning": {"name": "optuna:median", **settings}}
+
+    def _initial(self) -> dict[str, Any]:
+        points = []
+        for call in self._script.enqueued:
+            node = argument(call, 0, "params")
+            value = _UNKNOWN if node is None else self._value(node)
+            if isinstance(value, dict):
+                points.append(value)
+            elif not self._is_given("spec.initial"):
+                self._problem(
+                    call,
+                    "enqueues a point that is not written there; write it as a dict of literals",
+                )
+        return {"initial": points} if points else {}
+
+    def _parallelism(self, search: ast.Call) -> int:
+        node = argument(search, 3, "n_jobs")
+        if node is None or self._is_given("spec.parallelism"):
+            return 1
+        jobs = int(self._number(node, "spec.parallelism"))
+        if jobs < 1:
+            self._problem(node, f"{jobs} says no number; add --set spec.parallelism=4")
+        return jobs
+
+    def _budget(self, search: ast.Call) -> dict[str, Any]:
+        if self._is_given("spec.budget"):
+            return {}
+        trials, seconds = argument(search, 1, "n_trials"), argument(search, 2, "timeout")
+        budget: dict[str, Any] = {}
+        if seconds is not None and not _is_none(seconds):
+            budget["wallClock"] = f"{self._number(seconds, 'spec.budget.wallClock')}s"
+        if trials is not None and not _is_none(trials):
+            budget["trials"] = self._number(trials, "spec.budget.trials")
+        elif budget:
+            budget["trials"] = "none"
+        else:
+            self._problem(search, "has no n_trials; write it, or add --set spec.budget.trials=100")
+        return budget
+
+    def _number(self, node: ast.expr, key: str) -> Any:
+        if self._is_given(key):
+            return 1
+        value = self._value(node)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        self._problem(
+            node,
+            f"{ast.unparse(node)} is known only when the script runs; write a number, or add "
+            f"--set {key}=…",
+        )
+        return 1
+
+    def _name(self) -> str:
+        found = [argument(each, None, "study_name") for each in self._script.studies]
+        named = [value for node in found if node and isinstance(value := self._value(node), str)]
+        name = named[0] if len(named) == 1 else Path(self._source).stem
+        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-") or "search"
+
+    def _value(self, node: ast.expr) -> object:
+        """Return a literal, or what a name of the module stands for."""
+        if isinstance(node, ast.Name) and node.id in self._constants:
+            node = self._constants[node.id]
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return _UNKNOWN
+
+    def _is_given(self, key: str) -> bool:
+        """Return whether `--set` says the value of the key, or of one below it."""
+        return any(f"{given}.".startswith(f"{key}.") for given in self._given)
+
+    def _problem(self, node: ast.expr, message: str) -> None:
+        mark = Mark(node.lineno, node.col_offset + 1)
+        self._problems.append(LocatedProblem(mark, "", message))
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,70 @@
+"""`tuner run` of scripts that were written for Optuna, unchanged, with real processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cli import Cli, cli_in, eventually
+
+PAGE = Path(__file__).parents[2] / "docs" / "optuna.md"
+WAITS = """
+import os, time
+import optuna
+
+study = optuna.create_study(storage="sqlite:///optuna.db", directions=["minimize", "maximize"])
+study.enqueue_trial({"x": 0.25})
+
+def objective(trial, scale):
+    with open("starts.txt", "a") as file:
+        file.write(f"{trial.number}\\n")
+    x = trial.suggest_float("x", 0, 1)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    return scale * x, x
+
+study.optimize(lambda trial: objective(trial, 2), n_trials=3, n_jobs=2)
+print("the best:", study.best_trials)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
+
+
+def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
+    _, section = PAGE.read_text(encoding="utf-8").split("## Or change no line")
+    script = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert script is not None
+    (cli.folder / "study.py").write_text(script[1])
+    commands = re.findall(r"^\$ tuner (.*)$", section, re.MULTILINE)
+    assert commands == ["run study.py", "convert study.py > experiment.yaml"]
+    code, out, err = cli.tuner("run", "study.py")
+    assert code == 0, err
+    assert "best value" in out
+    trials = cli.json("get", "trials", "study", "-o", "json")
+    assert len(trials) == 30
+    code, out, err = cli.tuner("convert", "study.py")
+    assert code == 0, err
+    cli.file.write_text(out)
+    assert cli.tuner("validate", "experiment.yaml")[0] == 0
+
+
+def test_a_killed_script_continues_and_its_own_study_is_never_made(cli: Cli) -> None:
+    (cli.folder / "waits.py").write_text(WAITS)
+    first = cli.start("run", "waits.py")
+    eventually(lambda: len(cli.starts()) == 1)
+    first.kill()
+    first.communicate()
+    cli.let_go()
+    code, _, err = cli.tuner("run", "waits.py")
+    assert code == 0, err
+    trials = cli.json("get", "trials", "waits", "-o", "json")
+    assert trials[0]["parameters"] == {"x": 0.25}
+    assert sorted(cli.starts()) == ["0", "1", "2"], "each trial has run once"
+    assert not (cli.folder / "optuna.db").exists()

@@ -1,0 +1,163 @@
+"""What `tuner run SCRIPT` reads from a script that was written for Optuna, without running it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.optuna_script import OptunaScript
+from controller.spec import SpecErrors, read_path
+
+SCRIPT = """
+import optuna
+
+TRIALS = 40
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+if __name__ == "__main__":
+    study = {study}
+    study.optimize(objective, {options})
+    print(study.best_params)
+"""
+
+
+def spec_of(tmp_path: Path, study: str, options: str, *overrides: str) -> Any:
+    path = tmp_path / "my_study.py"
+    path.write_text(SCRIPT.format(study=study, options=options))
+    return read_path(path, overrides=overrides).spec.document
+
+
+def problems(tmp_path: Path, study: str, options: str, *overrides: str) -> list[str]:
+    with pytest.raises(SpecErrors) as caught:
+        spec_of(tmp_path, study, options, *overrides)
+    return [str(each) for each in caught.value.located]
+
+
+def test_the_calls_say_what_the_search_is(tmp_path: Path) -> None:
+    study = 'optuna.create_study(study_name="My Study", direction="maximize")'
+    document = spec_of(tmp_path, study, "n_trials=TRIALS, timeout=60, n_jobs=3")
+    spec = document["spec"]
+    assert document["metadata"]["name"] == "my-study"
+    assert spec["objective"]["direction"] == "maximize"
+    assert (spec["budget"]["trials"], spec["budget"]["wallClock"]) == (40, "1m")
+    assert (spec["parallelism"], spec["defineByRun"]) == (3, True)
+    assert spec["pruning"]["name"] == "optuna:median"
+    assert spec["trial"]["command"][1:] == ["-m", "tuner.optuna_worker", "my_study.py", "1"]
+
+
+def test_several_directions_are_several_objectives(tmp_path: Path) -> None:
+    study = "optuna.create_study(directions=['minimize', optuna.study.StudyDirection.MAXIMIZE])"
+    spec = spec_of(tmp_path, study, "10")["spec"]
+    assert [each["direction"] for each in spec["objectives"]] == ["minimize", "maximize"]
+    assert "pruning" not in spec
+    assert spec["trial"]["command"][-1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("pruner", "pruning"),
+    [
+        ("NopPruner()", None),
+        (
+            "MedianPruner(3, n_min_trials=2)",
+            {
+                "name": "optuna:median",
+                "nStartupTrials": 3,
+                "nWarmupSteps": 0,
+                "intervalSteps": 1,
+                "nMinTrials": 2,
+            },
+        ),
+    ],
+)
+def test_the_pruner_of_the_study_prunes(
+    tmp_path: Path, pruner: str, pruning: dict[str, Any] | None
+) -> None:
+    study = f"optuna.create_study(pruner=optuna.pruners.{pruner})"
+    assert spec_of(tmp_path, study, "10")["spec"].get("pruning") == pruning
+
+
+@pytest.mark.parametrize(
+    ("study", "options", "override", "problem"),
+    [
+        ("create_study()", "", "spec.budget.trials=4", "11:5 has no n_trials"),
+        ("create_study()", "n_trials=args.n", "spec.budget.trials=4", "args.n is known only when"),
+        ("create_study()", "4, n_jobs=-1", "spec.parallelism=2", "-1 says no number"),
+        (
+            "create_study(direction=args.way)",
+            "4",
+            "spec.objective.direction=maximize",
+            'is not "minimize" or "maximize"',
+        ),
+        (
+            "create_study(pruner=optuna.pruners.HyperbandPruner())",
+            "4",
+            "spec.pruning.name=asha",
+            "is not the median rule",
+        ),
+    ],
+)
+def test_what_is_not_written_there_is_said_by_set(
+    tmp_path: Path, study: str, options: str, override: str, problem: str
+) -> None:
+    (found,) = problems(tmp_path, study, options)
+    assert problem in found
+    assert f"--set {override.partition('=')[0]}" in found
+    spec_of(tmp_path, study, options, override)
+
+
+def test_callbacks_are_refused(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, "create_study()", "4, callbacks=[print]")
+    assert "tuner.optimize_optuna" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def f(:\n", "is not Python"),
+        ("import tuner\ntuner.optimize(f, {}, {})\n", "runs by itself: python "),
+        ("study.optimize(f, 1)\nstudy.optimize(g, 1)\n", "2:1 calls study.optimize again"),
+        (
+            "create_study(direction='maximize')\ncreate_study()\nstudy.optimize(f, 1)\n",
+            "2:1 makes a study of other directions",
+        ),
+        ("study.enqueue_trial(point())\nstudy.optimize(f, 1)\n", "1:1 enqueues a point"),
+    ],
+)
+def test_other_scripts_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    with pytest.raises(SpecErrors, match=r".") as caught:
+        read_path(path)
+    assert problem in str(caught.value)
+
+
+def test_a_trial_needs_what_is_left_without_the_study() -> None:
+    script = OptunaScript.read(
+        """
+import optuna
+scale = 2
+study = optuna.create_study(storage="sqlite:///a.db")
+study.set_user_attr("who", "me")
+def objective(trial):
+    return scale * offset
+def main():
+    study.optimize(objective, 10)
+main()
+offset = 3
+best = study.best_params
+print(best)
+""",
+        "script.py",
+    )
+    assert [ast.unparse(each).splitlines()[0] for each in script.without_search().body] == [
+        "import optuna",
+        "scale = 2",
+        "def objective(trial):",
+        "def main():",
+        "offset = 3",
+    ]

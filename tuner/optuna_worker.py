@@ -1,0 +1,53 @@
+"""The program of a trial of a script that was written for Optuna:
+`python -m tuner.optuna_worker SCRIPT OBJECTIVES`, the command of the trials of `tuner run SCRIPT`.
+
+Runs the script without its search, and calls the objective that it gives to `study.optimize`. The
+module has the name of the script's file, so what the script does as a program
+(`if __name__ == "__main__"`) is not done.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tuner.optuna_trial as inside
+from controller.optuna_script import OptunaScript, objective_of
+from tuner.trial import Trial
+from tuner.worker import run, run_trial
+
+
+def main() -> int:
+    """Run the trial and return its exit code."""
+    path, objectives = sys.argv[1:]
+    count = int(objectives)
+    # The script may parse them.
+    sys.argv = [path]
+
+    def load() -> Callable[[Trial], Any]:
+        objective = _objective(Path(path))
+        return lambda trial: inside.run(objective, trial, count)
+
+    return run_trial(load, inside.metrics_of(count))
+
+
+# Any: what Optuna's objectives take and return
+def _objective(path: Path) -> Callable[[Any], Any]:
+    """Return the objective of the script, whose module can be imported from now on."""
+    script = OptunaScript.read(path.read_text(encoding="utf-8"), str(path))
+    module = ModuleType(path.stem)
+    module.__file__ = str(path.absolute())
+    sys.modules[path.stem] = module
+    exec(compile(script.without_search(), module.__file__, "exec"), vars(module))
+    named = next(node for each in script.searches if (node := objective_of(each)) is not None)
+    code = compile(ast.Expression(named), module.__file__, "eval")
+    objective: Callable[[Any], Any] = eval(code, vars(module))
+    return objective
+
+
+if __name__ == "__main__":
+    run(main)

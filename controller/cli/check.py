@@ -40,9 +40,13 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             budget = "until the space is exhausted"
         else:
             budget = "no limit of trials"
+        parameters = (
+            "parameters that its trials name"
+            if spec.define_by_run
+            else quantity(len(spec.space.parameters), "parameter")
+        )
         print(
-            f"{document.source} is valid: experiment {spec.name}, "
-            f"{quantity(len(spec.space.parameters), 'parameter')}, "
+            f"{document.source} is valid: experiment {spec.name}, {parameters}, "
             f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"
         )
         for sentence in app.validate.guess(spec):

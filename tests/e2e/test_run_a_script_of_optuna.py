@@ -52,7 +52,8 @@ def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
     code, out, err = cli.tuner("convert", "study.py")
     assert code == 0, err
     cli.file.write_text(out)
-    assert cli.tuner("validate", "experiment.yaml")[0] == 0
+    code, out, err = cli.tuner("validate", "experiment.yaml")
+    assert "experiment study, parameters that its trials name, default, 30 trials" in out, err
 
 
 def test_a_killed_script_continues_and_its_own_study_is_never_made(cli: Cli) -> None:

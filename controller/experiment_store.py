@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from sqlalchemy.dialects import sqlite
 
 from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
+from controller import usage_ledger
 from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     Attempt,
@@ -35,6 +37,7 @@ from controller.core.model import (
     TrialOrFinal,
     Uid,
 )
+from controller.core.spending import Spent
 from suggest import failpoints
 from suggest.errors import (
     AlreadyExists,
@@ -356,6 +359,8 @@ class SqlExperimentStore:
 
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:
+            if self._fence.epoch:
+                usage_ledger.enter_rest(connection, uid, datetime.now(UTC))
             connection.execute(sa.delete(tables.experiments).where(tables.experiments.c.uid == uid))
 
     # Attempts and events
@@ -366,7 +371,17 @@ class SqlExperimentStore:
         Raises NewerRevision if they end the experiment under an earlier revision.
         """
         with self._writing(_SAVE) as connection:
+            if self._fence.epoch:
+                usage_ledger.enter_ended(connection, uid, changes.attempts)
             _write(connection, uid, changes)
+
+    def used_in_month(self, now: datetime) -> Mapping[str, Spent]:
+        """Return what the attempts of each namespace have used in the month until now.
+
+        Only the store of a controller in a cluster counts it.
+        """
+        with self._database.reading() as connection:
+            return usage_ledger.used_in_month(connection, now)
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         if trial is None:

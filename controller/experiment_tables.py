@@ -93,6 +93,8 @@ attempts = sa.Table(
     sa.Column("price_per_hour", sa.Float, nullable=False, server_default="0"),
     sa.Column("earlier_s", sa.Float, nullable=False, server_default="0"),
 )
+_is_unended = attempts.c.end_time.is_(None)
+sa.Index("attempts_unended", attempts.c.uid, sqlite_where=_is_unended, postgresql_where=_is_unended)
 events = sa.Table(
     "events",
     metadata,
@@ -123,10 +125,19 @@ attempt_objects = sa.Table(
     sa.Column("object_uid", sa.String, nullable=False),
     sa.Column("timed_out", sa.Boolean, nullable=False),
 )
+# What the ended attempts of a namespace have used in a month: see `usage_ledger`.
+usage = sa.Table(
+    "usage",
+    metadata,
+    sa.Column("namespace", sa.String, primary_key=True),
+    sa.Column("month", sa.String, primary_key=True),
+    sa.Column("gpu_hours", sa.Float, nullable=False),
+    sa.Column("cost", sa.Float, nullable=False),
+)
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0004",
+    newest="0005",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",

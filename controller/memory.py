@@ -361,7 +361,11 @@ class Memory:
         is_final = trial is FINAL
         if is_final not in self._rates:
             self._rates[is_final] = attempt_rate(self._spec, self._spec.template_of(trial))
-        return self._rates[is_final]
+        rate, opened = self._rates[is_final], self.opened.get(trial)
+        if rate == NOTHING_SPENT and opened is not None and "template" in self._spec.trial.cluster:
+            # A parameter may determine what the trial requests.
+            rate = attempt_rate(self._spec, self._spec.trial, opened.trial.parameters)
+        return rate
 
     def spent(self, now: datetime) -> Spent:
         """Return what all attempts have used."""

@@ -7,9 +7,9 @@ so that a later revision changes neither. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from controller.core.model import Attempt
 
@@ -52,6 +52,34 @@ def spent_by(attempt: Attempt, *, now: datetime) -> Spent:
 
 def spent_by_all(attempts: Iterable[Attempt], *, now: datetime) -> Spent:
     return sum((spent_by(attempt, now=now) for attempt in attempts), NOTHING_SPENT)
+
+
+def month_of(time: datetime) -> str:
+    """Return the month of a time in UTC, such as 2026-11."""
+    return f"{time.astimezone(UTC):%Y-%m}"
+
+
+def next_month(time: datetime) -> datetime:
+    """Return when the month of a time ends, in UTC."""
+    begin = time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return (begin + timedelta(days=31)).replace(day=1)
+
+
+def spent_by_month(attempt: Attempt, *, now: datetime) -> Iterator[tuple[str, Spent]]:
+    """Yield what the attempt has used until `now`, or until its end, in each month.
+
+    What it used before its queue took its place back counts in the month of its latest start.
+    """
+    end = attempt.end_time or now
+    begin = min(attempt.start_time or end, end)
+    earlier_s = attempt.earlier_s
+    while True:
+        until = min(next_month(begin), end)
+        ran_s = earlier_s + (until - begin).total_seconds()
+        yield month_of(begin), rate_of(attempt).times(ran_s / HOUR_S)
+        if until == end:
+            return
+        begin, earlier_s = until, 0.0
 
 
 def price_per_hour(prices: Mapping[str, float], requested: Mapping[str, float]) -> float:

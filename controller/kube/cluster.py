@@ -57,6 +57,7 @@ class Cluster:
     many; one watch of each kind serves them all, which needs the right to it.
 
     created_after: called for each created attempt, with the seconds since there was room for it.
+    barred: returns why no attempt of a namespace may be created; "" if they may.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Cluster:
         # By namespace and experiment: attempts that were created, and wait for a node.
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None
+        self.barred: Callable[[str], str] = lambda _namespace: ""
         self._all_namespaces = all_namespaces
         # by kind, namespace and selection
         self._reflectors: dict[tuple[object, ...], Reflector[Any]] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from controller.kube.client import Kind
 
 EXPERIMENTS = Kind("tuner.dev/v1", "experiments", "Experiment")
+TENANT_BUDGETS = Kind("tuner.dev/v1", "tenantbudgets", "TenantBudget", namespaced=False)
 _KATIB = "kubeflow.org/v1beta1"
 KATIB_EXPERIMENTS = Kind(_KATIB, "experiments", "Experiment")
 KATIB_TRIALS = Kind(_KATIB, "trials", "Trial")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -27,6 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from controller.core.model import AttemptState, Event
+from controller.core.spending import Spent
 from controller.operator.endpoint import PlainReply
 from controller.operator.resource import ExperimentResource
 from controller.operator.status import PENDING, WAITING, condition_of
@@ -126,6 +127,21 @@ ARCHIVE_BEHIND = Declared(
     "gauge",
     "Experiments with logs of ended attempts that the bucket has refused.",
 )
+GPU_HOURS = Declared(
+    "tuner_controller_month_gpu_hours",
+    "gauge",
+    "GPU-hours that trials have used in this calendar month, in UTC.",
+    ("namespace",),
+)
+COST = Declared(
+    "tuner_controller_month_cost",
+    "gauge",
+    "Cost of what trials have used in this calendar month, in UTC.",
+    ("namespace",),
+)
+BUDGETS_SPENT = Declared(
+    "tuner_controller_tenant_budgets_spent", "gauge", "TenantBudgets that are used up."
+)
 LAG = Declared(
     "tuner_controller_loop_lag_seconds",
     "histogram",
@@ -146,6 +162,9 @@ DECLARED = (
     STORE_ERRORS,
     ARCHIVE_AWAY,
     ARCHIVE_BEHIND,
+    GPU_HOURS,
+    COST,
+    BUDGETS_SPENT,
     LAG,
 )
 
@@ -163,6 +182,8 @@ class MetricSources:
     store_errors: Callable[[], Mapping[str, int]] = dict
     archive_is_away: Callable[[], bool] = bool
     archive_behind: Callable[[], int] = int
+    used: Callable[[], Mapping[str, Spent]] = dict
+    budgets_spent: Callable[[], int] = int
 
 
 class ControllerMetrics:
@@ -223,6 +244,8 @@ class ControllerMetrics:
         yield _family(STORE_ERRORS, _labelled(sources.store_errors()))
         yield _family(ARCHIVE_AWAY, [((), float(sources.archive_is_away()))])
         yield _family(ARCHIVE_BEHIND, [((), sources.archive_behind())])
+        yield from _of_usage(sources.used())
+        yield _family(BUDGETS_SPENT, [((), sources.budgets_spent())])
 
 
 def _of_resources(resources: Iterable[ExperimentResource]) -> Iterator[Metric]:
@@ -243,10 +266,22 @@ def _of_resources(resources: Iterable[ExperimentResource]) -> Iterator[Metric]:
         yield _family(declared, _with_others(counted, shown).items())
 
 
+def _of_usage(used: Mapping[str, Spent]) -> Iterator[Metric]:
+    """Yield what the namespaces have used: those that have used most each for itself."""
+    most = sorted(used, key=lambda name: (used[name].cost, used[name].gpu_hours), reverse=True)
+    shown = set(most[:MOST_NAMESPACES])
+    gpu_hours: dict[tuple[str, ...], float] = {}
+    cost: dict[tuple[str, ...], float] = {}
+    for namespace, spent in used.items():
+        gpu_hours[namespace,], cost[namespace,] = spent.gpu_hours, spent.cost
+    yield _family(GPU_HOURS, _with_others(gpu_hours, shown).items())
+    yield _family(COST, _with_others(cost, shown).items())
+
+
 def _with_others(
-    counted: Mapping[tuple[str, ...], int], shown: set[str]
-) -> Counter[tuple[str, ...]]:
-    summed: Counter[tuple[str, ...]] = Counter()
+    counted: Mapping[tuple[str, ...], float], shown: set[str]
+) -> dict[tuple[str, ...], float]:
+    summed: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for (namespace, *others), number in counted.items():
         label = namespace if namespace in shown else OTHER_NAMESPACES
         summed[label, *others] += number

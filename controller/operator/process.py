@@ -51,6 +51,7 @@ from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy, page
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
+from controller.operator.tenant_budgets import TenantBudgets
 from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
@@ -217,6 +218,11 @@ async def _manager(
         experiments = await _store(options, server, leadership, waiting)
         with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away
+            has_prices = bool(options.policy.prices)
+            budgets = TenantBudgets(client, experiments, options.namespaces, has_prices)
+            await budgets.start()
+            cluster.barred = budgets.reason_to_wait
+            following.append(asyncio.create_task(budgets.follow()))
             workspace = HostedWorkspace(
                 state,
                 server=server,
@@ -241,6 +247,8 @@ async def _manager(
                 store_errors=server.store_errors,
                 archive_is_away=lambda: experiments.archive_is_away,
                 archive_behind=lambda: len(experiments.behind or ()),
+                used=lambda: budgets.used,
+                budgets_spent=lambda: budgets.spent,
             )
             board = ClusterBoard(workspace, experiments, resources)
             api = HttpApi(access, experiments, server, authenticator, resources)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from controller.core.model import ExperimentSpec, TrialTemplate
 from controller.core.spending import NOTHING_SPENT, Spent, price_per_hour
+from controller.core.substitute import fill_data
+from suggest.space import Assignment
 
 GPU = "nvidia.com/gpu"
 
@@ -54,8 +57,16 @@ def gpus_in(amounts: Mapping[str, float]) -> float:
     return sum(amount for name, amount in amounts.items() if is_gpu(name))
 
 
-def attempt_rate(spec: ExperimentSpec, template: TrialTemplate) -> Spent:
-    """Return what an hour of an attempt uses; nothing if a parameter determines its resources."""
+def attempt_rate(
+    spec: ExperimentSpec, template: TrialTemplate, parameters: Assignment | None = None
+) -> Spent:
+    """Return what an hour of an attempt uses.
+
+    parameters: those of its trial. Without them, nothing if one of them determines a resource.
+    """
+    manifest = template.cluster.get("template")
+    if parameters is not None and manifest is not None:
+        template = replace(template, cluster={"template": fill_data(manifest, parameters)})
     try:
         amounts = requested(template)
     except ValueError:

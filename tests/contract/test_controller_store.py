@@ -90,7 +90,9 @@ def connect(request: pytest.FixtureRequest, path: Path) -> Connect:
         return lambda: sqlite_database(path)
     url: str = request.getfixturevalue("postgres_with_tables")
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("DELETE FROM experiments; DELETE FROM controller_leader")
+        connection.execute(
+            "DELETE FROM experiments; DELETE FROM controller_leader; DELETE FROM usage"
+        )
     return lambda: PostgresDatabase(url)
 
 
@@ -616,6 +618,8 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("DROP TABLE controller_leader")
         raw.execute("DROP TABLE attempt_objects")
+        raw.execute("DROP TABLE usage")
+        raw.execute("DROP INDEX attempts_unended")
         for table, columns in SPENDING.items():
             for column in columns:
                 raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import Installation, experiment, on_a_cluster
+from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
+from tests.kube.test_controller_metrics import scraped_from
 
 Raw = dict[str, Any]
 # Pods tell the times of their containers in whole seconds.
@@ -125,3 +126,87 @@ async def test_new_prices_of_the_platform_hold_for_later_attempts(installed: Ins
     await installed.until_state("succeeded")
     assert 100 < installed.status()["cost"] < 500
     assert installed.status("ended") == before
+
+
+# Budgets of tenants
+
+HOURS = 1 / 3600  # of one GPU for a second
+
+
+def tenant_budget(name: str = NAMESPACE, **limits: float) -> Raw:
+    about = {"metadata": {"name": name}, "spec": limits}
+    return {"apiVersion": "tuner.dev/v1", "kind": "TenantBudget", **about}
+
+
+async def budgeted(installed: Installation, **limits: float) -> None:
+    """Define TenantBudgets, and one of the namespace, before the controller starts."""
+    await installed.stop()
+    installed.api.define("tuner.dev/v1", "tenantbudgets", "TenantBudget", namespaced=False)
+    installed.api.put("namespaces", {"metadata": {"name": NAMESPACE}})
+    installed.api.put("tenantbudgets", tenant_budget(**limits))
+    installed.start()
+
+
+def shown(installed: Installation, name: str = NAMESPACE) -> Raw:
+    """Return the status of a TenantBudget."""
+    return dict(installed.api.get("tenantbudgets", "", name).get("status") or {})
+
+
+@on_a_cluster(A_SECOND)
+async def test_trials_of_a_namespace_wait_while_its_budget_is_used_up(
+    installed: Installation,
+) -> None:
+    await budgeted(installed, gpuHours=0)
+    installed.apply(paid(trials=2))
+    await installed.until(lambda: "TenantBudgetSpent: " in installed.status().get("reason", ""))
+    month = f"{datetime.now(UTC):%Y-%m}"
+    assert f"0 of 0 GPU-hours of {month} are used; until " in installed.status()["reason"]
+    assert (installed.jobs, installed.status()["state"]) == ([], "running")
+    assert shown(installed)["state"] == "spent"
+    installed.api.change(
+        "tenantbudgets", "", NAMESPACE, lambda each: each["spec"].update(gpuHours=100)
+    )
+    await installed.until_state("succeeded")
+    await installed.until(lambda: shown(installed)["state"] == "within")
+
+
+@on_a_cluster(A_SECOND)
+async def test_what_a_namespace_has_used_outlives_its_experiments_and_the_controller(
+    installed: Installation,
+) -> None:
+    await budgeted(installed, gpuHours=2 * HOURS)
+    installed.apply(paid(trials=2))
+    await installed.until_state("succeeded")
+    await installed.until(lambda: shown(installed).get("state") == "spent")
+    installed.delete()
+    await installed.until(lambda: not installed.api.find("experiments", NAMESPACE, "tiny"))
+    await installed.stop()
+    installed.start()
+    installed.apply(paid("later", trials=2))
+    installed.api.put("namespaces", {"metadata": {"name": "team-a"}})
+    other = paid("tiny", trials=2)
+    other["metadata"]["namespace"] = "team-a"
+    installed.apply(other)
+    await installed.until(
+        lambda: "TenantBudgetSpent: " in installed.status("later").get("reason", "")
+    )
+    beside = ("experiments", "team-a", "tiny")
+    await installed.until(
+        lambda: installed.api.get(*beside).get("status", {}).get("state") == "succeeded"
+    )
+    assert installed.api.all("jobs", NAMESPACE) == []
+    found = await scraped_from(installed)
+    assert found["tuner_controller_month_gpu_hours", (NAMESPACE,)] >= 2 * HOURS
+    assert found["tuner_controller_tenant_budgets_spent", ()] == 1
+
+
+@on_a_cluster(A_SECOND)
+async def test_a_budget_that_limits_nothing_says_why(installed: Installation) -> None:
+    await budgeted(installed, cost=1)
+    installed.api.put("tenantbudgets", tenant_budget("absent", gpuHours=1))
+    for name in ("absent", NAMESPACE):
+        await installed.until(lambda name=name: shown(installed, name).get("state") == "invalid")
+    assert shown(installed, "absent")["reason"].startswith(
+        "metadata.name: there is no namespace absent; "
+    )
+    assert shown(installed)["reason"].startswith("spec.cost: requires prices ")

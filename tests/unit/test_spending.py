@@ -17,7 +17,7 @@ from controller.core.model import (
 from controller.core.spending import Spent, price_per_hour, spent_by, spent_by_all
 from controller.core.states import Ended, ObservedRunning, Waits, step
 from controller.memory import Memory
-from controller.runtime.requested import gpus_of, requested
+from controller.runtime.requested import attempt_rate, gpus_of, requested
 from tests.unit.builders import FAILED, PRUNED, RUNNING, SUCCEEDED, a_spec, a_template, a_trial, at
 
 PRICES = {"nvidia.com/gpu": 2.5, "cpu": 0.04, "memory": 0.005}
@@ -71,6 +71,16 @@ def test_a_template_with_a_resource_that_a_parameter_sets_cannot_be_counted() ->
     manifest = {"kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
     with pytest.raises(ValueError, match="is not a quantity"):
         requested(replace(SPEC.trial, cluster={"template": manifest}))
+
+
+def test_what_a_parameter_sets_is_counted_by_the_parameters_of_the_trial() -> None:
+    container = {"resources": {"requests": {"cpu": "${cores}", "nvidia.com/gpu": "${gpus}"}}}
+    manifest = {"kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
+    template = replace(SPEC.trial, cluster={"template": manifest})
+    assert attempt_rate(SPEC, template) == Spent()
+    memory = Memory(replace(SPEC, trial=template))
+    memory.open(replace(a_trial(0), parameters={"cores": 4, "gpus": 2}), [])
+    assert memory.rate_of_next(0) == Spent(2, 2 * 2.5 + 4 * 0.04)
 
 
 @pytest.mark.parametrize("state", [SUCCEEDED, FAILED, PRUNED])

@@ -115,15 +115,20 @@ class AdmissionQueue:
         *,
         running: int,
         without_node: int = 0,
+        barred: str = "",
     ) -> tuple[Launch, Sequence[Raw]] | None:
         """Admit and return the oldest waiting attempt if it has room; younger ones never overtake.
 
         running: attempts on the cluster that have not ended. without_node: those of the namespace
-        that wait for a node.
+        that wait for a node. barred: why none of the namespace may begin; "" if they may.
         """
         if not self._queue:
             return None
-        admitted = self._next(quotas, pods, running=running, without_node=without_node)
+        if barred:
+            self._hold(barred)
+            admitted = None
+        else:
+            admitted = self._next(quotas, pods, running=running, without_node=without_node)
         if admitted is None:
             next(iter(self._queue.values())).due_s = time.monotonic()
         return admitted
@@ -256,10 +261,10 @@ class JobCreations:
         self._changed = changed
         self._requests = BackgroundRequests(failed=changed)
 
-    async def admit(self, *, running: int, without_node: int) -> None:
+    async def admit(self, *, running: int, without_node: int, barred: str) -> None:
         """Start to create the attempts that there is room for, oldest first.
 
-        running, without_node: see `AdmissionQueue.next`. Raises the error of an earlier creation
+        The arguments are those of `AdmissionQueue.next`. Raises the error of an earlier creation
         while it lasts.
         """
         while admitted := self._queue.next(
@@ -267,6 +272,7 @@ class JobCreations:
             self._informer.pods.objects.values(),
             running=running,
             without_node=without_node,
+            barred=barred,
         ):
             launch, objects = admitted
             await self._requests.send(launch.name, self._make(launch, objects))

@@ -602,7 +602,10 @@ class KubernetesRuntime:
         waiting = sum(attempt.waits_for_node for attempt in self._attempts.values())
         cluster.note_without_node(namespace, self._target.uid, waiting)
         without_node = cluster.without_node(namespace)
-        await self._ask(creations.admit(running=self._running, without_node=without_node))
+        admitting = creations.admit(
+            running=self._running, without_node=without_node, barred=cluster.barred(namespace)
+        )
+        await self._ask(admitting)
 
     async def _reconcile_attempt(
         self, informer: Informer, attempt: AttemptOnCluster

@@ -1,0 +1,88 @@
+"""What an attempt has used in each calendar month, and what a TenantBudget says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from controller.core.model import Attempt, AttemptState
+from controller.core.spending import Spent, month_of, next_month, spent_by_month
+from controller.operator.tenant_budgets import status_of
+
+NEW = Attempt(0, 1, gpus=2.0, price_per_hour=3.0)
+EVE = datetime(2026, 11, 30, 23, tzinfo=UTC)
+
+
+def ran(start: datetime, end: datetime) -> Attempt:
+    return replace(NEW, state=AttemptState.SUCCEEDED, start_time=start, end_time=end)
+
+
+def used(attempt: Attempt, now: datetime = EVE) -> dict[str, Spent]:
+    return dict(spent_by_month(attempt, now=now))
+
+
+def test_an_attempt_counts_in_each_month_for_the_time_that_it_ran_there() -> None:
+    over_new_year = ran(datetime(2026, 11, 30, 22, tzinfo=UTC), datetime(2027, 1, 1, 3, tzinfo=UTC))
+    assert used(over_new_year) == {
+        "2026-11": Spent(4, 6),
+        "2026-12": Spent(2 * 31 * 24, 3 * 31 * 24),
+        "2027-01": Spent(6, 9),
+    }
+
+
+def test_an_attempt_that_runs_counts_until_now() -> None:
+    running = replace(NEW, state=AttemptState.RUNNING, start_time=EVE)
+    assert used(running, EVE + timedelta(hours=3)) == {
+        "2026-11": Spent(2, 3),
+        "2026-12": Spent(4, 6),
+    }
+
+
+def test_the_end_of_a_month_belongs_to_it() -> None:
+    assert used(ran(EVE, EVE + timedelta(hours=1))) == {"2026-11": Spent(2, 3)}
+
+
+def test_what_waits_uses_nothing_and_an_end_before_the_start_neither() -> None:
+    assert used(NEW) == {"2026-11": Spent(0, 0)}
+    assert used(ran(EVE, EVE - timedelta(minutes=5))) == {"2026-11": Spent(0, 0)}
+    starts_later = replace(NEW, state=AttemptState.RUNNING, start_time=EVE + timedelta(minutes=5))
+    assert used(starts_later) == {"2026-11": Spent(0, 0)}
+
+
+def test_time_before_a_queue_took_its_place_back_counts_once() -> None:
+    attempt = replace(ran(EVE, EVE + timedelta(hours=2)), earlier_s=3600)
+    assert used(attempt) == {"2026-11": Spent(4, 6), "2026-12": Spent(2, 3)}
+
+
+def test_months_are_those_of_utc() -> None:
+    tokyo = timezone(timedelta(hours=9))
+    assert month_of(datetime(2026, 12, 1, 3, tzinfo=tokyo)) == "2026-11"
+    assert next_month(datetime(2027, 1, 31, 12, tzinfo=UTC)) == datetime(2027, 2, 1, tzinfo=UTC)
+    assert next_month(datetime(2028, 2, 29, tzinfo=UTC)) == datetime(2028, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("spent", "state"),
+    [(Spent(9.99, 0), "within"), (Spent(10, 0), "spent"), (Spent(0, 5), "spent")],
+)
+def test_a_budget_is_used_up_at_one_of_its_limits(spent: Spent, state: str) -> None:
+    assert status_of({"gpuHours": 10, "cost": 5}, spent, EVE)["state"] == state
+
+
+def test_a_budget_says_what_is_used_up_and_until_when() -> None:
+    status = status_of({"gpuHours": 10, "cost": 5}, Spent(10.25, 6), EVE)
+    assert status == {
+        "month": "2026-11",
+        "state": "spent",
+        "gpuHours": 10.25,
+        "cost": 6,
+        "reason": "10.25 of 10 GPU-hours and 6 of 5 of cost of 2026-11 are used; until "
+        "2026-12-01 (UTC), or a higher TenantBudget",
+    }
+
+
+def test_a_new_month_begins_with_nothing_used() -> None:
+    status = status_of({"gpuHours": 10}, Spent(), next_month(EVE))
+    assert (status["month"], status["state"]) == ("2026-12", "within")

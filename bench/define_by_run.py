@@ -100,15 +100,31 @@ def game(asked: tuple[str, int, int]) -> tuple[str, list[float], list[float], li
     return name, ours, by_optuna(SINGLE[name], seed, trials), latencies
 
 
+def many(count: int) -> None:
+    """Print how long the parameters of a first trial take that no trial has named before."""
+
+    def objective(trial: ServedTrial) -> float:
+        return sum(trial.suggest_float(f"x{index}", 0.0, 1.0) for index in range(count))
+
+    _, taken = served(objective, 1, 1)
+    parts = {"all": taken, "the first 100": taken[:100], "the last 100": taken[-100:]}
+    medians = ", ".join(f"{part} {median(found) * 1e3:.2f} ms" for part, found in parts.items())
+    print(f"{count} new parameters in {sum(taken):.1f} s; medians: {medians}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--only", default="", help="objectives whose name has this in it")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--many", type=int, default=0, help="only a trial with so many parameters")
     asked = parser.parse_args()
-    os.nice(10)
     logging.disable()
+    if asked.many:
+        many(asked.many)
+        return
+    os.nice(10)
     names = [name for name in SINGLE if asked.only in name]
     games = [(name, seed, asked.trials) for name in names for seed in range(asked.seeds)]
     found: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in names}

@@ -701,6 +701,8 @@ class Loop:
         A turn that fails leaves its requests to the next one, and a killed controller leaves them
         to the next controller: a value is stored before it is shown, and the log is read again.
         """
+        for kind, remark in self._search.remarks.items():
+            self._journal.remark(kind, remark, now=self._clock.now())
         for number, opened in self._memory.opened.items():
             newest, requests = opened.newest, opened.requests.open
             if newest is None or newest.ended or number is FINAL or not requests:

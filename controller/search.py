@@ -19,6 +19,7 @@ from controller.core.model import (
 )
 from controller.phrases import command
 from suggest import failpoints
+from suggest.domain import Choice, Domain, show
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.estimate import Estimate
 from suggest.replies import StudySummary, Suggestions
@@ -55,6 +56,7 @@ BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
 MOST_REOPENED = 1000  # trials per call
 LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was set back")
+OTHER_RANGE = "otherRange"  # an event's kind
 CHOOSES = "default"  # the algorithm that chooses another one, once for each study
 
 
@@ -210,6 +212,12 @@ def space_to_have(study: Study, space: Space) -> Space:
     return study.spec.space if any(past.space == space for past in study.past) else space
 
 
+def _range(domain: Domain) -> str:
+    assert not isinstance(domain, Choice)
+    step = "" if domain.step is None else f" in steps of {show(domain.step)}"
+    return f"{show(domain.min)} to {show(domain.max)}{step}"
+
+
 def _settings(spec: ExperimentSpec) -> dict[str, Value]:
     """Return the algorithm's settings.
 
@@ -238,6 +246,9 @@ class ExperimentStudy:
         # These show whose study it is, on a service that many experiments share.
         self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
         self._studies = studies
+        # Of parameters that trials have named: as the study had them, or as the first one did.
+        self._domains: dict[str, Domain] = {}
+        self.remarks: dict[str, str] = {}  # by kind, for `Journal.remark`
         # a lost reply may have handed out trials that this process does not know
         self.unanswered = False
 
@@ -284,6 +295,7 @@ class ExperimentStudy:
                 constraints=expected.constraints,
             )
             failpoints.reach(AFTER_UPDATE)
+        self._domains = {p.name: p.domain for p in study.spec.space.parameters}
         for index, point in enumerate(self._spec.initial):
             failpoints.reach(BEFORE_ADD)
             await self._studies.add_trial(
@@ -388,6 +400,15 @@ class ExperimentStudy:
         failpoints.reach(BEFORE_DECIDE)
         value = await self._studies.decide_parameter(self._name, number, parameter)
         failpoints.reach(AFTER_DECIDE)
+        earlier = self._domains.setdefault(parameter.name, parameter.domain)
+        # Other choices are refused.
+        if earlier != parameter.domain and not isinstance(parameter.domain, Choice):
+            self.remarks.setdefault(
+                OTHER_RANGE,
+                f"{parameter.name} is {_range(parameter.domain)} in trial {number} and "
+                f"{_range(earlier)} before: the search learns from both, and each trial's values "
+                "are in its own ranges",
+            )
         return value
 
     async def complete(

@@ -131,7 +131,21 @@ class Space:
 
     def active(self, assignment: Assignment, name: str) -> bool:
         """Return whether the parameter is active in the assignment."""
-        return name in self.restricted(assignment, also=name)
+        parameter = self.by_name.get(name)
+        if parameter is None:
+            return False
+        return not parameter.when or name in self.restricted(assignment, also=name)
+
+    def joined_by(self, parameter: Parameter) -> Space:
+        """Return the space with one more parameter, which is new and has no conditions.
+
+        What was derived of this space is kept: thousands may join, one after the other.
+        """
+        assert not parameter.when
+        space = Space((*self.parameters, parameter))
+        object.__setattr__(space, "_ordered", (*self.ordered, parameter))
+        object.__setattr__(space, "_by_name", {**self.by_name, parameter.name: parameter})
+        return space
 
     def restricted(self, assignment: Assignment, *, also: str = "") -> dict[str, Value]:
         """Return the assignment without inactive and unknown parameters.

@@ -29,7 +29,7 @@ from suggest.proposal import generator
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.samplers.uniform import draw
-from suggest.space import Assignment
+from suggest.space import Assignment, Parameter
 from suggest.study import Constraint, Objective, Study
 from suggest.trial import (
     ENQUEUED,
@@ -86,11 +86,14 @@ class Met:
 
     study: the engine's own, or another one if its space has grown.
     rest: the values that the model proposes for what the trial may meet next.
+    joining: the parameter that is all by which the study's space has grown; None if nothing has
+        changed, or more.
     """
 
     trial: Trial
     study: Study
     rest: Assignment
+    joining: Parameter | None
 
 
 class Draft:
@@ -167,6 +170,8 @@ class Engine:
         """
         self._workers = workers
         self.study = study
+        # A bound of what a reply takes with that study, for `StudyService.decide_parameter`.
+        self.size_bound: tuple[Study, int] | None = None
         # What `prepare` has computed; None if the study has changed since.
         self.prepared: Proposal | None = None
         # How many trials have ended since the engine was created, pauses included; it only grows.
@@ -407,15 +412,18 @@ class Engine:
         """
         study = self.study
         space = joined(study.spec.space, name, domain)
+        is_new = len(space.parameters) > len(study.spec.space.parameters)
+        joining = space.parameters[-1] if is_new else None
         if not space.active(trial.parameters, name):
             others = (t for t in self._trials.all() if t.number != trial.number)
             # Only that it has a value counts.
             having = replace(trial, parameters={**trial.parameters, name: ""})
-            space = conditioned(space, Evidence.of([*others, having]))
+            space, joining = conditioned(space, Evidence.of([*others, having])), None
         if space != study.spec.space:
             study = replace(study, spec=replace(study.spec, space=space))
         value, rest = self._decided(study, trial, name, domain)
-        return Met(replace(trial, parameters={**trial.parameters, name: value}), study, rest)
+        having = replace(trial, parameters={**trial.parameters, name: value})
+        return Met(having, study, rest, joining)
 
     def _decided(
         self, study: Study, trial: Trial, name: str, domain: Domain

@@ -34,7 +34,7 @@ def joined(space: Space, name: str, domain: Domain) -> Space:
                 f"the trials have named {MOST_PARAMETERS} parameters, which is the most; a name "
                 "must not depend on chance, on the trial or on data",
             )
-        return Space((*space.parameters, Parameter(name, domain)))
+        return space.joined_by(Parameter(name, domain))
     both = _including(name, known.domain, domain)
     if both == known.domain:
         return space

@@ -33,6 +33,7 @@ from sqlalchemy import (
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
 from suggest.errors import AlreadyExists, NotFound, NotOwner
+from suggest.space import Parameter
 from suggest.storage.database import Database
 from suggest.storage.observation_log import ObservationLog
 from suggest.storage.ownership import Ownership, held, named, of, of_parameters
@@ -402,12 +403,18 @@ class StudyStore:
             )
             _must_touch(connection, statement.values(labels=dict(labels)), lease)
 
-    def decide(self, lease: Lease, trial: Trial, study: Study | None) -> None:
-        """Write the trial's parameters and, unless None, the spec of the study that has them."""
+    def decide(
+        self, lease: Lease, trial: Trial, study: Study | None, *, joining: Parameter | None = None
+    ) -> None:
+        """Write the trial's parameters and, unless None, the spec of the study that has them.
+
+        joining: the last parameter of that study's space, if the stored one lacks nothing else.
+        """
         with self._write(_DECIDE, lease, single=study is None) as connection:
             if study is not None:
-                of_study = update(studies).where(of(studies, lease.name), held(lease))
-                _must_touch(connection, of_study.values(spec=spec_document(study.spec)), lease)
+                touched = self._statements.grow(connection, lease, study.spec, joining)
+                if touched != 1:
+                    raise _lost(lease)
             if self._statements.decide(connection, lease, trial) != 1:
                 raise _lost(lease)
 

@@ -37,10 +37,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
+from suggest.space import Parameter
 from suggest.storage.ownership import guard, held_by_parameters
 from suggest.storage.rows import DOCUMENTS, OUTCOME, Columns, json_text
 from suggest.storage.store import Lease
+from suggest.storage.study_json import parameter_document, spec_document
 from suggest.storage.study_tables import measurements, studies, trials
+from suggest.study import StudySpec
 from suggest.trial import OPEN, Measurement, Trial, TrialState
 
 LARGEST = 2**63 - 1
@@ -79,6 +82,13 @@ _CHANGE_OPEN_TRIAL = update(trials).where(
     trials.c.study == bindparam("lease_study"),
     trials.c.number == bindparam("this_number"),
     _in_state(*OPEN),
+    held_by_parameters(),
+)
+
+
+_CHANGE_STUDY = update(studies).where(
+    studies.c.namespace == bindparam("lease_namespace"),
+    studies.c.study == bindparam("lease_study"),
     held_by_parameters(),
 )
 
@@ -129,6 +139,16 @@ class Statements(ABC):
     def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
         """Write the parameters of an open trial."""
 
+    def grow(
+        self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
+    ) -> int:
+        """Write a study's spec.
+
+        joining: the last parameter of its space, if that is all that the stored one lacks.
+        """
+        values = {"spec": spec_document(spec), **guard(lease)}
+        return connection.execute(_CHANGE_STUDY, values).rowcount
+
     @abstractmethod
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         """Return a condition on a label of a study."""
@@ -149,6 +169,9 @@ class SqliteStatements(Statements):
         )
         self._finish = _Compiled(_CHANGE_OPEN_TRIAL, sets=OUTCOME)
         self._decide = _Compiled(_CHANGE_OPEN_TRIAL, sets=("parameters",))
+        end: ColumnElement[str] = literal_column("'$.parameters[#]'")
+        joining = func.json_insert(studies.c.spec, end, func.json(bindparam("joining", type_=Text)))
+        self._grow = _Compiled(_CHANGE_STUDY.values(spec=joining))
 
     def is_one(self, rows: int) -> bool:
         return rows == 1
@@ -187,6 +210,15 @@ class SqliteStatements(Statements):
         return self._decide.execute(
             connection, columns, {"this_number": trial.number, **guard(lease)}
         )
+
+    def grow(
+        self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
+    ) -> int:
+        if joining is None:
+            return super().grow(connection, lease, spec, joining)
+        # A trial may meet a thousand, one after the other.
+        columns = {"joining": [json_text(parameter_document(joining))]}
+        return self._grow.execute(connection, columns, guard(lease))
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         return _has_label(func.json_each(studies.c.labels), key, value)

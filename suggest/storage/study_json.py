@@ -111,7 +111,7 @@ def _earlier_of(document: Document) -> EarlierStudy:
 
 
 def space_document(space: Space) -> list[Document]:
-    return [_parameter_document(p) for p in space.parameters]
+    return [parameter_document(p) for p in space.parameters]
 
 
 def space_of(document: list[Document]) -> Space:
@@ -127,7 +127,7 @@ def fingerprint(spec: StudySpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _parameter_document(parameter: Parameter) -> Document:
+def parameter_document(parameter: Parameter) -> Document:
     document = {"name": parameter.name, **_domain_document(parameter.domain)}
     if parameter.when:
         document["when"] = [

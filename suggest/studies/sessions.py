@@ -226,7 +226,7 @@ class Writer:
         """Store a parameter that a trial has met, with the space that has it."""
         with self.changing():
             new = None if met.study is self.engine.study else met.study
-            self.store.decide(self.lease, met.trial, new)
+            self.store.decide(self.lease, met.trial, new, joining=met.joining)
             self.engine.decide(met)
 
     def explain(self, succeeded: Trial) -> None:

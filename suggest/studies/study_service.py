@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from suggest import events
 from suggest.domain import compact_json, show
+from suggest.engine import Engine, Met
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -77,6 +78,25 @@ if TYPE_CHECKING:
     from suggest.storage.sql_store import StudyStore
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
+
+
+def _check_size(engine: Engine, met: Met, size_of: Callable[[Study], int]) -> None:
+    """Raise InvalidArgument if the study with the parameter does not fit into a reply.
+
+    For a parameter that joins, the sum of its parts bounds the size: to write a whole study takes
+    longer than all the rest.
+    """
+    known = engine.size_bound
+    if met.joining is not None and known is not None and known[0] is engine.study:
+        alone = replace(met.study.spec, space=Space((met.joining,)))
+        bound = known[1] + size_of(replace(met.study, spec=alone))
+        if bound <= spec_rules.MAX_STUDY_BYTES:
+            engine.size_bound = met.study, bound
+            return
+    size = size_of(met.study)
+    what = "the study with all parameters that its trials named"
+    raise_if(spec_rules.size_problems("parameter", what, size))
+    engine.size_bound = met.study, size
 
 
 def _nothing(noun: object) -> int:
@@ -504,8 +524,7 @@ class StudyService(StudyReader):
             writer.renew(number)
             met = engine.met(trial, parameter.name, parameter.domain)
             if met.study is not engine.study:
-                what = "the study with all parameters that its trials named"
-                raise_if(spec_rules.size_problems("parameter", what, size_of(met.study)))
+                _check_size(engine, met, size_of)
             writer.decide(met)
             return engine.trial(number).parameters[parameter.name]
 

@@ -367,6 +367,41 @@ class StoreContract:
         store.decide(lease, running(0), None)
         assert store.trial(NAME, 0) == running(0)
 
+    def test_parameters_that_join_one_by_one_are_stored_like_the_whole_space(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        study, trial = a_study().study, running(0)
+        store.hand_out(lease, [trial])
+        joining = [
+            Parameter("a", Float(1e-05, 1e22, Scale.LOG)),
+            Parameter('"quoted"', Int(-3, 2**53)),
+            Parameter("größe", Choice((True, 1, 1.0, "1", None, [0.5, {"a": [2]}]))),
+        ]
+        for parameter in joining:
+            space = study.spec.space.joined_by(parameter)
+            study = replace(study, spec=replace(study.spec, space=space))
+            trial = replace(trial, parameters={**trial.parameters, parameter.name: 1})
+            store.decide(lease, trial, study, joining=parameter)
+        record = store.study(NAME)
+        assert record is not None
+        assert record.study.spec.space == study.spec.space
+        assert fingerprint(record.study.spec) == fingerprint(study.spec)
+        assert store.trial(NAME, 0) == trial
+
+    def test_a_parameter_joins_only_under_the_lease(self, store: StudyStore, lease: Lease) -> None:
+        study = a_study().study
+        store.hand_out(lease, [running(0)])
+        parameter = Parameter("a", Int(0, 1))
+        space = study.spec.space.joined_by(parameter)
+        grown = replace(study, spec=replace(study.spec, space=space))
+        with pytest.raises(NotOwner):
+            store.decide(
+                replace(lease, epoch=lease.epoch - 1), running(0), grown, joining=parameter
+            )
+        record = store.study(NAME)
+        assert record is not None
+        assert record.study.spec.space == study.spec.space
+
     def test_a_trial_that_has_ended_gets_no_parameter(
         self, store: StudyStore, lease: Lease
     ) -> None:

@@ -106,6 +106,22 @@ tuner.minimize(objective, trials=1, name="again", progress=False,
     assert len(set(values)) == 1
 
 
+def test_another_range_than_in_an_earlier_trial_is_said_once(scripts: Scripts) -> None:
+    body = """
+import subprocess
+
+def objective(trial):
+    return trial.float("x", 0, 1 + trial.number) + trial.int("n", 0, 4, step=2)
+
+tuner.minimize(objective, trials=4, name="ranges", progress=False)
+command = [sys.executable, "-m", "controller", "describe", "ranges"]
+print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+"""
+    said = [line for line in lines(scripts, body) if " before: " in line]
+    assert len(said) == 1
+    assert "x is 0 to 2 in trial 1 and 0 to 1 before: the search learns from both" in said[0]
+
+
 def test_points_to_try_first_name_parameters_that_no_trial_has_met(scripts: Scripts) -> None:
     body = """
 study = tuner.minimize(objective, trials=2, name="first", progress=False, seed=1,

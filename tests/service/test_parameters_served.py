@@ -157,6 +157,34 @@ def test_names_that_depend_on_chance_are_refused_in_the_end(client: Client) -> N
         client.decide_parameter(other, trial.number, Parameter("x1000", Int(0, 1)))
 
 
+def test_a_first_trial_may_meet_hundreds_which_a_restart_keeps(tmp_path: Path) -> None:
+    domains = {f"x{index}": (Int(0, 9), Float(0.0, 1.0))[index % 2] for index in range(300)}
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        trial = begun(client, "r")
+        values = {name: ask(client, trial, name, domain) for name, domain in domains.items()}
+        ended(client, trial, 1.0)
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        assert client.get_trial(NAME, 0).parameters == values
+        space = client.get_study(NAME).spec.space
+        assert space == Space(tuple(Parameter(name, domains[name]) for name in domains))
+
+
+def test_a_study_that_would_not_fit_into_a_reply_gets_no_further_parameter(
+    client: Client,
+) -> None:
+    trial = begun(client, "r")
+
+    def ask_for_long_choices() -> None:
+        for index in range(40):
+            values = [f"{place}" * 10_000 for place in range(10)]
+            ask(client, trial, f"x{index}", Choice(tuple(values)))
+
+    with pytest.raises(InvalidArgument, match="the study with all parameters that its trials"):
+        ask_for_long_choices()
+    assert 10 < len(client.get_study(NAME).spec.space.parameters) < 40
+
+
 def test_a_trial_that_has_ended_meets_nothing_more(client: Client) -> None:
     trial = begun(client, "r")
     ended(client, trial, 1.0)

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.core.model import FINAL, FUNCTION_ARCHIVE, TrialOrFinal, trial_label
+from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_FILE, TrialOrFinal, trial_label
 from suggest import failpoints
 from suggest.space import Assignment
 
@@ -110,6 +110,12 @@ class ExperimentFolders:
     def function(self) -> Path:
         """Return the path of `tuner.minimize`'s archived function, for trials on a cluster."""
         return self.root / FUNCTION_ARCHIVE
+
+    @property
+    def stored_function(self) -> Path | None:
+        """Return the function that the trials call, in the form for their place; None: gone."""
+        forms = (self.root / FUNCTION_FILE, self.function)
+        return next((path for path in forms if path.exists()), None)
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import cloudpickle  # type: ignore[import-untyped]
 
 from controller.app.experiment_file import FileOptions
-from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_WORKER, AttemptState
+from controller.core.model import (
+    FINAL,
+    FUNCTION_ARCHIVE,
+    FUNCTION_FILE,
+    FUNCTION_WORKER,
+    AttemptState,
+)
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.runtime import trial_files
@@ -44,7 +50,6 @@ from tuner.running import Callback, control
 from tuner.session import CLUSTER
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
-from tuner.worker import FILE
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -251,7 +256,7 @@ def search(
 
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
-        file = folders.function if in_containers else folders.root / FILE
+        file = folders.function if in_containers else folders.root / FUNCTION_FILE
         temporary = file.with_suffix(".new")
         temporary.write_bytes(archive(packed) if in_containers else packed)
         temporary.replace(file)

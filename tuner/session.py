@@ -78,7 +78,7 @@ def run_session(
                 on_trial=on_trial,
             )
             result = await act(session)
-            await session.confirm(result, _view(progress))
+            await session.confirm(result, lambda: _view(progress))
             return result
 
         result, interrupted = _interruptible(done, view.print_line)

@@ -155,6 +155,12 @@ async def _as_it_ran(
     as_it_was = search if revision is None else replace(search, spec=revision.spec)
     if known is not None and known.uid == uid:
         return as_it_was, records, Path(known.directory)
+    if search.spec.trial.calls_function:
+        records.notes.append(
+            "code: the function as it was last stored with the search; modules that it imports are "
+            "as they are now"
+        )
+        return as_it_was, records, Path(search.directory)
     return as_it_was, records, await _code(search, records, root)
 
 

@@ -109,10 +109,10 @@ def derived(
     changes: of `spec.trial`. Raises FailedPrecondition for a search whose trials need more than its
     file.
     """
-    if search.spec.trial.calls_function or search.spec.define_by_run:
+    if search.spec.define_by_run:
         raise FailedPrecondition(
-            f"the trials of {search.name} call a Python function that only its program has; call "
-            "tuner.minimize again with initial=[…], the parameters of the trial"
+            f"the trials of {search.name} name their parameters while they run; call the function "
+            "again with initial=[…], the parameters of the trial"
         )
     for trial in trials:
         if trial.parent is not None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from controller import app
 from controller.app.experiment_file import ExperimentFile, working_directory
@@ -51,6 +52,9 @@ from suggest.errors import (
     TunerError,
 )
 from suggest.trial import Trial, TrialState
+
+if TYPE_CHECKING:
+    from controller.app.rerun import Reruns
 
 logger = logging.getLogger(__name__)
 
@@ -264,12 +268,17 @@ class Session:
         finally:
             admitted.lease.release()
 
-    async def confirm(self, result: RunResult, view: View) -> RunResult | None:
+    async def confirm(self, result: RunResult, make_view: Callable[[], View]) -> RunResult | None:
         """Run the reruns that `spec.confirm` asks for after a search, or continue them.
 
-        Returns their result; None if the file asks for none, or they cannot run, which `view` says.
+        make_view: for the reruns. Returns their result; None if the file asks for none, or they
+        cannot run, which the view says.
         """
         search = result.experiment
+        # First, because nothing of reruns is loaded for other searches.
+        if search.spec.confirm is None:
+            return None
+        view = make_view()
         try:
             reruns = await app.rerun.asked_by_file(self.workspace, search)
         except (AlreadyExists, FailedPrecondition) as error:
@@ -277,15 +286,46 @@ class Session:
             return None
         if reruns is None:
             return None
+        return await self.run_again(reruns, view)
+
+    async def run_again(self, reruns: Reruns, view: View, *, uid: Uid = "") -> RunResult:
+        """Run the experiment with the reruns where the search ran, or continue it.
+
+        uid: that of a new one; "" is a random one.
+        """
         reruns.file.check_runnable()
+        search = reruns.search
+        function = self._function_of(search)
+
+        def bring_function(made: Experiment) -> None:
+            if function is None:
+                return
+            target = self.experiments.folders(made.uid).root / function.name
+            temporary = target.with_suffix(".new")
+            shutil.copyfile(function, temporary)
+            temporary.replace(target)
+
         session = Session(
-            replace(self.workspace, service=search.server),
+            replace(self.workspace, service=self.workspace.service_of(search)),
             self.experiments,
             view=view,
             controls=self._controls,
             context=search.context or None,
+            on_admitted=bring_function,
         )
-        return await session.run(reruns.file)
+        return await session.run(reruns.file, uid=uid)
+
+    def _function_of(self, search: Experiment) -> Path | None:
+        """Return the stored function that the trials of a search call; None: they call none."""
+        if not search.spec.trial.calls_function:
+            return None
+        folders = self.experiments.folders(search.uid)
+        if folders.stored_function is None:
+            raise FailedPrecondition(
+                f"{folders.root}: the function of {search.name} is gone; call tuner.minimize again "
+                "with its name, which stores it"
+            )
+        return folders.stored_function
 
     def _begin(self, admitted: Admitted | NothingToRun) -> None:
         """Print the notes.

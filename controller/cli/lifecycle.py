@@ -173,7 +173,7 @@ def control(
                 raise exits.KilledRun(error, controls.received) from error
             _print_result(arguments, view, result)
             code = exits.of_run(result, stopped=exits.of_interruption(controls.received))
-            reruns = await session.confirm(result, view_of(arguments))
+            reruns = await session.confirm(result, partial(view_of, arguments))
             if reruns is None:
                 return code
             await _print_confirmation(arguments, result.experiment)

@@ -8,7 +8,6 @@ import sys
 
 from controller import app, cli, report
 from controller.app.rerun import Reruns
-from controller.app.workspace import is_address
 from controller.cli import lifecycle
 from controller.cli.invocation import rendered
 from controller.cli.options import readable_of, split_name
@@ -57,15 +56,12 @@ def reproduce(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, reruns: Reruns, *, uid: Uid = "") -> int:
     """Run the experiment of the reruns where the search ran, to its end."""
-    search = reruns.search
+    document = reruns.file.document
     if arguments.cluster is not None:
-        return cli.cluster.run_reruns(arguments, search, reruns.file.document)
-    arguments.context = search.context or None
-    if is_address(search.server):
-        arguments.server = search.server
-    else:
-        arguments.storage = search.server or None
-    reruns.file.check_runnable()
+        return cli.cluster.run_reruns(arguments, reruns.search, document)
+    arguments.context = None  # that of the search
     return lifecycle.control(
-        arguments, lambda session: session.run(reruns.file, uid=uid), document=reruns.file.document
+        arguments,
+        lambda session: session.run_again(reruns, session.view, uid=uid),
+        document=document,
     )

@@ -322,6 +322,8 @@ class Resources:
 # on this machine a module, on a cluster a file.
 FUNCTION_WORKER = "tuner.worker"
 FUNCTION_ARCHIVE = "objective.pyz"
+# Where an experiment's folder has the function for trials on this machine; `tuner.worker` reads it.
+FUNCTION_FILE = "objective.pickle"
 
 
 @dataclass(frozen=True, slots=True)

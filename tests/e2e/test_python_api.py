@@ -84,6 +84,33 @@ print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), l
 """
 
 
+def test_trials_of_a_function_run_again_and_elsewhere_as_it_is_stored(scripts: Scripts) -> None:
+    def tuner(*words: str, state: str = "state", code: int = 0) -> str:
+        env = {**scripts.env, "TUNER_STATE_DIR": str(scripts.folder / state)}
+        process = forked.tuner(words, folder=scripts.folder, env=env)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == code, err
+        return out + err
+
+    body = SEARCH.replace("seed=1,", 'seed=1, spec={"confirm": {"top": 2, "seeds": 2}},')
+    scripts.output(body)
+    assert len(scripts.starts()) == 6 + 4
+    (scripts.folder / "script.py").unlink()
+    assert "Reruns of abs, with 2 new seeds" in tuner("report", "abs")
+    again = tuner("reproduce", "abs/3")
+    assert "the recorded value is reproduced exactly" in again
+    assert "the function as it was last stored with the search" in again
+    tuner("pack", "abs")
+    tuner("unpack", "abs.tar.gz", state="elsewhere")
+    tuner("extend", "abs", "--trials", "+2", state="elsewhere")
+    assert len(scripts.starts()) == 6 + 4 + 1 + 2 + 4
+    for stored in scripts.folder.glob("state/experiments/*/objective.pickle"):
+        stored.unlink()
+    gone = tuner("reproduce", "abs/4", code=6)
+    assert "the function of abs is gone; call tuner.minimize again with its name" in gone
+    assert "abs-reproduce-4" not in tuner("get", "experiments")
+
+
 def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(
     scripts: Scripts,
 ) -> None:

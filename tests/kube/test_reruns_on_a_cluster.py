@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def test_trials_run_again_with_their_seed_and_image_and_elsewhere_after_a_pack(
             assert "image: example/tiny:1@sha256:0" in shown
             (again,) = named("tiny-reproduce-1-")
             assert container_of(again)["image"] == "example/tiny:1@sha256:0"
-            (before,) = [job for job in named("tiny-") if job["metadata"]["name"][-2:] == "-1"][-1:]
+            (before,) = [
+                job for name, job in jobs.items() if re.fullmatch(r"tiny-[a-z2-7]{5}-1", name)
+            ]
             assert seed_of(again) == seed_of(before)
 
             await done("pack", "tiny")

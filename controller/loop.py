@@ -33,6 +33,7 @@ from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
     Attempt,
+    AttemptKey,
     AttemptState,
     Event,
     Experiment,
@@ -230,6 +231,11 @@ class Loop:
         opened.trial = replace(opened.trial, parameters=parameters)
         return value
 
+    @property
+    def without_objects(self) -> frozenset[AttemptKey]:
+        """Return the attempts of open trials whose objects have been deleted."""
+        return self._memory.without_objects()
+
     def progress(self) -> Progress:
         """Return the current progress for the views."""
         memory = self._memory
@@ -249,6 +255,7 @@ class Loop:
             optimal=len(memory.optimal) if has_front else None,
             known=self._opened,
             forecast=self._forecast(),
+            without_objects=self.without_objects,
         )
 
     def _forecast(self) -> Forecast | None:
@@ -637,6 +644,7 @@ class Loop:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:
                 continue
+            opened.note_object(is_there=not ended if status is None else not status.orphaned)
             event = event_for(
                 newest,
                 status,

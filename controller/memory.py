@@ -17,6 +17,7 @@ from controller.core.metrics import LogReader, MetricReading
 from controller.core.model import (
     FINAL,
     Attempt,
+    AttemptKey,
     AttemptState,
     ExperimentSpec,
     FinalRun,
@@ -58,6 +59,7 @@ class Opened:
     exit_time: when the newest attempt ended, from the moment that the runtime shows it; the attempt
         itself ends once its whole log is read.
     requests, answers: for parameters that the newest attempt has asked for in its log, and by name.
+    without_object: the attempts whose objects have been deleted.
     """
 
     trial: Trial
@@ -71,10 +73,19 @@ class Opened:
     exit_time: datetime | None = None
     requests: RequestReader = field(default_factory=RequestReader)
     answers: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    without_object: set[int] = field(default_factory=set)
 
     @property
     def newest(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    def note_object(self, *, is_there: bool) -> None:
+        """Note whether the object of the newest attempt exists, where a runtime makes objects."""
+        newest = self.attempts[-1].number
+        if is_there:
+            self.without_object.discard(newest)
+        else:
+            self.without_object.add(newest)
 
     def note_running(self, now_s: float) -> None:
         """Note whether the newest attempt runs.
@@ -469,6 +480,14 @@ class Memory:
             )
             for number, opened in self.opened.items()
             if (newest := opened.newest) is not None and not newest.ended
+        )
+
+    def without_objects(self) -> frozenset[AttemptKey]:
+        """Return the attempts of open trials whose objects have been deleted."""
+        return frozenset(
+            (number, attempt)
+            for number, opened in self.opened.items()
+            for attempt in opened.without_object
         )
 
     def waiting(self) -> int:

@@ -68,6 +68,7 @@ class AttemptStatus:
     suspended: its queue holds it back, before its first start or after a preemption. It has no
     process left and starts by itself when the queue admits it.
     image: the image that its container ran, with the digest.
+    orphaned: its object has been deleted, and its processes may run on for a while.
     """
 
     name: str
@@ -77,3 +78,4 @@ class AttemptStatus:
     image: str = ""
     waiting: str = ""
     suspended: bool = False
+    orphaned: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controller.core.forecast import Forecast
-from controller.core.model import FINAL, AttemptState, Experiment, TrialOrFinal
+from controller.core.model import FINAL, AttemptKey, AttemptState, Experiment, TrialOrFinal
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 
@@ -43,6 +43,7 @@ class Progress:
     optimal: the size of the Pareto front; None with a single objective.
     known: its trials have been loaded; until then all counts are 0.
     forecast: what it will have used, if the budget limits that and something is known.
+    without_objects: the attempts of open trials whose objects have been deleted.
     """
 
     experiment: Experiment
@@ -59,6 +60,7 @@ class Progress:
     optimal: int | None = None
     known: bool = True
     forecast: Forecast | None = None
+    without_objects: frozenset[AttemptKey] = frozenset()
 
     @property
     def final_runs(self) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from controller.app.experiments import uid_of_resource
 from controller.core.attempt import ObjectRecord
 from controller.core.model import (
+    FINAL,
     KATIB_EXPERIMENT_LABEL,
     KATIB_SUFFIX,
     Attempt,
@@ -65,7 +66,7 @@ from controller.operator.resource import (
 from controller.operator.status import Observation, Status
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import attempt_named, owner_reference
-from controller.runtime.kubernetes.launch import katib_trial_name
+from controller.runtime.kubernetes.launch import katib_trial_name, retains
 from controller.runtime.launch import fidelity
 from controller.search import study_name
 from controller.spec import SUSPEND
@@ -229,13 +230,15 @@ class KatibExperiments:
         progress = seen.progress
         assert progress is not None
         objects = workspace.experiments.object_records(experiment.uid).load()
-        writer = _Writer(client, workspace, resource, experiment, shown)
+        gone = progress.without_objects if retains(experiment) else frozenset()
+        writer = _Writer(client, workspace, resource, experiment, shown, gone)
         if shown.deleted:
             await writer.run_again(objects)
             return shown.result
-        basis = experiment.state, progress.counts, progress.running, frozenset(objects)
+        basis = experiment.state, progress.counts, progress.running, frozenset(objects), gone
         if basis == shown.basis:
             return shown.result
+        await writer.hide_gone()
         await writer.write(frozenset(objects), progress.best)
         await writer.write_suggestion(seen)
         shown.basis = basis
@@ -284,13 +287,17 @@ def _number_in(name: str, stem: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the Trials and the Suggestion of one experiment."""
+    """Writes the Trials and the Suggestion of one experiment.
+
+    gone: attempts whose objects have been deleted, if clients look for the objects of Trials.
+    """
 
     client: KubernetesClient
     workspace: HostedWorkspace
     resource: ExperimentResource
     experiment: Experiment
     shown: _Written
+    gone: frozenset[AttemptKey]
 
     @property
     def _namespace(self) -> str:
@@ -306,6 +313,21 @@ class _Writer:
     def _name_by(self, number: int, newest: Attempt | None) -> str:
         return katib_trial_name(self.experiment, number, 1 if newest is None else newest.number)
 
+    def _has_object(self, newest: Attempt | None, objects: frozenset[AttemptKey]) -> bool:
+        if newest is None or (newest.trial, newest.number) in self.gone:
+            return False
+        return newest.ended or (newest.trial, newest.number) in objects
+
+    async def hide_gone(self) -> None:
+        """Delete the Trials of the attempts in `gone`: they come back with the next attempts."""
+        for trial, attempt in self.gone:
+            name = katib_trial_name(self.experiment, trial, attempt)
+            if trial is not FINAL and self.shown.names.get(trial) == name:
+                # What is deleted here was not deleted by anybody else.
+                self.shown.uids.pop(trial, None)
+                await self.client.delete(KATIB_TRIALS, self._namespace, name)
+                self._forget(trial)
+
     async def write(self, objects: frozenset[AttemptKey], best: Trial | None) -> None:
         """Write the Trials that have changed. objects: the attempts whose objects exist."""
         shown, uid = self.shown, self.experiment.uid
@@ -318,8 +340,7 @@ class _Writer:
             for trial in trials:
                 tried = attempts.get(trial.number)
                 newest = tried[-1] if tried else None
-                has_object = newest is not None and (newest.trial, newest.number) in objects
-                each = class_of(trial, newest, has_object=has_object)
+                each = class_of(trial, newest, has_object=self._has_object(newest, objects))
                 name = self._name_by(trial.number, newest)
                 said = shown.names.get(trial.number), shown.trials.get(trial.number)
                 if each is None or said == (name, each):
@@ -351,11 +372,16 @@ class _Writer:
                 name = attempt_name(self.experiment.name, self.experiment.uid, trial, attempt)
                 await self.client.delete(kind, self._namespace, name, uid=record.uid)
         for number in numbers:
-            for known in (shown.uids, shown.names, shown.trials, shown.statuses):
-                known.pop(number, None)
-            shown.first_open = min(shown.first_open, number)
+            self._forget(number)
         shown.deleted = set()
         shown.basis = None
+
+    def _forget(self, number: int) -> None:
+        """Forget the Trial of a trial, so that it is created again when it is due."""
+        shown = self.shown
+        for known in (shown.uids, shown.names, shown.trials, shown.statuses):
+            known.pop(number, None)
+        shown.first_open = min(shown.first_open, number)
 
     async def _observed(self, studies: SessionClient, trial: Trial, newest: Attempt | None) -> Raw:
         """Return what a trial has measured, {} without a value of the objective."""

@@ -133,9 +133,9 @@ def class_said(status: Mapping[str, Any]) -> TrialClass | None:
 
 
 def class_of(trial: Trial, newest: Attempt | None, *, has_object: bool) -> TrialClass | None:
-    """Return the class of a trial; None: Katib would not have created it yet.
+    """Return the class of a trial; None: its Trial is not to be seen yet.
 
-    newest: its latest attempt. has_object: of that attempt.
+    newest: its latest attempt. has_object: whether clients find an object of that attempt.
     """
     if trial.state is TrialState.FAILED:
         if trial.failure_class == FailureClass.METRICS_MISSING.value:
@@ -144,7 +144,7 @@ def class_of(trial: Trial, newest: Attempt | None, *, has_object: bool) -> Trial
     if trial.finished:
         # One that was never begun is not known to Katib's clients.
         return None if newest is None else _ENDS[trial.state]
-    if newest is None or not (has_object or newest.ended):
+    if newest is None or not has_object:
         return None
     runs = newest.state in (AttemptState.RUNNING, AttemptState.STOPPING)
     return TrialClass.RUNNING if runs else TrialClass.CREATED

@@ -31,7 +31,7 @@ from controller.app.rerun import asked_by_file
 from controller.app.retry import RetrySelection, retry
 from controller.app.run import RunResult, Session
 from controller.core.attempt import RuntimeLost
-from controller.core.model import Experiment, ExperimentState, ReasonCode
+from controller.core.model import AttemptKey, Experiment, ExperimentState, ReasonCode
 from controller.core.progress import Progress
 from controller.core.snapshot import UNCOUNTED, DesiredState
 from controller.kube.client import KubernetesClient
@@ -119,10 +119,12 @@ class _Controls:
 
     on_attached: Callable[[], None]
     on_acted: Callable[[], None]
+    changed: Callable[[], None]
     loop: Loop | None = None
     # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
     learned: set[str] = field(default_factory=set)  # the ended ones that the study has
+    _without_objects: frozenset[AttemptKey] = frozenset()
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
 
@@ -141,6 +143,10 @@ class _Controls:
 
     def acted(self) -> None:
         self.on_acted()
+        # Clients of Katib's that look for the object of a Trial shall not miss it for long.
+        if self.loop is not None and self.loop.without_objects != self._without_objects:
+            self._without_objects = self.loop.without_objects
+            self.changed()
 
     def request(self, desired: DesiredState) -> None:
         self._desired = desired
@@ -804,7 +810,7 @@ class ManagedExperiment:
 
         follows = annotation(resource, FROM_KATIB) is not None
         elsewhere = UNCOUNTED if follows else 0
-        controls = _Controls(is_attached, leave_place, elsewhere=elsewhere)
+        controls = _Controls(is_attached, leave_place, self.changed, elsewhere=elsewhere)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 

@@ -1214,6 +1214,28 @@ async def test_a_trial_has_the_name_of_its_retained_job_also_when_it_runs_again(
     await installed.until(lambda: shown_as(f"{name}-r3"))
 
 
+@on_katibs_cluster(Script(lines=("score=0.5",), forever=True, ignores_sigterm=True))
+async def test_a_retained_trial_is_not_visible_while_only_the_pods_of_its_job_are_left(
+    installed: KatibInstallation,
+) -> None:
+    resource = with_retain(retain=True)
+    resource["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1}
+    template = resource["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]
+    template["spec"]["terminationGracePeriodSeconds"] = 3600
+    installed.apply(resource)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    name = installed.jobs[0]["metadata"]["name"]
+    installed.api.kubelet.delete(("jobs", NAMESPACE, name), grace_s=None, policy="Background")
+    await installed.until(lambda: installed.trials == [])
+    (pod,) = installed.api.all("pods", NAMESPACE)
+    assert installed.jobs == []
+    installed.api.remove("pods", NAMESPACE, pod["metadata"]["name"])
+    await installed.until(
+        lambda: [each["metadata"]["name"] for each in installed.trials] == [f"{name}-r2"]
+    )
+    assert [each["metadata"]["name"] for each in installed.jobs] == [f"{name}-r2"]
+
+
 # PyTorchJobs, as `tune()` of Katib's SDK creates them
 
 TUNED = json.loads((FIXTURES / "katib_sdk" / "tuned.json").read_text(encoding="utf-8"))

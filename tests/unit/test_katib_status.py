@@ -36,7 +36,7 @@ def trial(state: TrialState = TrialState.RUNNING, **others: Any) -> Trial:
 RUNS, BEGINS = attempt(1, AttemptState.RUNNING), attempt(1)
 ENDED = attempt(1, AttemptState.FAILED)
 MISSING = trial(TrialState.FAILED, failure_class="metricsMissing")
-# The trial, its newest attempt, whether that has an object, and the class.
+# The trial, its newest attempt, whether clients find an object of that, and the class.
 CLASSES: dict[str, tuple[Trial, Attempt | None, bool, TrialClass | None]] = {
     "not begun": (trial(), None, False, None),
     "begun without an object": (trial(), BEGINS, False, None),
@@ -48,7 +48,8 @@ CLASSES: dict[str, tuple[Trial, Attempt | None, bool, TrialClass | None]] = {
         True,
         TrialClass.RUNNING,
     ),
-    "it is run again": (trial(), ENDED, False, TrialClass.CREATED),
+    "it is run again": (trial(), ENDED, True, TrialClass.CREATED),
+    "its object was deleted": (trial(), RUNS, False, None),
     "succeeded": (trial(TrialState.SUCCEEDED), RUNS, False, TrialClass.SUCCEEDED),
     "reported nan": (trial(TrialState.INFEASIBLE), RUNS, False, TrialClass.SUCCEEDED),
     "pruned": (trial(TrialState.PRUNED), RUNS, False, TrialClass.EARLY_STOPPED),

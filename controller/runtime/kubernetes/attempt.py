@@ -142,6 +142,7 @@ class AttemptOnCluster:
             mount_trouble=mount_trouble,
             nodes=self._informer.nodes.objects,
         )
+        status = replace(status, orphaned=self.existing is None and not self.removed)
         if record.timed_out and status.exit is not None and status.exit.stopped:
             return replace(status, exit=replace(status.exit, timed_out=True, stopped=False))
         return status

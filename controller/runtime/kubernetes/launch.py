@@ -179,11 +179,16 @@ def katib_trial_name(experiment: Experiment, trial: TrialOrFinal, attempt: int) 
     Where objects are retained, Katib's clients look for the one of the Trial's name. That of an
     earlier attempt may be gone, and is not the one that runs.
     """
-    shown = 1
+    shown = attempt if retains(experiment) else 1
+    return attempt_name(experiment.name, experiment.uid, trial, shown)
+
+
+def retains(experiment: Experiment) -> bool:
+    """Return whether the objects of ended attempts stay until the experiment is deleted."""
     match experiment.spec.trial.cluster.get("template"):
         case {"metadata": {"annotations": Mapping() as annotations}}:
-            shown = attempt if annotations.get(RETAIN) == "true" else 1
-    return attempt_name(experiment.name, experiment.uid, trial, shown)
+            return annotations.get(RETAIN) == "true"
+    return False
 
 
 def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:

@@ -203,12 +203,14 @@ class Controller:
 
 
 @contextmanager
-def installation(resources: Resources, flags: Sequence[str] = ()) -> Iterator[Installed]:
+def installation(
+    resources: Resources, flags: Sequence[str] = (), *, install: type[Installed] = Installed
+) -> Iterator[Installed]:
     """flags: of the API server."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = ControlPlane(fake_nodes=8, flags=flags)
         try:
-            installed = Installed(cluster, Path(folder), *resources.settings)
+            installed = install(cluster, Path(folder), *resources.settings)
             try:
                 yield installed
             finally:

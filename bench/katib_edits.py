@@ -1,6 +1,7 @@
 """Which edits of Katib's SDK meet a conflict, and with whose writes: `edit_experiment_budget` of
 ten experiments, each with three trials of 2 s at a time, each edited every four seconds or so, in a
-cluster without MutatingAdmissionPolicy and in one with the policy of the chart.
+cluster without MutatingAdmissionPolicy, in one with the webhook, and in one with the policy of the
+chart.
 
 Prints Markdown, from the audit log of the API server. Requires what `make test-katib` requires.
 `--edits` of each experiment.
@@ -22,10 +23,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bench.in_cluster import KATIBS, Controller, installation, make_namespaces
+from bench.in_cluster import KATIBS, Controller, Resources, installation, make_namespaces
 from tests.cluster.controlplane import POLICIES
-from tests.cluster.installed import WITH_POLICIES
+from tests.cluster.installed import WITH_POLICIES, Installed
 from tests.cluster.test_katib_sdk import PYTHON
+from tests.cluster.test_webhook import WithWebhook
 
 Event: TypeAlias = dict[str, Any]
 
@@ -71,19 +73,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=15)
     asked = parser.parse_args()
-    for is_policy in (False, True):
-        print("with the policy:" if is_policy else "without the policy:", flush=True)
-        print("\n".join(measured(asked.edits, is_policy)), flush=True)
+    for how, resources, install in (
+        ("without both", KATIBS, Installed),
+        ("with the webhook", KATIBS, WithWebhook),
+        ("with the policy", replace(KATIBS, settings=(*KATIBS.settings, WITH_POLICIES)), Installed),
+    ):
+        print(f"{how}:", flush=True)
+        print("\n".join(measured(asked.edits, resources, install)), flush=True)
 
 
-def measured(edits: int, is_policy: bool) -> Iterator[str]:
-    resources = KATIBS
-    if is_policy:
-        resources = replace(KATIBS, settings=(*KATIBS.settings, WITH_POLICIES))
+def measured(edits: int, resources: Resources, install: type[Installed]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         audit = Audit(Path(folder))
-        with installation(resources, (*POLICIES, *audit.flags)) as installed:
-            Controller(installed, resources)
+        flags = (*POLICIES, *audit.flags)
+        with installation(resources, flags, install=install) as installed:
+            if isinstance(installed, WithWebhook):
+                installed.serve(*resources.flags)
+            else:
+                Controller(installed, resources)
             make_namespaces(installed, [NAMESPACE])
             api, path = installed.cluster.api(), KATIBS.path.format(namespace=NAMESPACE)
             for number in range(EXPERIMENTS):

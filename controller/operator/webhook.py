@@ -1,10 +1,11 @@
-"""The optional validating webhook: refuses at `kubectl apply` what the condition Accepted would
-refuse a second later, by the same code and in the same words.
+"""The optional webhooks: one refuses at `kubectl apply` what the condition Accepted would refuse a
+second later, by the same code and in the same words. The other gives edits of Katib's SDK the
+stored version where only the status has changed, on clusters that cannot do so by a policy.
 
-It decides nothing else: the API server ignores it when it does not answer in time. The leader keeps
-its own certificate in the ValidatingWebhookConfiguration, and the path of its own process, which
-nobody else knows: so only the API server can make it read an object. A new leader writes its own,
-so replicas share no secret.
+They decide nothing else: the API server ignores them when they do not answer in time. The leader
+keeps its own certificate in their configurations, and the path of its own process, which nobody
+else knows: so only the API server can make it read an object. A new leader writes its own, so
+replicas share no secret.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
 from starlette.requests import Request
@@ -36,24 +38,34 @@ from controller.operator.policy import Policy
 from controller.operator.resource import is_deleted, uid_of
 from suggest.errors import FailedPrecondition, InvalidArgument
 
+_REGISTRATION = "admissionregistration.k8s.io/v1"
 CONFIGURATIONS = Kind(
-    "admissionregistration.k8s.io/v1",
+    _REGISTRATION,
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+EDITS = Kind(
+    _REGISTRATION,
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
     namespaced=False,
 )
 _MANAGER = "tuner-webhook"  # of the fields that the leader sets
 # Bytes of a request: the API server's objects have at most 1.5 MB, and it sends two.
 _LONGEST = 4 << 20
 _CHECK_S = 30.0  # between two looks at the configuration, and at the certificate
+_NOT_FOUND = 404
+# Answers a request for admission, without its uid.
+Answer: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Raw]]
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """The webhook of one leader.
+    """The webhooks of one leader.
 
-    name: of the ValidatingWebhookConfiguration; "": there is no webhook.
+    name: of their configurations; "": there are none. That for edits is there if it is needed.
     certificate: the file of that of the HTTP port.
     """
 
@@ -70,7 +82,14 @@ class Webhook:
     def routes(self) -> Sequence[Route]:
         if not self.name:
             return []
-        return [Route(self.path, self._review, methods=["POST"])]
+        return [
+            Route(self._paths[kind], partial(self._review, answer=answer), methods=["POST"])
+            for kind, answer in ((CONFIGURATIONS, self._checked), (EDITS, _at_stored_version))
+        ]
+
+    @property
+    def _paths(self) -> Mapping[Kind, str]:
+        return {CONFIGURATIONS: self.path, EDITS: f"{self.path}/edits"}
 
     async def keep_registered(self) -> None:
         """Keep path and certificate in the configuration, until it is cancelled."""
@@ -78,7 +97,8 @@ class Webhook:
         while True:
             trouble = ""
             try:
-                await self._register()
+                await self._register(CONFIGURATIONS)
+                await self._register(EDITS)
             except (ApiError, Unreachable, AccessDenied, OSError) as error:
                 trouble = str(error)
             if trouble and trouble != told:
@@ -86,44 +106,41 @@ class Webhook:
             told = trouble
             await asyncio.sleep(_CHECK_S)
 
-    async def _register(self) -> None:
-        found = await self.client.get(CONFIGURATIONS, None, self.name)
+    async def _register(self, kind: Kind) -> None:
+        try:
+            found = await self.client.get(kind, None, self.name)
+        except ApiError as error:
+            if kind is EDITS and error.status == _NOT_FOUND:
+                return
+            raise
         bundle = base64.b64encode(self.certificate.read_bytes()).decode()
         known = found.get("webhooks") or []
-        hooks = [self._registered(hook, bundle) for hook in known]
+        hooks = [_registered(hook, bundle, self._paths[kind]) for hook in known]
         if all(_has(hook, ours) for hook, ours in zip(known, hooks, strict=True)):
             return
-        await self.client.set_fields(
-            CONFIGURATIONS, None, self.name, {"webhooks": hooks}, manager=_MANAGER
-        )
-        _log.info("event=webhook name=%s registered", self.name)
+        await self.client.set_fields(kind, None, self.name, {"webhooks": hooks}, manager=_MANAGER)
+        _log.info("event=webhook name=%s kind=%s registered", self.name, kind.kind)
 
-    def _registered(self, hook: Raw, bundle: str) -> Raw:
-        """Return what the leader sets of one webhook of the configuration."""
-        client = hook["clientConfig"]
-        place: Raw = {"service": {"path": self.path}}
-        if "url" in client:
-            place = {"url": str(URL(client["url"]).with_path(self.path))}
-        return {"name": hook["name"], "clientConfig": {**place, "caBundle": bundle}}
-
-    async def _review(self, request: Request) -> Response:
+    async def _review(self, request: Request, *, answer: Answer) -> Response:
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > _LONGEST:
                 return Response(status_code=413)
         try:
-            review = orjson.loads(body)
-            asked = review["request"]
-            answer: Raw = {"uid": asked["uid"], "allowed": True}
-            refused = await self._refusal(asked)
+            asked = orjson.loads(body)["request"]
+            response = {"uid": asked["uid"], **await answer(asked)}
         except (ValueError, KeyError, TypeError):
             return Response(status_code=400)
-        if refused:
-            status = {"code": 422, "reason": "Invalid", "message": refused}
-            answer |= {"allowed": False, "status": status}
         kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-        return JSONResponse({**kind, "response": answer})
+        return JSONResponse({**kind, "response": response})
+
+    async def _checked(self, asked: Mapping[str, Any]) -> Raw:
+        refused = await self._refusal(asked)
+        if not refused:
+            return {"allowed": True}
+        status = {"code": 422, "reason": "Invalid", "message": refused}
+        return {"allowed": False, "status": status}
 
     async def _refusal(self, asked: Mapping[str, Any]) -> str:
         """Return why the object is refused; "" if it is not."""
@@ -143,6 +160,23 @@ class Webhook:
         except (InvalidArgument, FailedPrecondition) as error:
             return str(error)
         return ""
+
+
+async def _at_stored_version(asked: Mapping[str, Any]) -> Raw:
+    """Give an edit the stored version; the configuration says which edits may have it."""
+    version = asked["oldObject"]["metadata"]["resourceVersion"]
+    patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
+    written = base64.b64encode(orjson.dumps(patch)).decode()
+    return {"allowed": True, "patchType": "JSONPatch", "patch": written}
+
+
+def _registered(hook: Raw, bundle: str, path: str) -> Raw:
+    """Return what the leader sets of one webhook of a configuration."""
+    client = hook["clientConfig"]
+    place: Raw = {"service": {"path": path}}
+    if "url" in client:
+        place = {"url": str(URL(client["url"]).with_path(path))}
+    return {"name": hook["name"], "clientConfig": {**place, "caBundle": bundle}}
 
 
 @asynccontextmanager

@@ -81,6 +81,7 @@ VALUES = [
     ),
     ("networkPolicy.metricsFrom=null", "webhook.enabled=true"),
     ("webhook.enabled=true", "controller.watchNamespaces={default,kube-public}"),
+    ("webhook.enabled=true", "katib.enabled=true", "controller.watchNamespaces={default}"),
     (
         "tls.existingSecret=tuner-tls",
         "page.proxy.from[0]=10.0.0.7/32",

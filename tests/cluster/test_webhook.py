@@ -1,4 +1,4 @@
-"""The optional validating webhook, on a real API server, which reaches the controller by a URL."""
+"""The optional webhooks, on a real API server, which reaches the controller by a URL."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.api import Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import ROOT, SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
 from tests.ports import free_port
 
-NAME = "validatingwebhookconfiguration/tuner-experiments"
+NAME, EDITS = "validatingwebhookconfiguration", "mutatingwebhookconfiguration"
 FOREVER = {"KWOK_RUN": "600s"}
 
 
@@ -28,6 +29,7 @@ class WithWebhook(Installed):
     def __init__(self, cluster: ControlPlane, folder: Path, *settings: str) -> None:
         super().__init__(cluster, folder, "webhook.enabled=true", *settings)
         self.port = free_port()
+        self._kinds = (NAME, EDITS) if "katib.enabled=true" in settings else (NAME,)
         self._by_service = self.registered()
         # The API server of the tests does not reach Services.
         self._reach_by({"url": f"https://localhost:{self.port}/"})
@@ -37,11 +39,12 @@ class WithWebhook(Installed):
         self._reach_by(self._by_service)
 
     def _reach_by(self, client: dict[str, Any]) -> None:
-        patch = [
-            {"op": "replace", "path": f"/webhooks/{i}/clientConfig", "value": client}
-            for i, _ in enumerate(self._hooks())
-        ]
-        self.kubectl("patch", NAME, "--type=json", "-p", json.dumps(patch))
+        for kind in self._kinds:
+            patch = [
+                {"op": "replace", "path": f"/webhooks/{i}/clientConfig", "value": client}
+                for i, _ in enumerate(self._hooks(kind))
+            ]
+            self.kubectl("patch", kind, "tuner-experiments", "--type=json", "-p", json.dumps(patch))
 
     def serve(self, *flags: str, name: str = "one") -> Any:
         """Start a controller, and return it once its webhook is registered."""
@@ -53,11 +56,12 @@ class WithWebhook(Installed):
         return process
 
     def registered(self) -> dict[str, Any]:
-        """Return the place of the last hook; the controller sets all at once."""
-        return dict(self._hooks()[-1]["clientConfig"])
+        """Return the place of the last hook, which the controller sets last."""
+        return dict(self._hooks(self._kinds[-1])[-1]["clientConfig"])
 
-    def _hooks(self) -> list[dict[str, Any]]:
-        return list(json.loads(self.kubectl("get", NAME, "-o", "json"))["webhooks"])
+    def _hooks(self, kind: str) -> list[dict[str, Any]]:
+        found = self.kubectl("get", kind, "tuner-experiments", "-o", "json")
+        return list(json.loads(found)["webhooks"])
 
     def refused(self, resource: dict[str, Any]) -> str:
         """Return what kubectl says when it applies the resource in vain."""
@@ -67,7 +71,8 @@ class WithWebhook(Installed):
 
     def close(self) -> None:
         super().close()
-        self.kubectl("delete", NAME, "--ignore-not-found")
+        for kind in self._kinds:
+            self.kubectl("delete", kind, "tuner-experiments", "--ignore-not-found")
 
 
 @pytest.fixture
@@ -189,6 +194,41 @@ def test_apply_refuses_all_that_is_wrong_with_an_experiment_of_katibs(
         installed.kubectl("wait", *words, "--for=condition=Succeeded", "--timeout=60s")
         said = installed.refused(katib(namespace, algorithm={"algorithmName": "tpe"}))
         assert "would make" in said
+        installed.kubectl("delete", *words, "--timeout=60s")
+    finally:
+        installed.close()
+
+
+def test_an_edit_of_what_was_read_before_a_status_is_no_conflict(
+    level_b: ControlPlane, tmp_path: Path, namespace: str
+) -> None:
+    installed = WithWebhook(level_b, tmp_path, "katib.enabled=true")
+    path = f"/apis/kubeflow.org/v1beta1/namespaces/{namespace}/experiments"
+    api = level_b.api()
+    try:
+        installed.kubectl.established("experiments.kubeflow.org")
+        installed.serve("--katib")
+        long = katib(namespace, maxTrialCount=10)
+        pod = long["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+        pod["containers"][0]["env"].append({"name": "KWOK_RUN", "value": "600s"})
+        api.post(path, long)
+        path += "/tiny"
+        api.until(path, lambda found: found.get("status", {}).get("trialsRunning") == 1)
+
+        def read_before_a_status() -> Object:
+            found = api.get(path)
+            status = [{"op": "add", "path": "/status/trials", "value": 77}]
+            api.patch(f"{path}/status", status, kind="application/json-patch+json")
+            return found
+
+        found = read_before_a_status()
+        found["spec"]["maxTrialCount"] = 20
+        assert api.patch(path, found)["spec"]["maxTrialCount"] == 20
+        found = read_before_a_status()
+        api.patch(path, {"metadata": {"labels": {"team": "audio"}}})
+        with pytest.raises(RequestRefused, match="409"):
+            api.patch(path, found)
+        words = ("experiments.kubeflow.org/tiny", "-n", namespace)
         installed.kubectl("delete", *words, "--timeout=60s")
     finally:
         installed.close()

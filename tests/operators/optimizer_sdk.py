@@ -42,9 +42,17 @@ def train(x: str, kind: str) -> None:
     print("loss=0.25")
 
 
-def template() -> TrainJobTemplate:
+def train_long(x: str) -> None:
+    import time
+
+    for _ in range(40):
+        time.sleep(0.25)
+        print(f"score={x}", flush=True)
+
+
+def template(func: Any = train) -> TrainJobTemplate:
     return TrainJobTemplate(
-        trainer=CustomTrainer(func=train, num_nodes=1), runtime=trainer.get_runtime(runtime)
+        trainer=CustomTrainer(func=func, num_nodes=1), runtime=trainer.get_runtime(runtime)
     )
 
 
@@ -132,4 +140,34 @@ found["gone"] = isinstance(answers(client.get_job, name), str)
 waited = answers(client.wait_for_job_status, grid, timeout=120)
 found["grid"] = sorted(each.parameters["x"] for each in waited.trials)
 client.delete_job(grid)
+
+# A TrainJob that somebody deletes while it runs, and the calls from then on, as fast as they are.
+long = client.optimize(
+    template(train_long),
+    search_space={"x": Search.uniform(min=0.0, max=1.0)},
+    trial_config=TrialConfig(num_trials=1, parallel_trials=1),
+    objectives=[Objective(metric="score", direction=Direction.MAXIMIZE)],
+    algorithm=RandomSearch(random_state=3),
+)
+client.wait_for_job_status(long, {"Running"}, timeout=120)
+trial = client.get_job(long).trials[0].name
+trainer.delete_job(trial)
+began, broken_s, answered, seen = time.monotonic(), [], 0, []
+while time.monotonic() < began + 180:
+    job = answers(client.get_job, long)
+    if isinstance(job, str):
+        # How many calls were answered before.
+        broken_s.append((round(time.monotonic() - began, 2), answered))
+        continue
+    answered += 1
+    names = [[each.name.removeprefix(trial), each.trainjob.status] for each in job.trials]
+    if names not in seen:
+        seen.append(names)
+    if job.status in ("Complete", "Failed"):
+        break
+found["deleted"] = {"broken": broken_s, "answered": answered, "seen": seen, "status": job.status}
+found["logs_again"] = answers(lambda: len(list(client.get_job_logs(long))))
+best = answers(client.get_best_results, long)
+found["best_again"] = sorted(getattr(best, "parameters", [best]))
+client.delete_job(long)
 print(json.dumps(found))

@@ -86,6 +86,13 @@ def test_every_call_gets_what_katib_answers(installed: Installed, namespace: str
     followed = found.pop("followed")
     assert [followed[0], followed[-1], len(followed)] == ["kind a", "loss=0.25", 5]
     assert found.pop("statuses")[-2:] == ["Running", "Complete"]
+    deleted = found.pop("deleted")
+    print(deleted)
+    # Between the deletion and the moment when the controller has seen it, calls may fail.
+    assert {before for _, before in deleted["broken"]} <= {0}
+    assert deleted["status"] == "Complete"
+    assert [["-r2", "Running"]] in deleted["seen"]
+    assert deleted["seen"][-1] == [["-r2", "Complete"]]
     assert found == {
         "broken": [],
         "status": "Complete",
@@ -108,4 +115,6 @@ def test_every_call_gets_what_katib_answers(installed: Installed, namespace: str
         "after_delete": [],
         "gone": True,
         "grid": ["0.5", "1"],
+        "logs_again": 40,
+        "best_again": ["x"],
     }

@@ -110,3 +110,20 @@ v1beta1
   verbs: [create, get, list, watch, delete]
 {{- end }}
 {{- end }}
+
+{{/* Of a write of one of Katib's Experiments: whether its client read an earlier version, and since then only the status has changed. */}}
+{{- define "tuner.statusOnlyEdits" -}}
+- name: run-by-tuner
+  expression: "'tuner.dev/stop' in oldObject.metadata.?finalizers.orValue([])"
+- name: of-an-earlier-version
+  expression: has(object.metadata.resourceVersion) && object.metadata.resourceVersion != oldObject.metadata.resourceVersion
+# The generation counts the changes of the spec.
+- name: nothing-else-has-changed
+  expression: >-
+    ['uid', 'generation', 'labels', 'annotations', 'finalizers', 'ownerReferences'].all(key,
+    object.metadata[?key] == oldObject.metadata[?key])
+# A merge patch may have a resourceVersion without a generation, which is then the stored one: its client may have seen another spec.
+# A client that sends the status that it read sends the whole object.
+- name: the-whole-object
+  expression: object.?status != oldObject.?status
+{{- end }}

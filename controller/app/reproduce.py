@@ -22,8 +22,10 @@ from typing import Any
 
 from controller.app import query
 from controller.app.experiments import uid_of_resource
+from controller.app.git import git
 from controller.app.rerun import Reruns, derived, refuse_others
-from controller.app.surroundings import GitState, git, git_state, gpus, packages_of
+from controller.app.surroundings import GitState, gpus, packages_of, tracked_state
+from controller.app.untracked import are_unchanged, restore
 from controller.app.workspace import ReadableWorkspace, Workspace
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Uid
 from controller.phrases import command, quantity
@@ -40,7 +42,7 @@ PATIENCE_S = 60.0  # for git, when nothing else waits
 MOST_PACKAGES = 5  # that differ, in a message
 _CHECKOUT, _READY = "checkout", "checkout.ready"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_STORED = re.compile(r"(?:patches|packages)/([0-9a-f]{16})\.(?:patch|txt)")
+_STORED = re.compile(r"(?:patches|packages|untracked)/([0-9a-f]{16})\.(?:patch|txt|zip)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,24 +199,47 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         records.notes.append(
             f"its code differed from commit {commit[:12]}, by more than is recorded (4 MiB)"
         )
-    now = await git_state(here, within_s=PATIENCE_S)
+    files = records.stored(recorded["untrackedFiles"]) if "untrackedFiles" in recorded else b""
+    now = await tracked_state(here, within_s=PATIENCE_S)
     with_changes = " with the recorded changes" if patch else ""
-    if (now.record.get("commit"), now.patch) == (commit, patch):
+    is_same = (now.record.get("commit"), now.patch) == (commit, patch)
+    if is_same and (not files or are_unchanged(files, _top(here, now))):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
     await _check_commit(here, commit, now)
     checkout = root / _CHECKOUT
     if not (root / _READY).exists():
         await _check_out(here, commit, patch, records, checkout)
+        if files:
+            restore(files, checkout)
         (root / _READY).touch()
     folder = checkout / str(recorded.get("folder", ""))
     if not folder.resolve().is_relative_to(checkout.resolve()) or not folder.is_dir():
         raise FailedPrecondition(f"{folder}: commit {commit[:12]} does not have this folder")
     records.notes.append(
-        f"code: commit {commit[:12]}{with_changes}, in {checkout}; files that git does not track, "
-        "such as data, are not in it"
+        f"code: commit {commit[:12]}{with_changes}, in {checkout}; {_of_untracked(recorded)}"
     )
     return folder
+
+
+def _top(here: Path, now: GitState) -> Path:
+    """Return the top folder of the checkout."""
+    depth = len(Path(str(now.record["folder"])).parts)
+    return here.resolve().parents[depth - 1] if depth else here
+
+
+def _of_untracked(recorded: Json) -> str:
+    """Say which files that git does not track are in a worktree."""
+    found = recorded.get("untracked")
+    if not isinstance(found, dict):
+        return "files that git does not track, such as data, are not in it"
+    said = f"it has {quantity(found.get('count', 0), 'recorded file')} that git does not track"
+    if left_out := found.get("leftOut"):
+        first = ", ".join(left_out["first"])
+        more = left_out["count"] - len(left_out["first"])
+        rest = f" and {more} more" if more else ""
+        said += f"; not recorded, and not in it: {first}{rest}"
+    return f"{said}; files that git ignores, such as data, are not in it"
 
 
 async def _check_commit(here: Path, commit: str, now: GitState) -> None:

@@ -1,20 +1,23 @@
 """What a trial runs in: the commit and the changes of its files, its packages, this machine's GPUs.
 
 Read once per session for `provenance.json`, and again by `tuner reproduce`, which compares.
-Nothing is imported or run but git: one process for the commit, one for the changes.
+Nothing is imported or run but git: a process each for the commit and the changes, two for untracked
+files.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from controller.app.git import git
+from controller.app.untracked import FOLDER, Untracked, untracked_files
 
 GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 PATCH_BYTES = 4 << 20  # larger changes are data, not code
@@ -30,21 +33,45 @@ class GitState:
 
     record: what `provenance.json` has of it; empty outside a checkout.
     patch: the changes of tracked files, unless they are too large.
+    untracked: None if they were not looked at, or took too long.
     """
 
     record: Mapping[str, object] = field(default_factory=dict)
     patch: bytes = b""
+    untracked: Untracked | None = None
 
     def stored_in(self, root: Path) -> dict[str, object]:
-        """Store the patch below the experiment's folder, and return the record with its name."""
-        if not self.patch:
-            return dict(self.record)
-        name = f"{PATCHES}/{hashlib.sha256(self.patch).hexdigest()[:16]}.patch"
-        store(root / name, self.patch)
-        return {**self.record, "patch": name}
+        """Store the files below the experiment's folder, and return the record with their names."""
+        record = dict(self.record)
+        if self.patch:
+            record["patch"] = _stored(self.patch, root, PATCHES, "patch")
+        if self.untracked is not None:
+            record["untracked"] = self.untracked.record
+            if self.untracked.archive:
+                record["untrackedFiles"] = _stored(self.untracked.archive, root, FOLDER, "zip")
+        return record
 
 
-async def git_state(folder: Path, *, within_s: float = GIT_PATIENCE_S) -> GitState:
+async def git_state(folder: Path, *, apart: Path) -> GitState:
+    """Return the commit of a folder, with all that is recorded of its checkout.
+
+    apart: the state directory, which may be in it.
+    """
+    state, untracked = await asyncio.gather(
+        tracked_state(folder, within_s=GIT_PATIENCE_S), _untracked(folder, apart)
+    )
+    return replace(state, untracked=untracked) if state.record else state
+
+
+async def _untracked(folder: Path, apart: Path) -> Untracked | None:
+    try:
+        async with asyncio.timeout(GIT_PATIENCE_S):
+            return await untracked_files(folder, apart=apart)
+    except (OSError, TimeoutError):
+        return None
+
+
+async def tracked_state(folder: Path, *, within_s: float) -> GitState:
     """Return the commit of a folder, and what of its tracked files differs."""
     try:
         async with asyncio.timeout(within_s):
@@ -61,26 +88,11 @@ async def git_state(folder: Path, *, within_s: float = GIT_PATIENCE_S) -> GitSta
     return GitState(record, patch)
 
 
-async def git(folder: Path, *arguments: str) -> tuple[int, bytes, bytes]:
-    """Run git in a folder. Return its exit code, output and messages. Raises OSError."""
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        "-C",
-        str(folder),
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-    )
-    try:
-        output, messages = await process.communicate()
-    except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    return process.returncode or 0, output, messages
+def _stored(content: bytes, root: Path, folder: str, suffix: str) -> str:
+    """Store a file below the experiment's folder, and return its name, that of its content."""
+    name = f"{folder}/{hashlib.sha256(content).hexdigest()[:16]}.{suffix}"
+    store(root / name, content)
+    return name
 
 
 def packages_of(command: Sequence[str], path: str) -> list[str]:
@@ -112,9 +124,7 @@ def store_packages(packages: Sequence[str], root: Path) -> str:
     if not packages:
         return ""
     text = "".join(f"{each}\n" for each in packages).encode()
-    name = f"{PACKAGES}/{hashlib.sha256(text).hexdigest()[:16]}.txt"
-    store(root / name, text)
-    return name
+    return _stored(text, root, PACKAGES, "txt")
 
 
 def store(path: Path, content: bytes) -> None:

@@ -130,7 +130,7 @@ class Workspace:
 
         Empty outside a checkout.
         """
-        return await app.surroundings.git_state(folder)
+        return await app.surroundings.git_state(folder, apart=self.state.root)
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Return what builds the launch of each attempt. Raises what its provider raises."""

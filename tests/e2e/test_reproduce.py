@@ -85,13 +85,46 @@ def test_changed_code_runs_as_it_was_in_a_worktree(cli: Cli) -> None:
     git(cli.folder, "commit", "-qam", "two")
     code, out, err = cli.tuner("reproduce", "tiny/1")
     assert (code, "the recorded value is reproduced exactly" in out) == (0, True), out + err
-    assert "files that git does not track, such as data, are not in it" in err
+    assert "recorded files that git does not track; files that git ignores, such as data" in err
     assert "PROGRAM" not in out
     (checkout,) = (cli.folder / "state").glob("experiments/*/checkout")
     assert (checkout / FILE).read_text() == PROGRAM.format(constant=2)
     assert (cli.folder / FILE).read_text() == PROGRAM.format(constant=3)
     assert cli.tuner("delete", "tiny-reproduce-1", "--yes")[0] == 0
     assert not checkout.exists()
+
+
+def test_untracked_files_are_as_they_were_or_named(cli: Cli) -> None:
+    (cli.folder / ".gitignore").write_text("ignored\n")
+    (cli.folder / "ignored").write_text("old")
+    (cli.folder / "sub").mkdir()
+    new, data = cli.folder / "sub" / "new.sh", cli.folder / "sub" / "large.bin"
+    new.write_text("#!/bin/sh\necho score=$(( $1 * 3 ))\n")
+    new.chmod(0o755)
+    data.write_bytes(bytes((1 << 20) + 1))
+    text = experiment(
+        ["./sub/new.sh", "${x}"], name="fresh", parameters="x: {type: int, min: 1, max: 9}"
+    )
+    cli.file.write_text(text)
+    assert cli.tuner("run", cli.file)[0] == 0
+    (cli.folder / "later.txt").write_text("of a trial")
+    _, out, err = cli.tuner("reproduce", "fresh/1")
+    assert f"as it is in {cli.folder}" in err
+    assert "reproduced exactly" in out
+
+    new.write_text("#!/bin/sh\necho score=0\n")
+    _, out, err = cli.tuner("reproduce", "fresh/0")
+    assert "reproduced exactly" in out, err
+    assert "not recorded, and not in it: sub/large.bin; files that git ignores" in err
+    (checkout,) = (cli.folder / "state").glob("experiments/*/checkout")
+    assert (checkout / "sub" / "new.sh").exists()
+    assert not list(checkout.glob("**/large.bin")) + list(checkout.glob("ignored"))
+    assert not (checkout / "state").exists()
+
+
+def test_untracked_files_that_are_changed_in_the_record_are_refused(cli: Cli) -> None:
+    changed(cli, untrackedFiles="untracked/../../../x.zip")
+    assert "is missing, or was changed since it was recorded" in refused(cli)
 
 
 def test_it_runs_with_the_revision_of_the_file_that_the_trial_had(cli: Cli) -> None:

@@ -1,0 +1,105 @@
+"""Files of a checkout that git neither tracks nor ignores, such as a new module: what is recorded
+of them with each run, and how `tuner reproduce` gets them back.
+
+Small files are stored, in a zip archive; others may be data of any size, and are only counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import stat
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.app.git import git
+
+FOLDER = "untracked"
+FILE_BYTES = 1 << 20
+TOTAL_BYTES = 4 << 20
+MOST_FILES = 1000
+_NAMED = 3  # of the files that were left out
+
+
+@dataclass(frozen=True, slots=True)
+class Untracked:
+    """The files as an archive, by their paths in the checkout, and the paths that it lacks."""
+
+    archive: bytes = b""
+    count: int = 0
+    left_out: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def record(self) -> dict[str, object]:
+        """Return what `provenance.json` says of them, besides the name of the archive."""
+        if not (self.count or self.left_out):
+            return {}
+        left_out = {"count": len(self.left_out), "first": [*self.left_out[:_NAMED]]}
+        return {"count": self.count, **({"leftOut": left_out} if self.left_out else {})}
+
+
+async def untracked_files(folder: Path, *, apart: Path) -> Untracked:
+    """Return the untracked files of the checkout that has a folder.
+
+    apart: the state directory, which is not among them. Raises OSError.
+    """
+    code, found, _ = await git(folder, "rev-parse", "--show-toplevel")
+    if code != 0:
+        return Untracked()
+    top = Path(found.decode(errors="surrogateescape").rstrip("\n"))
+    paths = [":/"]
+    if apart.resolve().is_relative_to(top):
+        paths.append(f":(exclude,top,literal){apart.resolve().relative_to(top)}")
+    listing = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *paths)
+    code, found, _ = await git(folder, *listing)
+    if code != 0:
+        return Untracked()
+    names = [name for name in found.decode(errors="surrogateescape").split("\0") if name]
+    return await asyncio.to_thread(_archived, top, names)
+
+
+def _archived(top: Path, names: Sequence[str]) -> Untracked:
+    """Archive the smallest files first, so that a large one does not displace the code."""
+    sizes: dict[str, int] = {}
+    left_out = list(names[MOST_FILES:])
+    for name in names[:MOST_FILES]:
+        status = (top / name).lstat()
+        is_stored = stat.S_ISREG(status.st_mode) and status.st_size <= FILE_BYTES
+        if is_stored and name.isprintable():
+            sizes[name] = status.st_size
+        else:
+            left_out.append(name.encode(errors="backslashreplace").decode())
+    total = count = 0
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(sizes, key=lambda each: (sizes[each], each)):
+            total += sizes[name]
+            if total > TOTAL_BYTES:
+                left_out.append(name)
+                continue
+            # Without its time, so that the same files have the same archive.
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = stat.S_IMODE((top / name).stat().st_mode) << 16
+            archive.writestr(entry, (top / name).read_bytes(), zipfile.ZIP_DEFLATED)
+            count += 1
+    return Untracked(packed.getvalue() if count else b"", count, tuple(sorted(left_out)))
+
+
+def are_unchanged(archive: bytes, top: Path) -> bool:
+    """Return whether a checkout still has the archived files as they were; it may have more."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        for name in files.namelist():
+            path = top / name
+            if not path.is_file() or path.read_bytes() != files.read(name):
+                return False
+    return True
+
+
+def restore(archive: bytes, top: Path) -> None:
+    """Write the archived files into a new checkout, and never outside of it."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        for entry in files.infolist():
+            written = Path(files.extract(entry, top))
+            written.chmod((entry.external_attr >> 16) & 0o777 | 0o600)

@@ -1,9 +1,12 @@
-"""Learning from earlier searches: `default` with and without four searches of related tasks.
+"""Learning from earlier searches and from beliefs: `default` with and without four searches of
+related tasks, or a prior.
 
 A source is a search of `default` with 50 trials. `--half tune` searches the tasks to tune on, whose
 sources are the other tasks of that half; without it, the tasks that are only measured, whose
 sources are tasks of the other half. `with` learns from the sources, and `reversed` from sources
-whose values have the other sign. Regrets are relative to that of the median random point.
+whose values have the other sign. With `--kinds "without,right prior,wrong prior"`, there is a
+belief about each parameter: right ones are as far from the best values as their probability says,
+and wrong ones at the other end. Regrets are relative to that of the median random point.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from related import FAMILIES, KEPT
 
 from suggest.proposal import generator
 from suggest.samplers import uniform
-from suggest.study import Algorithm, EarlierStudy, EarlierTrial
+from suggest.samplers.belief import distribution
+from suggest.space import Choice
+from suggest.study import Algorithm, Belief, EarlierStudy, EarlierTrial
 
 TRIALS = 50
 LOOKS = (5, 10, 15, 25, 50)
 FLOOR = 1e-3
 KINDS = ("without", "with", "reversed")
+SURE = 0.6  # of each belief
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 
@@ -60,7 +66,8 @@ def _searched(family: str, task: str, seed: int) -> list[tuple[dict, float]]:
 def searched(family: str, task: str, seed: int, kind: str) -> dict:
     problem = _BY_NAME[family].tasks[task]
     earlier: tuple[EarlierStudy, ...] = ()
-    if kind != "without":
+    prior = _prior(family, task, seed, kind.split()[0]) if kind.endswith(" prior") else ()
+    if kind in ("with", "reversed"):
         sign = -1.0 if kind == "reversed" else 1.0
         earlier = tuple(
             EarlierStudy(
@@ -73,7 +80,7 @@ def searched(family: str, task: str, seed: int, kind: str) -> dict:
     game = Game(problem, 1, "default", seed, TRIALS)
     settings = {"trials": TRIALS, "parallelism": 1}
     make = functools.partial(
-        ours, algorithm=Algorithm("default", None, settings), learn_from=earlier
+        ours, algorithm=Algorithm("default", None, settings), learn_from=earlier, prior=prior
     )
     result = play(game, LOOKS, make)
     least, middle = _scale(family, task)
@@ -86,6 +93,35 @@ def searched(family: str, task: str, seed: int, kind: str) -> dict:
         "regrets": regrets,
         "cpu_s": result.cpu_s,
     }
+
+
+def _prior(family: str, task: str, seed: int, kind: str) -> tuple[Belief, ...]:
+    best = _best(family, task)
+    rng = generator(seed, 0, "prior")
+    found = []
+    for parameter in _BY_NAME[family].tasks[task].space.parameters:
+        domain, value = parameter.domain, best[parameter.name]
+        if isinstance(domain, Choice):
+            others = [other for other in domain.values if other != value]
+            found.append(Belief(parameter.name, value if kind == "right" else others[0], SURE))
+            continue
+        about = distribution(Belief(parameter.name, value, SURE), domain)
+        place = rng.gauss(about.mean, about.stdev) if kind == "right" else about.mean < 0.5
+        word = int(min(max(place, 0.02), 0.98) * 2**uniform.BITS)
+        found.append(Belief(parameter.name, uniform.at_fraction(domain, word), SURE))
+    return tuple(found)
+
+
+@functools.cache
+def _best(family: str, task: str) -> dict:
+    """Return the best of many random points."""
+    problem = _BY_NAME[family].tasks[task]
+    rng = generator(0, 0, "best")
+    points = (
+        problem.space.point(lambda p: uniform.at_fraction(p.domain, rng.getrandbits(uniform.BITS)))
+        for _ in range(3000)
+    )
+    return min(points, key=problem.loss)
 
 
 @functools.cache
@@ -154,7 +190,8 @@ def show(results: list[dict], asked: argparse.Namespace) -> None:
                 medians.setdefault((kind, look), []).append(statistics.median(each))
                 row.append(f"{medians[kind, look][-1]:.4f}")
         print(family, task, *row, sep="\t")
-    print("kind", "trials", "median of tasks", "geometric mean", "better", "worse", sep="\t")
+    head = ("kind", "trials", "median of tasks", "geometric mean", "better", "worse", "ratio")
+    print(*head, sep="\t")
     for kind in kinds:
         for at, look in enumerate(LOOKS):
             pairs = [
@@ -169,11 +206,27 @@ def show(results: list[dict], asked: argparse.Namespace) -> None:
                 f"{_mean(medians[kind, look]):.4f}",
                 sum(regret < other for regret, other in pairs),
                 sum(regret > other for regret, other in pairs),
+                _ratio(found, kind, at) if "without" in kinds else "",
                 sep="\t",
             )
     for kind in kinds:
         cpu_s = statistics.fmean(r["cpu_s"] for key, r in found.items() if key[3] == kind)
         print(kind, f"{1000 * cpu_s / TRIALS:.2f} ms a proposal")
+
+
+def _ratio(found: dict, kind: str, at: int) -> str:
+    """Return the mean ratio to `without` over tasks, with twice its standard error."""
+    logs: dict[tuple[str, str], list[float]] = {}
+    for key, r in found.items():
+        if key[3] == kind:
+            other = found[*key[:3], "without"]["regrets"][at]
+            ratio = math.log((r["regrets"][at] + FLOOR) / (other + FLOOR))
+            logs.setdefault(key[:2], []).append(ratio)
+    means = [statistics.fmean(each) for each in logs.values()]
+    middle = statistics.fmean(means)
+    error = 2 * statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    low, high = math.exp(middle - error), math.exp(middle + error)
+    return f"{math.exp(middle):.2f} ({low:.2f} to {high:.2f})"
 
 
 def _mean(regrets: list[float]) -> float:

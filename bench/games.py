@@ -24,7 +24,16 @@ from record import commit
 
 from suggest.engine import Engine
 from suggest.space import Assignment, Choice, Float, Parameter, Scale, Value
-from suggest.study import Algorithm, Direction, EarlierStudy, Objective, Study, StudyName, StudySpec
+from suggest.study import (
+    Algorithm,
+    Belief,
+    Direction,
+    EarlierStudy,
+    Objective,
+    Study,
+    StudyName,
+    StudySpec,
+)
 from suggest.trial import Trial, TrialState
 
 OPTUNA, OPTUNAS_CMA, OPTUNAS_GP = "Optuna 5", "Optuna 5 CMA-ES", "Optuna 5 GP"
@@ -91,9 +100,14 @@ def contestant(game: Game) -> Contestant:
     return ours(game, Algorithm(game.who, None, settings))
 
 
-def ours(game: Game, algorithm: Algorithm, learn_from: tuple[EarlierStudy, ...] = ()) -> Contestant:
+def ours(
+    game: Game,
+    algorithm: Algorithm,
+    learn_from: tuple[EarlierStudy, ...] = (),
+    prior: tuple[Belief, ...] = (),
+) -> Contestant:
     objectives = (Objective("loss", Direction.MINIMIZE),)
-    spec = StudySpec(game.problem.space, objectives, algorithm, learn_from=learn_from)
+    spec = StudySpec(game.problem.space, objectives, algorithm, learn_from=learn_from, prior=prior)
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:

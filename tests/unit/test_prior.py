@@ -79,12 +79,20 @@ def test_the_first_trial_has_the_values_that_are_believed_to_be_best() -> None:
 def test_the_share_of_first_values_near_the_belief_is_as_sure_as_the_person() -> None:
     prior = (Belief("y", 0.01, 0.6), Belief("kind", "b", 0.8))
     values = FirstValues(prior, SPACE, seed=0)
-    drawn = [values.of(PointRequest(n, {})) for n in range(1, 1000)]
+    drawn = [values.of(PointRequest(n, {})) for n in range(2, 2000, 2)]
     # A tenth of four powers of ten.
     near = statistics.fmean(abs(math.log10(v["y"]) + 2) <= 0.4 for v in drawn)
     assert near == pytest.approx(0.6, abs=0.05)
     assert statistics.fmean(v["kind"] == "b" for v in drawn) == pytest.approx(0.8, abs=0.05)
     assert {v["kind"] for v in drawn} == {"a", "b", "c"}
+
+
+def test_every_second_of_the_first_trials_is_as_without_a_belief() -> None:
+    believed, free = (
+        [trial.parameters for trial in play(Engine(begun(prior), (), ()), 6)]
+        for prior in (RIGHT, ())
+    )
+    assert [a == b for a, b in zip(believed, free, strict=True)] == [False, True] * 3
 
 
 def test_a_right_prior_makes_a_short_search_better() -> None:

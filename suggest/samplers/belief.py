@@ -57,7 +57,7 @@ class FirstValues:
 
         Return nothing for every second trial: beliefs may be wrong.
         """
-        if one.number % 2:
+        if one.number % 2 or not self._prior:
             return {}
         if not one.number and not one.again:
             return {each.parameter: each.around for each, _ in self._prior}

@@ -654,7 +654,7 @@ class Loop:
                 now=self._clock.now(),
             )
             if event is not None:
-                changes.append((opened, step(newest, event)))
+                changes.append((opened, step(self._priced(newest, status), event)))
             if isinstance(event, Ended) and opened.metrics.skipped:
                 source = self.experiment.spec.metrics.source
                 self._journal.lines_skipped(
@@ -662,6 +662,13 @@ class Loop:
                 )
         self._memory.held = frozenset(waiting_for_sweep)
         self._save(changes)
+
+    def _priced(self, attempt: Attempt, status: AttemptStatus | None) -> Attempt:
+        """Return an attempt that has begun on a node with prices of its own at these prices."""
+        if status is None or not status.prices or attempt.start_time is not None:
+            return attempt
+        price = self._memory.price_on_node(attempt.trial, status.prices)
+        return replace(attempt, price_per_hour=price)
 
     async def _read_log(self, opened: Opened, *, ended: bool) -> bool:
         """Read the next bounded part of the log and of the measurements.

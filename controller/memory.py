@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
@@ -366,6 +366,13 @@ class Memory:
     @property
     def best_value(self) -> float | None:
         return None if self.best is None else self.best.value
+
+    def price_on_node(self, trial: TrialOrFinal, prices: Mapping[str, float]) -> float:
+        """Return the price of an hour of an attempt of the trial, with these prices of its node."""
+        spec = replace(self._spec, prices={**self._spec.prices, **prices})
+        opened = self.opened.get(trial)
+        parameters = None if opened is None else opened.trial.parameters
+        return attempt_rate(spec, spec.template_of(trial), parameters).cost
 
     def rate_of_next(self, trial: TrialOrFinal) -> Spent:
         """Return what an hour of the next attempt of the trial uses."""

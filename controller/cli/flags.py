@@ -438,6 +438,20 @@ def controlling(parser: argparse.ArgumentParser) -> None:
         help="price of an hour of a resource, whatever spec.prices says of it; may be repeated",
     )
     parser.add_argument(
+        "--node-price-label",
+        metavar="LABEL",
+        default="",
+        help="the label of nodes that --node-price is about",
+    )
+    parser.add_argument(
+        "--node-price",
+        metavar="VALUE:RESOURCE=AMOUNT",
+        action="append",
+        default=[],
+        help="price of an hour of a resource of the nodes whose label has this value, instead of "
+        "--price; may be repeated",
+    )
+    parser.add_argument(
         "--archive",
         metavar="s3://BUCKET/PREFIX",
         default="",

@@ -68,6 +68,8 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
             kinds=frozenset(arguments.allow_kind),
             log_limit_bytes=_size("--log-limit", arguments.log_limit) or LOG_LIMIT_BYTES,
             prices=prices_of(arguments.price),
+            node_label=arguments.node_price_label,
+            node_prices=node_prices_of(arguments),
         ),
         requests_per_s=requests_per_s,
         running_experiments=running,
@@ -88,7 +90,26 @@ def _size(flag: str, text: str | None) -> int | None:
     return amount
 
 
-def prices_of(texts: Sequence[str]) -> Mapping[str, float]:
+def node_prices_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, float]]:
+    """Return the prices by value of the label, and resource. Raises InvalidArgument."""
+    by_value: dict[str, list[str]] = {}
+    for text in arguments.node_price:
+        value, _, price = text.partition(":")
+        by_value.setdefault(value, []).append(price)
+    if bool(by_value) != bool(arguments.node_price_label):
+        raise InvalidArgument.at(
+            "--node-price", "belongs to --node-price-label: give both, or neither"
+        )
+    if by_value and not arguments.price:
+        raise InvalidArgument.at(
+            "--node-price", "requires --price, which holds for nodes without the label"
+        )
+    return {
+        value: prices_of(texts, flag=f"--node-price {value}") for value, texts in by_value.items()
+    }
+
+
+def prices_of(texts: Sequence[str], *, flag: str = "--price") -> Mapping[str, float]:
     """Return the prices by resource. Raises InvalidArgument with all problems."""
     given: dict[str, object] = {}
     for text in texts:
@@ -98,7 +119,7 @@ def prices_of(texts: Sequence[str]) -> Mapping[str, float]:
         except ValueError:
             given[name] = amount
     problems = ProblemCollector()
-    read = PRICES.take(given, "--price", problems)
+    read = PRICES.take(given, flag, problems)
     raise_if([Problem(each.path, each.message) for each in problems.found])
     return cast("Mapping[str, float]", read)
 

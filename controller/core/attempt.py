@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.core.model import FailureClass
@@ -69,6 +70,7 @@ class AttemptStatus:
     process left and starts by itself when the queue admits it.
     image: the image that its container ran, with the digest.
     orphaned: its object has been deleted, and its processes may run on for a while.
+    prices: of resources of its node that differ from those of the file.
     """
 
     name: str
@@ -79,3 +81,4 @@ class AttemptStatus:
     waiting: str = ""
     suspended: bool = False
     orphaned: bool = False
+    prices: Mapping[str, float] = field(default_factory=dict)

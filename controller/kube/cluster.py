@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.kube.client import Kind, KubernetesClient
+from controller.kube.node_prices import NodePrices
 from controller.kube.reflector import ObjectT, Reflector
 from controller.kube.server_clock import ServerClock
 
@@ -57,6 +58,7 @@ class Cluster:
     many; one watch of each kind serves them all, which needs the right to it.
 
     created_after: called for each created attempt, with the seconds since there was room for it.
+    node_prices: of nodes whose resources have other prices than those of the file.
     barred: returns why no attempt of a namespace may be created; "" if they may.
     """
 
@@ -70,6 +72,7 @@ class Cluster:
         # By namespace and experiment: attempts that were created, and wait for a node.
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None
+        self.node_prices = NodePrices(client)
         self.barred: Callable[[str], str] = lambda _namespace: ""
         self._all_namespaces = all_namespaces
         # by kind, namespace and selection

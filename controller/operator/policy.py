@@ -50,12 +50,15 @@ class Policy:
     `group/Kind`. The Service beside a Job of several workers is the controller's own.
     log_limit_bytes: the cap of each log, whatever `spec.trial.logLimit` says.
     prices: of an hour of each resource, whatever `spec.prices` says of it.
+    node_label, node_prices: of resources of nodes, by the value of this label, instead of these.
     """
 
     service_accounts: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     log_limit_bytes: int = LOG_LIMIT_BYTES
     prices: Mapping[str, float] = field(default_factory=dict)
+    node_label: str = ""
+    node_prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 NO_EXCEPTIONS = Policy()

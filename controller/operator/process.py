@@ -30,6 +30,7 @@ from controller.core.model import UID_LABEL
 from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.kube.node_prices import NodePrices
 from controller.kube.request_limit import PER_S
 from controller.operator import deleted_trials
 from controller.operator.access import Access
@@ -210,6 +211,8 @@ async def _manager(
     cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
     standby = metrics.sources
     cluster.created_after = metrics.created_after
+    policy = options.policy
+    cluster.node_prices = NodePrices(client, policy.node_label, policy.node_prices)
     try:
         health.leader_trouble = lambda: resources.trouble
         await resources.start()

@@ -16,7 +16,7 @@ import yaml
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
 from controller.cli.arguments import parse
-from controller.cli.operator import page_proxy, prices_of
+from controller.cli.operator import node_prices_of, page_proxy, prices_of
 from tests import forked
 from tests.cluster.binaries import program
 from tests.cluster.controlplane import ControlPlane
@@ -52,7 +52,10 @@ VALUES = [
     ),
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("rbac.commandLine=false", "controller.kubeApiQps=20,controller.runningExperiments=50"),
-    (r"controller.prices.nvidia\.com/gpu=2.5,controller.prices.cpu=0.04",),
+    (
+        r"controller.prices.nvidia\.com/gpu=2.5,controller.prices.cpu=0.04",
+        "controller.nodePrices.label=pool,controller.nodePrices.prices.a100.cpu=1",
+    ),
     ("katib.enabled=true", "katib.clusterDomain=k8s.example.org"),
     ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),
     ("katib.enabled=true", "katib.definitions=false", "katib.dbManagerNamespace="),
@@ -222,8 +225,10 @@ def test_the_documented_prices_are_those_of_the_controller(tmp_path: Path) -> No
     file = tmp_path / "values.yaml"
     file.write_text(values, encoding="utf-8")
     args = deployment(f"--values={file}")["template"]["spec"]["containers"][0]["args"]
-    given = prices_of(parse(args).price)
-    assert given == yaml.safe_load(values)["controller"]["prices"]
+    given = yaml.safe_load(values)["controller"]
+    assert prices_of(parse(args).price) == given["prices"]
+    assert parse(args).node_price_label == given["nodePrices"]["label"]
+    assert node_prices_of(parse(args)) == given["nodePrices"]["prices"]
 
 
 def test_the_pods_of_backups_are_not_taken_for_controllers() -> None:

@@ -128,6 +128,30 @@ async def test_new_prices_of_the_platform_hold_for_later_attempts(installed: Ins
     assert installed.status("ended") == before
 
 
+@on_a_cluster(A_SECOND)
+async def test_an_attempt_costs_what_the_node_does_on_which_it_starts(
+    installed: Installation,
+) -> None:
+    await installed.stop()
+    pool = {"labels": {"pool": "a100"}}
+    installed.api.put("nodes", {"metadata": {"name": "node1", **pool}})
+    installed.policy = Policy(
+        prices={"cpu": 1800}, node_label="pool", node_prices={"a100": {"nvidia.com/gpu": 360000}}
+    )
+    installed.start()
+    installed.apply(paid("dear", trials=1))
+    await installed.until_state("succeeded", "dear")
+    assert 101 <= installed.status("dear")["cost"] < 1000
+    read = ("GET", "/api/v1/nodes/node1")
+    assert sum(each[:2] == read for each in installed.api.requests) == 1
+    await installed.stop()
+    installed.api.remove("nodes", None, "node1")
+    installed.start()
+    installed.apply(paid("cheap", trials=1))
+    await installed.until_state("succeeded", "cheap")
+    assert 1 <= installed.status("cheap")["cost"] < 10
+
+
 # Budgets of tenants
 
 HOURS = 1 / 3600  # of one GPU for a second

@@ -331,13 +331,23 @@ class KubernetesRuntime:
             latest = [
                 (attempt, attempt.current_status()) for attempt in self._look(informer).attempts
             ]
-        statuses = {attempt.name: attempt.shown_status(status) for attempt, status in latest}
+        statuses = {
+            attempt.name: await self._priced(attempt.shown_status(status))
+            for attempt, status in latest
+        }
         waiting = {
             name: AttemptStatus(name, None, waiting=reason)
             for name, reason in self._queue.waiting.items()
         }
         self._wakeup.observed()
         return waiting | creations.refused | statuses
+
+    async def _priced(self, status: AttemptStatus) -> AttemptStatus:
+        """Return the status of an attempt with the prices of its node."""
+        node_prices = self._target.cluster.node_prices
+        if not node_prices or not status.node:
+            return status
+        return replace(status, prices=await self._ask(node_prices.of(status.node)))
 
     async def reconcile(self) -> None:
         informer, creations = await self._open()

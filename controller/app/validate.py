@@ -84,18 +84,26 @@ def _far_too_many(document: Document) -> Iterator[str]:
 
 def guess(spec: ExperimentSpec) -> Iterator[str]:
     """Yield what a search may use of its GPU-hours and money before a trial has run."""
-    if not spec.is_metered or spec.budget.trials is None:
+    count = _most_trials(spec)
+    if not spec.is_metered or count is None:
         return
-    rate, trials = attempt_rate(spec, spec.trial), quantity(spec.budget.trials, "trial")
+    rate, trials = attempt_rate(spec, spec.trial), quantity(count, "trial")
     timeout_s = spec.trial.timeout_s
     each = "an hour" if timeout_s is None else f"its timeout of {duration(timeout_s)}"
-    total = rate.times(spec.budget.trials * (timeout_s or HOUR_S) / HOUR_S)
+    total = rate.times(count * (timeout_s or HOUR_S) / HOUR_S)
     amounts = []
     if spec.budget.gpu_hours is not None:
         amounts.append(f"{amount(total.gpu_hours)} of {spec.budget.gpu_hours:g} GPU-hours")
     if spec.prices:
         amounts.append(f"cost {amount(total.cost)}{of_limit(spec.budget.cost)}")
     yield f"a guess before the first trial: {' and '.join(amounts)} if each of {trials} runs {each}"
+
+
+def _most_trials(spec: ExperimentSpec) -> int | None:
+    """Return how many trials a search has at most: a grid has no more than its points."""
+    points = admin.grid_points(spec.space) if spec.algorithm.name in END_BY_THEMSELVES else None
+    limits = [each for each in (spec.budget.trials, points) if each is not None]
+    return min(limits, default=None)
 
 
 def not_installed(document: Document) -> Iterator[str]:

@@ -53,8 +53,8 @@ VALUES = [
     ("storage.existingClaim=mine", "networkPolicy.enabled=false", "rbac.aggregate=false"),
     ("rbac.commandLine=false", "controller.kubeApiQps=20,controller.runningExperiments=50"),
     (
-        r"controller.prices.nvidia\.com/gpu=2.5,controller.prices.cpu=0.04",
-        "controller.nodePrices.label=pool,controller.nodePrices.prices.a100.cpu=1",
+        '--set-json=controller.prices={"nvidia.com/gpu":2.5,"cpu":0.04}',
+        '--set-json=controller.nodePrices={"label":"pool","prices":{"a100":{"cpu":1}}}',
     ),
     ("katib.enabled=true", "katib.clusterDomain=k8s.example.org"),
     ("katib.enabled=true,katib.definitions=false,katib.experiments=all",),

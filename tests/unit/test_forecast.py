@@ -21,6 +21,9 @@ from controller.memory import Memory
 from controller.report import description, documents
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.spending import document, foreseen
+from suggest.domain import Choice, Int
+from suggest.space import Parameter, Space
+from suggest.study import Algorithm
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, a_template, a_trial, an_experiment, at
 
@@ -152,6 +155,19 @@ def test_before_the_first_trial_a_guess_says_that_it_is_one(
 ) -> None:
     spec = replace(SPEC, trial=replace(TEMPLATE, timeout_s=timeout_s))
     assert list(guess(spec)) == [f"a guess before the first trial: {sentence}"]
+
+
+@pytest.mark.parametrize(("trials", "count"), [(None, 12), (60, 12), (5, 5)])
+def test_a_grid_has_no_more_trials_than_points(trials: int | None, count: int) -> None:
+    parameters = (Parameter("x", Int(1, 4)), Parameter("y", Choice(("a", "b", "c"))))
+    grid = replace(
+        SPEC,
+        budget=replace(SPEC.budget, trials=trials),
+        algorithm=Algorithm("grid"),
+        space=Space(parameters),
+    )
+    (said,) = guess(grid)
+    assert f" of 100 GPU-hours if each of {count} trials runs " in said
 
 
 def test_a_forecast_in_numbers_has_what_is_known() -> None:

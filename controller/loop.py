@@ -226,7 +226,10 @@ class Loop:
         newest = None if opened is None else opened.newest
         if opened is None or newest is None or newest.number != attempt or newest.ended:
             raise FailedPrecondition(f"attempt {attempt} of trial {number} does not run any more")
-        value = await self._search.decide(number, parameter)
+        return await self._decide(opened, parameter)
+
+    async def _decide(self, opened: Opened, parameter: Parameter) -> Value:
+        value = await self._search.decide(opened.trial.number, parameter)
         parameters = {**opened.trial.parameters, parameter.name: value}
         opened.trial = replace(opened.trial, parameters=parameters)
         return value
@@ -720,13 +723,15 @@ class Loop:
             self._journal.remark(kind, remark, now=self._clock.now())
         for number, opened in self._memory.opened.items():
             newest, requests = opened.newest, opened.requests.open
-            if newest is None or newest.ended or number is FINAL or not requests:
+            if newest is None or number is FINAL or not opened.running or not requests:
                 continue
             # Whose log it is counts, and not what it says.
-            decide = partial(self.decide, number, newest.number)
+            decide = partial(self._decide, opened)
             for name, request in requests.items():
                 opened.answers[name] = await answer_to(request, decide)
-            await self._runtime.answer(self._journal.name(newest), json.dumps(opened.answers))
+            # Nobody waits for what was planned, also in a log that has ended since.
+            if not newest.ended and not all(each.get("planned") for each in requests.values()):
+                await self._runtime.answer(self._journal.name(newest), json.dumps(opened.answers))
             requests.clear()
 
     # Acting

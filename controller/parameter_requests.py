@@ -5,6 +5,8 @@ Only for experiments that are define-by-run. A request and its answer are JSON:
     {"trial": 3, "attempt": 1, "name": "lr", "domain": {"type": "float", "min": 0, "max": 1, ...}}
     {"value": 0.25} or {"refused": "why"} or {"later": "why"}
 
+A trial that was told the value with its start does not wait, and adds `"planned": true`.
+
 Trials that see the files of this machine ask at a socket, one line each: the experiment's folder
 has a file with its path. They read it at each request, since they outlive a controller and the next
 one may listen elsewhere; until then they wait. Trials in containers print their requests

@@ -25,7 +25,11 @@ REUSED = "tuner.dev/value-of-trial"
 PROPOSED_BY = "tuner.dev/proposed-by"
 # The values that a person has chosen for a queued trial of a define-by-run study, as JSON.
 ENQUEUED = "tuner.dev/enqueued"
-OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY, ENQUEUED})  # only the service sets them
+# What a trial of a define-by-run study is expected to meet, as JSON: its [value, domain] by name.
+# A parameter that it meets with that domain has that value.
+PLANNED = "tuner.dev/planned"
+# only the service sets them
+OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY, ENQUEUED, PLANNED})
 
 
 class TrialState(enum.Enum):
@@ -168,6 +172,11 @@ class Trial:
     @property
     def finished(self) -> bool:
         return self.state.finished
+
+    @property
+    def shown_labels(self) -> dict[str, str]:
+        """The labels for people, without what only a trial's own program reads."""
+        return {key: value for key, value in self.labels.items() if key != PLANNED}
 
     @property
     def expired(self) -> bool:

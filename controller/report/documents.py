@@ -122,7 +122,7 @@ def trial(record: TrialList, trial_record: TrialRecord) -> Json:
         metrics={name: json_number(value) for name, value in measured.items()} or None,
         reason=record.reason_of(trial_record) or None,
         failureClass=trial.failure_class or None,
-        labels=dict(trial.labels),
+        labels=trial.shown_labels,
         clientId=trial.client_id if trial_record.by_client else None,
         startTime=timestamp(trial_record.start_time) or None,
         endTime=timestamp(trial_record.end_time) or None,

@@ -10,6 +10,8 @@ from pathlib import Path
 PARAMETER_REQUESTS = "TUNER_PARAMETER_REQUESTS"
 # Where a trial that asks in its log finds the answers: a file with a JSON object, or nothing.
 PARAMETER_ANSWERS = "TUNER_PARAMETER_ANSWERS"
+# What the trial need not wait for: `suggest.trial.PLANNED`.
+PARAMETER_PLAN = "TUNER_PARAMETER_PLAN"
 # Where a trial writes its metrics, or serves them, if the file's `spec.metrics` says so.
 METRICS_FILE, METRICS_PORT = "TUNER_METRICS_FILE", "TUNER_METRICS_PORT"
 # The names of Katib's DBManager, to which programs written for Katib report.

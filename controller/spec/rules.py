@@ -58,6 +58,7 @@ GIVEN = frozenset(
         "TUNER_METRICS_FILE",
         "TUNER_METRICS_PORT",
         "TUNER_PARAMETER_ANSWERS",
+        "TUNER_PARAMETER_PLAN",
         "TUNER_PARAMETER_REQUESTS",
         "KATIB_TRIAL_NAME",
     }

@@ -201,6 +201,6 @@ def _row(record: TrialList, entry: TrialRecord, parameters: list[str], metrics: 
         timestamp(entry.end_time) or None,
         len(entry.attempts),
         record.reason_of(entry),
-        " ".join([f"{key}={value}" for key, value in trial.labels.items()]),
+        " ".join([f"{key}={value}" for key, value in trial.shown_labels.items()]),
     ]
     return json.dumps(row)

@@ -34,6 +34,7 @@ from suggest.study import Constraint, Objective, Study
 from suggest.trial import (
     ENQUEUED,
     IMPORTED_FROM,
+    PLANNED,
     Measurement,
     StopAdvice,
     Trial,
@@ -431,7 +432,9 @@ class Engine:
         """Return a value for the parameter, and the plan from then on."""
         plan = self._plans.get(trial.number, {})
         chosen = json.loads(trial.labels.get(ENQUEUED, "{}"))
-        for known in (chosen, plan):
+        planned = json.loads(trial.labels.get(PLANNED, "{}"))
+        told = {name: planned[name][0]} if name in planned else {}
+        for known in (told, chosen, plan):
             if name in known and (value := domain.canonical(known[name])) is not NO_MEMBER:
                 return value, plan
         if study is self.study:

@@ -128,7 +128,7 @@ def fingerprint(spec: StudySpec) -> str:
 
 
 def parameter_document(parameter: Parameter) -> Document:
-    document = {"name": parameter.name, **_domain_document(parameter.domain)}
+    document = {"name": parameter.name, **domain_document(parameter.domain)}
     if parameter.when:
         document["when"] = [
             {"parameter": c.parameter, "values": list(c.values)} for c in parameter.when
@@ -136,7 +136,7 @@ def parameter_document(parameter: Parameter) -> Document:
     return document
 
 
-def _domain_document(domain: Domain) -> Document:
+def domain_document(domain: Domain) -> Document:
     match domain:
         case Float(low, high, scale, step, points):
             found = {

@@ -8,15 +8,20 @@ This module makes no choice about which points to try.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from suggest.domain import NO_MEMBER, Value, compact_json
 from suggest.engine import Proposed
+from suggest.space import Assignment, Space
+from suggest.storage.study_json import domain_document
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
-from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
+from suggest.trial import ENQUEUED, PLANNED, PROPOSED_BY, REUSED, Trial, TrialState
 
+MAX_PLAN_BYTES = 64 << 10  # half of what a variable of the environment may have
 MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by default
 
 
@@ -113,18 +118,20 @@ class Dispatch:
         base = Trial(p.number, TrialState.RUNNING, p.parameters, create_time=datetime.now(UTC))
         if p.queued:
             base = self.writer.engine.trial(p.number)
-        parameters = p.parameters
-        if self.writer.engine.study.spec.define_by_run:
+        parameters, planned = p.parameters, {}
+        spec = self.writer.engine.study.spec
+        if spec.define_by_run:
             # The trial names its parameters; those that it has met before keep their values.
             self.writer.engine.plan(p.number, p.parameters)
             parameters = base.parameters if p.queued else {}
+            planned = _planned(spec.space, p.parameters, base)
         return replace(
             base,
             state=TrialState.RUNNING,
             parameters=parameters,
             client_id=self.client_id,
             request_id=self.request_id,
-            labels={**base.labels, **self.labels, **_proposed_by(p)},
+            labels={**base.labels, **self.labels, **_proposed_by(p), **planned},
             tries=base.tries + 1,
             lease_s=self.lease_s,
             fidelity=p.fidelity,
@@ -156,6 +163,22 @@ class Dispatch:
                 writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=()
             )
             writer.engine.put(trial)
+
+
+def _planned(space: Space, point: Assignment, trial: Trial) -> dict[str, str]:
+    """Return the label with the values of the parameters that the trial may meet.
+
+    What a person has chosen for it takes precedence. A plan that is too long is not told: then the
+    trial asks for each.
+    """
+    values = {**point, **json.loads(trial.labels.get(ENQUEUED, "{}"))}
+    plan: dict[str, Value] = {}
+    for parameter in space.parameters:
+        value = parameter.domain.canonical(values.get(parameter.name, NO_MEMBER))
+        if value is not NO_MEMBER:
+            plan[parameter.name] = [value, domain_document(parameter.domain)]
+    text = compact_json(plan)
+    return {PLANNED: text if len(text) <= MAX_PLAN_BYTES else "{}"}
 
 
 def _proposed_by(p: Proposed) -> dict[str, str]:

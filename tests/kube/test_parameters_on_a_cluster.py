@@ -81,6 +81,35 @@ def test_pods_ask_in_their_logs_and_are_answered_without_a_network(tmp_path: Pat
     assert {"kind": {"value": results[0].parameters["kind"]}} in shown
 
 
+def plane(trial: tuner.Trial) -> float:
+    x, n = trial.float("x", -1, 1), trial.int("n", 2, 8, step=2)
+    more = trial.choice("kind", ["a", "b"]) if trial.number == 3 else ""
+    return float(x + n) + len(more)
+
+
+plane.__module__ = "__main__"
+
+
+def test_only_new_parameters_cost_an_answer(tmp_path: Path) -> None:
+    study, api = minimized(tmp_path, plane, trials=5, parallelism=1)
+    answered: dict[int, set[str]] = {}
+    for change in api.changes:
+        about = {} if change.after is None else change.after["metadata"]
+        if change.plural == "pods" and ANSWERS in about.get("annotations", {}):
+            names = answered.setdefault(int(about["labels"]["tuner.dev/trial"]), set())
+            names.update(json.loads(about["annotations"][ANSWERS]))
+    assert answered.keys() == {0, 3}
+    assert answered[0] == {"x", "n"}
+    assert "kind" in answered[3]
+    results = study.results()
+    assert [sorted(result.parameters) for result in results] == [
+        ["kind", "n", "x"] if number == 3 else ["n", "x"] for number in range(5)
+    ]
+    for result in results:
+        point = result.parameters
+        assert result.value == point["x"] + point["n"] + len(point.get("kind", ""))
+
+
 def test_a_wrong_parameter_fails_its_trial_with_the_rule(tmp_path: Path) -> None:
     spec = {"budget": {"failedTrials": 1}, "canary": "0s"}
     with pytest.raises(tuner.SearchFailed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from suggest.client import AsyncClient, Client
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, StudySpec
-from suggest.trial import Outcome, Trial, TrialState
+from suggest.trial import PLANNED, Outcome, Trial, TrialState
 from tests.service.running import NAME, a_server
 
 SPEC = StudySpec(
@@ -155,6 +156,26 @@ def test_names_that_depend_on_chance_are_refused_in_the_end(client: Client) -> N
     assert client.decide_parameter(other, trial.number, Parameter("x7", Int(0, 1))) in (0, 1)
     with pytest.raises(InvalidArgument, match="must not depend on chance"):
         client.decide_parameter(other, trial.number, Parameter("x1000", Int(0, 1)))
+
+
+def test_a_trial_is_told_with_its_start_what_it_will_get(tmp_path: Path) -> None:
+    domains = {"x": Float(0.0, 1.0), "n": Int(1, 9), "kind": Choice(("a", True, 1))}
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        first = begun(client, "r0")
+        assert json.loads(first.labels[PLANNED]) == {}
+        for name, domain in domains.items():
+            ask(client, first, name, domain)
+        ended(client, first, 1.0)
+        client.add_trial(NAME, {"x": 0.25}, request_id="a")
+        trials = [begun(client, f"r{number}") for number in (1, 2)]
+        assert json.loads(trials[0].labels[PLANNED])["x"][0] == 0.25
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        for trial in trials:
+            planned = json.loads(trial.labels[PLANNED])
+            for name, domain in domains.items():
+                value = ask(client, trial, name, domain)
+                assert json.dumps(value) == json.dumps(planned[name][0])
 
 
 def test_a_first_trial_may_meet_hundreds_which_a_restart_keeps(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ METHODS = (
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
     * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
+    *("decide_parameter",) * 2,
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
     *("observe", "read_log", "read_metrics", "wait", "attempts", "requests", "launch"),
 )
@@ -142,6 +143,12 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
             return Script(lines, end_s, 0)
 
 
+def _space(*, grid: bool, names: bool) -> Space:
+    if names:
+        return Space(())
+    return GRID if grid else RANDOM
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> ExperimentSpec:
     grid = draw(st.booleans())
@@ -153,6 +160,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         if fidelity is None
         else Pruning(draw(st.sampled_from(["asha", "hyperband"])))
     )
+    names = not grid and fidelity is None and draw(st.sampled_from([True, False, False]))
     trial = TrialTemplate(
         command=("true",),
         resources=Resources(cpu=CORES, gpu=GPUS),
@@ -166,7 +174,8 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
     return ExperimentSpec(
         name="sim",
         namespace="default",
-        space=GRID if grid else RANDOM,
+        space=_space(grid=grid, names=names),
+        define_by_run=names,
         objective=ExperimentObjective(
             "score",
             Direction.MAXIMIZE,
@@ -175,7 +184,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         ),
         algorithm=Algorithm("grid", 1)
         if grid
-        else draw(st.sampled_from(ALGORITHMS if fidelity is None else ALGORITHMS[:2])),
+        else draw(st.sampled_from(ALGORITHMS[:2] if names or fidelity else ALGORITHMS)),
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),

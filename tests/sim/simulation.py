@@ -50,6 +50,7 @@ from tests.sim.checkpoint_invariants import SimulatedCheckpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
+from tests.sim.naming_invariants import check_named, naming
 from tests.sim.simulated_runtime import (
     EPOCH,
     Script,
@@ -264,9 +265,9 @@ class Simulation:
         number, _, repeat = name.partition("-r")
         if number == "final":
             return self.plan.finals[min(int(repeat or 1), len(self.plan.finals)) - 1]
-        return self.plan.scripts[
-            (int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)
-        ]
+        place = (int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)
+        script = self.plan.scripts[place]
+        return naming(script) if self.experiment.spec.define_by_run else script
 
     def _lift(self) -> None:
         """Fix the cause of a pause; with a pause by the breaker, only when it happens again."""
@@ -416,6 +417,8 @@ class Simulation:
             if known is not None and known != trial:
                 raise InvariantViolation(f"a finished trial changed: {known} -> {trial}")
             if trial.finished:
+                if self.experiment.spec.define_by_run:
+                    check_named(trial)
                 self.outcomes[trial.number] = trial
                 self._check_outcome(trial, new=known is None)
             elif trial.value is not None and trial.state is not TrialState.PAUSED:

@@ -17,6 +17,7 @@ from controller.runtime.trial_variables import (
     METRICS_FILE,
     METRICS_PORT,
     PARAMETER_ANSWERS,
+    PARAMETER_PLAN,
     PARAMETER_REQUESTS,
 )
 from controller.spec.rules import GIVEN
@@ -93,7 +94,7 @@ def test_the_files_own_path_replaces_ours() -> None:
 def test_the_file_cannot_override_the_identity_of_a_trial() -> None:
     assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
     # Only in experiments with spec.metrics, or with spec.defineByRun.
-    sometimes = {METRICS_FILE, METRICS_PORT, PARAMETER_REQUESTS, PARAMETER_ANSWERS}
+    sometimes = {METRICS_FILE, METRICS_PORT, PARAMETER_REQUESTS, PARAMETER_ANSWERS, PARAMETER_PLAN}
     assert set(made().env) | {"TUNER_STAGE"} | sometimes == GIVEN | {"PATH"}, (
         "what a file is refused to set is what is set"
     )

@@ -35,9 +35,14 @@ from controller.folders import AttemptFolders
 from controller.runtime.launch import checkpoint_suffix, identity, substituted, with_own_parameters
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import TrialFiles
-from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT, PARAMETER_ANSWERS
+from controller.runtime.trial_variables import (
+    METRICS_FILE,
+    METRICS_PORT,
+    PARAMETER_ANSWERS,
+    PARAMETER_PLAN,
+)
 from suggest.space import Assignment
-from suggest.trial import Trial
+from suggest.trial import PLANNED, Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
@@ -123,7 +128,7 @@ def cluster_launch(
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
             **_metrics_place(experiment.spec.metrics.source),
-            **({PARAMETER_ANSWERS: CLUSTER_ANSWERS} if experiment.spec.define_by_run else {}),
+            **_parameters_place(experiment, trial),
             **identity(
                 experiment,
                 trial,
@@ -208,6 +213,13 @@ def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
             return _address_variables(REPORTS_ADDRESS)
         case None:
             return {}
+
+
+def _parameters_place(experiment: Experiment, trial: Trial) -> dict[str, str]:
+    """Return the variables that tell a trial where it finds parameters that it meets."""
+    if not experiment.spec.define_by_run:
+        return {}
+    return {PARAMETER_ANSWERS: CLUSTER_ANSWERS, PARAMETER_PLAN: trial.labels.get(PLANNED, "{}")}
 
 
 def _address_variables(address: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from controller import app, cli, core, report
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
-from controller.core.model import Experiment, ExperimentSpec, ExperimentState
+from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest import server
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.app.import_trials import Imported
     from controller.app.local_experiments import LocalExperiments
     from controller.app.run import RunResult, Session
+    from controller.app.workspace import ReadableWorkspace
     from controller.spec import Document
 
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
@@ -167,17 +168,19 @@ def control(
             )
             try:
                 result = await act(session)
+                _print_result(arguments, view, result)
+                reruns = await session.confirm(result, partial(view_of, arguments))
             except (Unavailable, core.attempt.RuntimeLost) as error:
                 if controls.times < 2:
                     raise
                 raise exits.KilledRun(error, controls.received) from error
-            _print_result(arguments, view, result)
-            code = exits.of_run(result, stopped=exits.of_interruption(controls.received))
-            reruns = await session.confirm(result, partial(view_of, arguments))
+            stopped = exits.of_interruption(controls.received)
+            code = exits.of_run(result, stopped=stopped)
             if reruns is None:
                 return code
-            await _print_confirmation(arguments, result.experiment)
-            return exits.of_run(reruns, stopped=exits.of_interruption(controls.received))
+            search = result.experiment
+            await print_confirmation(arguments, workspace, search.name, search.namespace)
+            return code or exits.of_run(reruns, stopped=stopped)
 
     with workspace.opened(make=make) as experiments:
         if document is not None:
@@ -218,8 +221,11 @@ def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) 
         (Lines() if arguments.quiet else view).print_line(cli.invocation.rendered(words, arguments))
 
 
-async def _print_confirmation(arguments: argparse.Namespace, search: Experiment) -> None:
-    found = await app.rerun.confirmed(workspace_of(arguments), search.name, search.namespace)
+async def print_confirmation(
+    arguments: argparse.Namespace, workspace: ReadableWorkspace, name: str, namespace: str | None
+) -> None:
+    """Print how the trials that ran again compare, unless none has succeeded."""
+    found = await app.rerun.confirmed(workspace, name, namespace)
     if found is not None and found.winner is not None:
         sys.stdout.write(cli.invocation.rendered(report.confirmation.text(found), arguments))
 

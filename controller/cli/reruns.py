@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 
 from controller import app, cli, report
 from controller.app.rerun import Reruns
 from controller.cli import lifecycle
-from controller.cli.invocation import rendered
 from controller.cli.options import readable_of, split_name
 from controller.core.model import Uid
 from suggest.errors import InvalidArgument
@@ -24,9 +22,7 @@ def confirm(arguments: argparse.Namespace) -> int:
         )
     )
     code = _run(arguments, reruns)
-    found = asyncio.run(app.rerun.confirmed(workspace, name, arguments.namespace))
-    if found is not None and found.winner is not None:
-        sys.stdout.write(rendered(report.confirmation.text(found), arguments))
+    asyncio.run(lifecycle.print_confirmation(arguments, workspace, name, arguments.namespace))
     return code
 
 

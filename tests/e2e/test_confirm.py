@@ -154,6 +154,12 @@ def test_a_search_that_found_better_trials_says_that_they_did_not_run_again(cli:
     assert f"\n{best} " in out
 
 
+def test_a_failed_final_stage_still_counts_after_the_reruns(cli: Cli) -> None:
+    with_rule(cli, rule="{top: 1, seeds: 2}\n  final: {command: ['false']}")
+    code, out, err = cli.tuner("run", cli.file)
+    assert (code, "Reruns of ruled, with 2 new seeds" in out) == (1, True), err
+
+
 def test_an_ended_search_is_confirmed_when_its_file_gets_the_rule(cli: Cli) -> None:
     text = cli.file.read_text()
     cli.file.write_text(f"{text}  confirm: {{top: 1}}\n")

@@ -143,11 +143,19 @@ def test_people_do_what_their_roles_say(people: People) -> None:
 
     refused = people.tuner(viewer, "extend", "tiny", "--trials", "+1")
     assert (refused.returncode, "tuner-experiments-edit" in refused.stderr) == (4, True)
+    again = ("confirm", "tiny", "--top", "1", "--seeds", "2")
+    refused = people.tuner(viewer, *again)
+    assert (refused.returncode, "tuner-experiments-edit" in refused.stderr) == (4, True)
     refused = people.tuner(stranger, "get", "trials", "tiny")
     assert (refused.returncode, "may not get experiments" in refused.stderr) == (4, True)
     nothing = people.tuner(stranger, "get", "experiments", "-A", "-o", "name")
     assert (nothing.returncode, nothing.stdout) == (4, "")
 
+    confirmed = people.tuner(editor, *again)
+    assert confirmed.returncode == 0, confirmed.stderr
+    assert "Reruns of tiny, with 2 new seeds" in confirmed.stdout
+    reproduced = people.tuner(editor, "reproduce", "tiny/0")
+    assert reproduced.returncode == 0, reproduced.stderr
     extended = people.tuner(editor, "extend", "tiny", "--trials", "+1")
     assert extended.returncode == 0, extended.stderr
     people.installed.until(namespace, lambda status: status.get("done") == "5/5")
@@ -161,7 +169,7 @@ def test_people_do_what_their_roles_say(people: People) -> None:
     people.installed.kubectl("patch", "texp", "tiny", "-n", namespace, *patch)
     refused = people.tuner(editor, "apply", "-f", str(file))
     assert (refused.returncode, "kubectl-patch: spec.parallelism" in refused.stderr) == (6, True)
-    stopped = people.tuner(editor, "delete", "tiny", "--yes")
+    stopped = people.tuner(editor, "delete", "tiny", "tiny-confirm", "tiny-reproduce-0", "--yes")
     assert stopped.returncode == 0, stopped.stderr
     path = f"/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
     eventually(lambda: people.installed.cluster.api().items(path) == [], within_s=10)

@@ -17,13 +17,48 @@ import sqlalchemy as sa
 from controller import experiment_rows as rows
 from controller import experiment_tables as tables
 from controller.core.model import Attempt, Uid
-from controller.core.spending import NOTHING_SPENT, Spent, month_of, spent_by_month
-
-_ATTEMPTS = tables.attempts.c
-_COUNTED = (_ATTEMPTS.gpus > 0) | (_ATTEMPTS.price_per_hour > 0)
-_UNENDED = sa.select(tables.attempts, tables.experiments.c.namespace).where(
-    tables.attempts.c.uid == tables.experiments.c.uid, _ATTEMPTS.end_time.is_(None), _COUNTED
+from controller.core.spending import (
+    NOTHING_SPENT,
+    Spent,
+    month_begin,
+    month_of,
+    spent_by,
+    spent_by_month,
 )
+
+_ATTEMPTS, _EXPERIMENTS = tables.attempts.c, tables.experiments.c
+_UNENDED = sa.select(
+    _EXPERIMENTS.namespace,
+    *(_ATTEMPTS[name] for name in ("start_time", "earlier_s", "gpus", "price_per_hour")),
+).where(
+    _ATTEMPTS.uid == _EXPERIMENTS.uid,
+    _ATTEMPTS.end_time.is_(None),
+    (_ATTEMPTS.gpus > 0) | (_ATTEMPTS.price_per_hour > 0),
+)
+_UNENDED_OF = _UNENDED.where(_ATTEMPTS.uid == sa.bindparam("of_uid"))
+_THIS = (
+    (_ATTEMPTS.uid == _EXPERIMENTS.uid)
+    & (_ATTEMPTS.trial == sa.bindparam("of_trial"))
+    & (_ATTEMPTS.number == sa.bindparam("of_number"))
+)
+# One row, if there is the experiment. The attempt need not be stored yet.
+_KNOWN_END = (
+    sa.select(_EXPERIMENTS.namespace, _ATTEMPTS.end_time)
+    .select_from(tables.experiments.outerjoin(tables.attempts, _THIS))
+    .where(_EXPERIMENTS.uid == sa.bindparam("of_uid"))
+)
+_LEDGER = tables.usage.c
+_ADD = (
+    sa.update(tables.usage)
+    .where(_LEDGER.namespace == sa.bindparam("of_namespace"))
+    .where(_LEDGER.month == sa.bindparam("of_month"))
+    .values(
+        gpu_hours=_LEDGER.gpu_hours + sa.bindparam("more_gpu_hours"),
+        cost=_LEDGER.cost + sa.bindparam("more_cost"),
+    )
+)
+_BEGIN = sa.insert(tables.usage)
+_OF_MONTH = sa.select(tables.usage).where(_LEDGER.month == sa.bindparam("of_month"))
 
 
 def enter_ended(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> None:
@@ -31,59 +66,59 @@ def enter_ended(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]
 
     Call it before they are stored.
     """
-    ended = [each for each in attempts if each.ended and (each.gpus or each.price_per_hour)]
-    if not ended:
-        return
-    of_trials = _ATTEMPTS.trial.in_({rows.trial_column(each.trial) for each in ended})
-    known = sa.select(_ATTEMPTS.trial, _ATTEMPTS.number).where(
-        _ATTEMPTS.uid == uid, of_trials, _ATTEMPTS.end_time.is_not(None)
-    )
-    entered = {tuple(row) for row in connection.execute(known)}
-    of_experiment = tables.experiments.c.uid == uid
-    query = sa.select(tables.experiments.c.namespace).where(of_experiment)
-    namespace = connection.execute(query).scalar_one()
-    for each in ended:
-        if (rows.trial_column(each.trial), each.number) not in entered:
-            assert each.end_time is not None
-            _enter(connection, namespace, spent_by_month(each, now=each.end_time))
+    for each in attempts:
+        if each.end_time is None or not (each.gpus or each.price_per_hour):
+            continue
+        key = {"of_uid": uid, "of_trial": rows.trial_column(each.trial), "of_number": each.number}
+        stored = connection.execute(_KNOWN_END, key).first()
+        if stored is not None and stored.end_time is None:
+            _enter(connection, stored.namespace, spent_by_month(each, now=each.end_time))
 
 
 def enter_rest(connection: sa.Connection, uid: Uid, now: datetime) -> None:
     """Enter the attempts of an experiment that have not ended. Call it before it is deleted."""
-    for namespace, attempt in _unended(connection, _UNENDED.where(_ATTEMPTS.uid == uid)):
+    for namespace, attempt in _unended(connection, _UNENDED_OF, of_uid=uid):
         _enter(connection, namespace, spent_by_month(attempt, now=now))
 
 
 def used_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, Spent]:
     """Return what each namespace has used in the month until now."""
-    month = month_of(now)
-    ledger = tables.usage.c
+    month, began = month_of(now), month_begin(now)
     used: defaultdict[str, Spent] = defaultdict(lambda: NOTHING_SPENT)
-    for row in connection.execute(sa.select(tables.usage).where(ledger.month == month)):
+    for row in connection.execute(_OF_MONTH, {"of_month": month}):
         used[row.namespace] += Spent(row.gpu_hours, row.cost)
     for namespace, attempt in _unended(connection, _UNENDED):
-        by_month = dict(spent_by_month(attempt, now=now))
-        used[namespace] += by_month.get(month, NOTHING_SPENT)
+        if attempt.start_time is None or attempt.start_time >= began:
+            used[namespace] += spent_by(attempt, now=now)
+        else:
+            by_month = dict(spent_by_month(attempt, now=now))
+            used[namespace] += by_month.get(month, NOTHING_SPENT)
     return used
 
 
-def _unended(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[tuple[str, Attempt]]:
-    """Yield the namespace of each attempt that was found, and the attempt."""
-    for found in connection.execute(query).mappings():
-        row = dict(found)
-        yield row.pop("namespace"), rows.attempt_of(row)
+def _unended(
+    connection: sa.Connection, query: sa.Select[Any], **values: str
+) -> Iterator[tuple[str, Attempt]]:
+    """Yield the namespace of each attempt that was found, and of the attempt what counts."""
+    for namespace, started, earlier_s, gpus, price_per_hour in connection.execute(query, values):
+        yield (
+            namespace,
+            Attempt(
+                0,
+                0,
+                start_time=started and datetime.fromisoformat(started),
+                earlier_s=earlier_s,
+                gpus=gpus,
+                price_per_hour=price_per_hour,
+            ),
+        )
 
 
 def _enter(connection: sa.Connection, namespace: str, spent: Iterable[tuple[str, Spent]]) -> None:
-    ledger = tables.usage.c
     for month, each in spent:
-        this = (ledger.namespace == namespace) & (ledger.month == month)
-        added: dict[str, Any] = {
-            "gpu_hours": ledger.gpu_hours + each.gpu_hours,
-            "cost": ledger.cost + each.cost,
-        }
+        key = {"of_namespace": namespace, "of_month": month}
+        more = {"more_gpu_hours": each.gpu_hours, "more_cost": each.cost}
         # One controller writes, so that no other one inserts the row meanwhile.
-        if not connection.execute(sa.update(tables.usage).where(this).values(**added)).rowcount:
+        if not connection.execute(_ADD, key | more).rowcount:
             first = {"gpu_hours": each.gpu_hours, "cost": each.cost}
-            row = {"namespace": namespace, "month": month, **first}
-            connection.execute(sa.insert(tables.usage).values(**row))
+            connection.execute(_BEGIN, {"namespace": namespace, "month": month, **first})

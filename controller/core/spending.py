@@ -59,10 +59,14 @@ def month_of(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m}"
 
 
+def month_begin(time: datetime) -> datetime:
+    """Return when the month of a time began, in UTC."""
+    return time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
 def next_month(time: datetime) -> datetime:
     """Return when the month of a time ends, in UTC."""
-    begin = time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return (begin + timedelta(days=31)).replace(day=1)
+    return (month_begin(time) + timedelta(days=31)).replace(day=1)
 
 
 def spent_by_month(attempt: Attempt, *, now: datetime) -> Iterator[tuple[str, Spent]]:

@@ -90,6 +90,7 @@ def test_a_month_begins_with_what_runs(store: SqlExperimentStore) -> None:
     eve = datetime(2026, 11, 30, 23, tzinfo=UTC)
     runs = replace(RUNS, start_time=eve)
     save(store, experiment.uid, runs)
+    assert store.used_in_month(eve + HOUR) == {experiment.namespace: Spent(0, 0)}
     assert store.used_in_month(eve + 2 * HOUR) == {experiment.namespace: Spent(2, 3)}
     save(store, experiment.uid, replace(ended(attempt=runs), end_time=eve + 4 * HOUR))
     assert store.used_in_month(eve) == {experiment.namespace: Spent(2, 3)}

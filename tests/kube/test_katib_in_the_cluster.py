@@ -1292,3 +1292,19 @@ async def test_a_failed_pytorch_job_of_tune_is_a_failed_trial(
     await installed.until(lambda: installed.whole("torch").get("trialsFailed") == 1)
     # Without a limit of trials or of failures it goes on.
     await installed.until_last("Running", "torch")
+
+
+@on_katibs_cluster(Script(lines=("score=0.5",), seconds=1.2))
+async def test_the_platforms_prices_hold_for_katibs_experiments(
+    installed: KatibInstallation,
+) -> None:
+    await installed.stop()
+    installed.policy = Policy(prices={"cpu": 1800})
+    installed.start()
+    resource = katib(parallelTrialCount=1, maxTrialCount=1)
+    job = resource["spec"]["trialTemplate"]["trialSpec"]
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+    installed.apply(resource)
+    await installed.until_last("Succeeded")
+    assert installed.status()["cost"] >= 1

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from controller.core.model import MAX_NAME_LENGTH
+from controller.core.model import KATIB_SUFFIX, MAX_NAME_LENGTH
 from controller.core.student import t_quantile, t_within
 from controller.phrases import command, quantity
 from controller.report import formatting, text_tables
@@ -35,6 +35,7 @@ MOST_SURE = 99  # percent: a test of few values says no more
 
 def name_of_reruns(name: str, suffix: str) -> str:
     """Return the name of the experiment with reruns of trials of `name`."""
+    name = name.removesuffix(KATIB_SUFFIX)
     return f"{name[: MAX_NAME_LENGTH - len(suffix)].rstrip('-')}{suffix}"
 
 

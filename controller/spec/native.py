@@ -6,11 +6,12 @@ Rules between keys are in `rules`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.core.line_pattern import LinePattern
-from controller.core.model import MAX_NAME_LENGTH, MetricsFormat, Overrun
+from controller.core.model import KATIB_SUFFIX, MAX_NAME_LENGTH, MetricsFormat, Overrun
 from controller.core.runtime_traits import DEFAULT_RUNTIME
 from controller.runtime import registry
 from controller.spec.cluster_section import FREE_LABELS
@@ -569,7 +570,13 @@ RERUN = Section(
     (
         Key(
             "experiment",
-            Text("the name of an experiment", DNS_LABEL, DNS_RULE, MAX_NAME_LENGTH),
+            # One of Katib's in a cluster has its suffix, see `KATIB_SUFFIX`.
+            Text(
+                "the name of an experiment",
+                rf"{DNS_LABEL}({re.escape(KATIB_SUFFIX)})?",
+                DNS_RULE,
+                MAX_NAME_LENGTH + len(KATIB_SUFFIX),
+            ),
             "Name of the experiment whose trials run again.",
             REQUIRED,
             field="experiment",

@@ -577,6 +577,19 @@ async def test_experiments_of_both_kinds_may_have_one_name(installed: KatibInsta
 
 
 @on_katibs_cluster()
+async def test_its_trials_run_again_as_an_experiment_of_ours(installed: KatibInstallation) -> None:
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
+    terminal = Terminal(installed)
+    name = "tiny.kubeflow.org"
+    confirmed = await terminal.tuner("confirm", name, "--top", "2", "--seeds", "2")
+    assert confirmed.code == 0, confirmed.err
+    assert f"Reruns of {name}, with 2 new seeds" in confirmed.out
+    reproduced = await terminal.tuner("reproduce", f"{name}/1")
+    assert reproduced.code == 0, reproduced.err
+
+
+@on_katibs_cluster()
 async def test_an_experiment_that_katib_has_begun_is_left_alone(
     installed: KatibInstallation,
 ) -> None:

@@ -67,6 +67,7 @@ def test_nothing_is_said_of_reruns_that_have_not_succeeded() -> None:
 
 def test_a_long_name_is_shortened() -> None:
     assert confirmation_name("digits") == "digits-confirm"
+    assert confirmation_name("digits.kubeflow.org") == "digits-confirm"
     assert len(confirmation_name("a" * 40)) == 40
     assert confirmation_name("a" * 31 + "-" + "b" * 8) == "a" * 31 + "-confirm"
 

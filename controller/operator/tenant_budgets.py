@@ -23,6 +23,7 @@ from controller.kube.client import NAMESPACES, KubernetesClient
 from controller.kube.custom_resource import TENANT_BUDGETS
 from controller.kube.errors import ApiError
 from controller.kube.objects import KubernetesObject
+from controller.kube.reflector import MissingRights
 from controller.operator.experiments import HostedExperiments
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
@@ -63,6 +64,7 @@ class TenantBudgets:
     _spent: dict[str, str] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
     _trouble: str = ""
+    _rights: MissingRights = field(default_factory=MissingRights)
 
     @property
     def spent(self) -> int:
@@ -128,6 +130,8 @@ class TenantBudgets:
         except ApiError as error:
             if error.status not in (_FORBIDDEN, _NOT_FOUND):
                 raise
+            if error.status == _FORBIDDEN:
+                self._rights.denied(error, without="the budgets of tenants, which limit nothing")
             return []
         return cast("list[TenantBudget]", found)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
@@ -234,3 +237,17 @@ async def test_a_budget_that_limits_nothing_says_why(installed: Installation) ->
         "metadata.name: there is no namespace absent; "
     )
     assert shown(installed)["reason"].startswith("spec.cost: requires prices ")
+
+
+def test_a_controller_that_may_not_read_budgets_says_so_and_runs_trials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on_a_cluster(A_SECOND)
+    async def check(installed: Installation) -> None:
+        installed.api.forbid("list", "tenantbudgets")
+        await budgeted(installed, gpuHours=0)
+        installed.apply(paid(trials=1))
+        await installed.until_state("succeeded")
+
+    check(tmp_path)
+    assert "not shown: the budgets of tenants, which limit nothing" in caplog.text

@@ -25,6 +25,7 @@ LIBRARIES = (
     "lightning",
     "mlflow",
     "nbclient",
+    "optuna_integration",
     "pandas",
     "sklearn",
     "tensorboard",

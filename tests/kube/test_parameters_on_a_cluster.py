@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,20 @@ def minimized(
     folder: Path,
     function: Callable[[Any], float],
     search: Callable[..., Any] = tuner.minimize,
+    *,
+    forbidden: Sequence[str] = (),
     **options: Any,
 ) -> tuple[Any, FakeApi]:
-    """Return the study that a search in pods returns."""
+    """Return the study that a search in pods returns.
+
+    forbidden: verbs on pods.
+    """
 
     async def go() -> tuple[Any, FakeApi]:
         given = {"trials": 4, "parallelism": 2, "progress": False, "seed": 1, **options}
         async with FakeApi() as api, containers(api, folder):
+            for verb in forbidden:
+                api.forbid(verb, "pods")
             with kubeconfig_of(api.kubeconfig()):
                 study = await asyncio.to_thread(
                     search,
@@ -108,6 +115,13 @@ def test_only_new_parameters_cost_an_answer(tmp_path: Path) -> None:
     for result in results:
         point = result.parameters
         assert result.value == point["x"] + point["n"] + len(point.get("kind", ""))
+
+
+def test_without_the_right_to_answer_a_search_is_refused_before_it_begins(tmp_path: Path) -> None:
+    with pytest.raises(tuner.TunerError) as refused:
+        minimized(tmp_path, branches, forbidden=["patch"])
+    assert "may not run trials in namespace user1" in str(refused.value)
+    assert "resources: [pods], verbs: [patch]" in str(refused.value)
 
 
 def test_a_wrong_parameter_fails_its_trial_with_the_rule(tmp_path: Path) -> None:

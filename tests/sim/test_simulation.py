@@ -31,6 +31,7 @@ from controller.core.model import (
 from controller.experiment_store import SqlExperimentStore
 from controller.loop import GIVE_UP_S, Loop
 from suggest.errors import NotFound, Unavailable
+from suggest.space import Space
 from suggest.studies.study_service import Suggestions
 from suggest.study import Algorithm, Direction, StudyName
 from suggest.trial import Outcome, TrialState
@@ -151,6 +152,24 @@ def test_failures_that_were_set_aside_do_not_run_again_in_the_final_stage(
         last_faults={("save", hit): fault},
     )
     assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("hit", range(1, 6))
+def test_the_study_has_what_a_short_trial_has_met_when_it_gets_the_outcome(
+    play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
+) -> None:
+    """Each trial has ended when its log is read for the first time."""
+    spec = replace(
+        LOST.spec,
+        space=Space(()),
+        define_by_run=True,
+        algorithm=Algorithm("random", 1),
+        budget=Budget(trials=3),
+    )
+    scripts = [Script(((0.0, "score=0.5"),), 0.0, 0)]
+    faults = {("decide_parameter", hit): fault}
+    assert play_plan(Plan(spec, scripts, faults=faults)) is ExperimentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("hit", range(1, 6))

@@ -518,12 +518,17 @@ class _Writer:
         # The number of trials that are asked for: after the end, those that were needed.
         requests = count if state.finished else spec.get("maxTrialCount")
         asked = {"spec": {"requests": requests}}
-        await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
         policy = spec.get("resumePolicy")
         status = suggestion_status(seen, count, policy, before["status"], datetime.now(UTC))
-        await self.client.replace_status(
-            KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
-        )
+        try:
+            await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
+            await self.client.replace_status(
+                KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
+            )
+        except ApiError as error:
+            if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
+                self.shown.suggestion = None
+            raise
         self.shown.suggestion = {"uid": before["uid"], "basis": basis, "status": status}
 
     async def _claim(self, claim: Raw) -> None:

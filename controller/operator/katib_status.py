@@ -165,7 +165,7 @@ def experiment_status(
     experiment = seen.experiment
     status: dict[str, Any] = {}
     began = None if experiment is None else experiment.start_time
-    status["startTime"] = before.get("startTime") or time_text(began or now)
+    status["startTime"] = time_text(began) if began else before.get("startTime") or time_text(now)
     if experiment is not None and experiment.state.finished:
         ended = None if experiment.end_time is None else time_text(experiment.end_time)
         status["completionTime"] = ended or before.get("completionTime") or time_text(now)

@@ -3,7 +3,7 @@ check: prints a JSON object, with "passed" or what went wrong for each file.
 
     python katib_e2e.py NAMESPACE FILE...
 
-It runs in the environment of katib_sdk.py, with the unmodified kubeflow-katib 0.19.0, and asks the
+It runs in the environment of katib_orders.py, with the unmodified kubeflow-katib 0.19.0, and asks the
 cluster of KUBECONFIG. Files run side by side.
 """
 

@@ -3,7 +3,7 @@ story under its name.
 
     python katib_orders.py NAMESPACE [STORY ...]
 
-It runs in the environment of katib_sdk.py, with the unmodified kubeflow-katib 0.19.0, and asks the
+It runs in an environment of its own, with the unmodified kubeflow-katib 0.19.0, and asks the
 cluster of KUBECONFIG. Stories run side by side, each with its own experiments. Pods are fake: see
 kwok.py for the variables of their life.
 """
@@ -19,8 +19,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kubeflow.katib import KatibClient, V1beta1ExperimentStatus, search
-from kubernetes.client import CoreV1Api
+from kubeflow.katib import (
+    KatibClient,
+    V1beta1AlgorithmSpec,
+    V1beta1Experiment,
+    V1beta1ExperimentSpec,
+    V1beta1ExperimentStatus,
+    V1beta1FeasibleSpace,
+    V1beta1ObjectiveSpec,
+    V1beta1ParameterSpec,
+    V1beta1TrialParameterSpec,
+    V1beta1TrialTemplate,
+    search,
+)
+from kubernetes.client import CoreV1Api, V1ObjectMeta
 
 namespace = sys.argv[1]
 client = KatibClient(config_file=os.environ["KUBECONFIG"], namespace=namespace)
@@ -29,6 +41,7 @@ client.custom_api.api_client.pool_threads = 16
 SCORE = {"KWOK_LOG": "score=${trialParameters.x}", "KWOK_RUN": "300ms"}
 FOREVER = {**SCORE, "KWOK_RUN": "1h"}
 FAILS = {**SCORE, "KWOK_EXIT": "1"}
+LONG_AGO = "2001-01-01T00:00:00Z"
 
 
 def experiment(name: str, env: dict[str, str] = SCORE, **spec: Any) -> dict[str, Any]:
@@ -121,6 +134,55 @@ def names() -> Any:
         "trial": "Failed to get" in told(client.get_trial, "never-made"),
         "none": client.list_trials("never-made"),
         "suggestions": generated in [each.metadata.name for each in client.list_suggestions()],
+    }
+
+
+def notebook() -> Any:
+    """The SDK's models, from the space to the best point, and the defaults read back."""
+    plain = experiment("notebook", {**SCORE, "KWOK_LOG": "score=${trialParameters.x} loss=2"})
+    template = plain["spec"]["trialTemplate"]
+    made = V1beta1Experiment(
+        api_version=plain["apiVersion"],
+        kind=plain["kind"],
+        metadata=V1ObjectMeta(name="notebook", namespace=namespace),
+        spec=V1beta1ExperimentSpec(
+            max_trial_count=3,
+            objective=V1beta1ObjectiveSpec(
+                type="maximize", objective_metric_name="score", additional_metric_names=["loss"]
+            ),
+            algorithm=V1beta1AlgorithmSpec(algorithm_name="random"),
+            parameters=[
+                V1beta1ParameterSpec(
+                    name="x",
+                    parameter_type="double",
+                    feasible_space=V1beta1FeasibleSpace(min="0", max="1"),
+                )
+            ],
+            trial_template=V1beta1TrialTemplate(
+                primary_container_name="main",
+                trial_parameters=[V1beta1TrialParameterSpec(name="x", reference="x")],
+                trial_spec=template["trialSpec"],
+            ),
+        ),
+    )
+    client.create_experiment(made)
+    spec = wait("notebook").spec
+    best = client.get_optimal_hyperparameters("notebook")
+    values = {each.name: each.latest for each in best.observation.metrics}
+    return {
+        "defaults": [
+            spec.parallel_trial_count,
+            spec.resume_policy,
+            spec.parameters[0].feasible_space.distribution,
+            spec.metrics_collector_spec.collector.kind,
+            [each.value for each in spec.objective.metric_strategies],
+            spec.trial_template.success_condition,
+        ],
+        "loss": values["loss"],
+        "is_value": float(values["score"]) == float(best.parameter_assignments[0].value),
+        "trial": client.get_trial(best.best_trial_name).status.conditions[-1].type,
+        "details": [sorted(each) for each in client.get_success_trial_details("notebook")],
+        "suggestion": client.get_suggestion("notebook").status.conditions[-1].type,
     }
 
 
@@ -520,6 +582,34 @@ def invalid() -> Any:
     return {"refused": "Failed to create" in refused, "failed": last}
 
 
+def edited() -> Any:
+    """Statuses that somebody edits, and a Suggestion that somebody deletes, while it runs."""
+    client.create_experiment(experiment("edited", {**SCORE, "KWOK_RUN": "3s"}))
+    until(lambda: status("edited").trials_running)
+    custom, group = client.custom_api, ("kubeflow.org", "v1beta1", namespace)
+    trial = client.list_trials("edited")[0].metadata.name
+    for plural, name, wrong in (
+        ("experiments", "edited", {"conditions": [], "trials": -5, "startTime": LONG_AGO}),
+        ("experiments", "edited", {"tuner": {"conditions": "none", "state": 7}}),
+        ("experiments", "edited", {"currentOptimalTrial": {"bestTrialName": "none"}}),
+        ("trials", trial, {"conditions": [{"type": 5}], "observation": "none"}),
+        ("suggestions", "edited", {"conditions": 7}),
+    ):
+        body = {"status": wrong}
+        custom.patch_namespaced_custom_object_status(*group, plural, name, body)
+    custom.delete_namespaced_custom_object(*group, "suggestions", "edited")
+    wait("edited")
+    whole = status("edited")
+    return {
+        "conditions": conditions("edited"),
+        "counts": [whole.trials, whole.trials_succeeded, whole.start_time.year > 2001],
+        "suggestion": bool(client.get_suggestion("edited").status.conditions),
+        "trial": client.get_trial(trial).status.conditions[-1].type,
+        "best": client.get_optimal_hyperparameters("edited").best_trial_name
+        in whole.succeeded_trial_list,
+    }
+
+
 SERVES = """
 import http.server, threading, time
 scraped = threading.Event()
@@ -649,6 +739,7 @@ STORIES = {
     each.__name__: each
     for each in (
         names,
+        notebook,
         states,
         budgets,
         suspended,
@@ -662,6 +753,7 @@ STORIES = {
         tuned,
         unlimited,
         waiting,
+        edited,
         invalid,
     )
 }

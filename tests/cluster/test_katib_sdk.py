@@ -56,37 +56,6 @@ def test_the_pytorch_jobs_of_tune_are_those_that_other_tests_run() -> None:
     assert in_sdk("katib_tuned.py") == kept
 
 
-def test_every_call_that_needs_no_log_gets_what_katib_answers(
-    installed: Installed, level_b: ControlPlane, namespace: str
-) -> None:
-    found = sdk(level_b, "katib_sdk.py", namespace)
-    print(found.pop("first_trial_s"))
-    assert "already exists" in found.pop("create_again")
-    complete = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
-    assert found == {
-        "created": True,
-        "succeeded": True,
-        "running": False,
-        "failed": False,
-        "conditions": ["Created", "Running", "Succeeded"],
-        "defaults": {
-            "parallel": 3,
-            "distribution": "uniform",
-            "collector": "StdOut",
-            "strategies": ["max", "max"],
-            "success": complete,
-        },
-        "experiments": ["sdk"],
-        "optimal": {"is_value": True, "metrics": ["loss", "score"], "trial": True},
-        "trials": 3,
-        "details": [["metrics", "name", "parameter_assignments"]] * 3,
-        "trial": "Succeeded",
-        "suggestion": "Running",
-        "tuned": 2,
-        "left": ["sdk", "tuned"],
-    }
-
-
 STATES = [
     "Created True ExperimentCreated",
     "Running False ExperimentRunning",
@@ -101,6 +70,7 @@ OF_ONE_PARAMETER = (
     "grid",
     "pbt",
 )
+COMPLETE = 'status.conditions.#(type=="Complete")#|#(status=="True")#'
 NETWORK = ["algorithm-settings", "num-layers", "search-space"]
 # By the names of the stories.
 ANSWERS: dict[str, object] = {
@@ -111,6 +81,14 @@ ANSWERS: dict[str, object] = {
         "trial": True,
         "none": [],
         "suggestions": True,
+    },
+    "notebook": {
+        "defaults": [3, "Never", "uniform", "StdOut", ["max", "max"], COMPLETE],
+        "loss": "2.0",
+        "is_value": True,
+        "trial": "Succeeded",
+        "details": [["metrics", "name", "parameter_assignments"]] * 3,
+        "suggestion": "Succeeded",
     },
     "states": {
         "before": None,
@@ -164,6 +142,13 @@ ANSWERS: dict[str, object] = {
     },
     "unlimited": {"before": None, "goes_on": True, "ends": STATES[-1]},
     "waiting": {"late": "TimeoutError", "gone": "RuntimeError"},
+    "edited": {
+        "conditions": STATES,
+        "counts": [3, 3, True],
+        "suggestion": True,
+        "trial": "Succeeded",
+        "best": True,
+    },
     "invalid": {"refused": True, "failed": "ExperimentInvalid"},
 }
 

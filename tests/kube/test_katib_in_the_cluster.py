@@ -504,6 +504,22 @@ async def test_a_recreated_experiment_waits_for_its_own_suggestion(
 
 
 @on_katibs_cluster()
+async def test_a_suggestion_that_somebody_deletes_is_there_again_at_the_end(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.kubelet.play(lambda _job: FOREVER)
+    installed.apply(katib(parallelTrialCount=1, maxTrialCount=1))
+    await installed.until(lambda: installed.api.find("suggestions", NAMESPACE, "tiny"))
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    installed.api.remove("suggestions", NAMESPACE, "tiny")
+    installed.api.kubelet.play(lambda _job: SCORED)
+    installed.api.remove("jobs", NAMESPACE, installed.jobs[0]["metadata"]["name"])
+    await installed.until_last("Succeeded")
+    (suggestion,) = installed.api.all("suggestions", NAMESPACE)
+    assert suggestion["status"]["conditions"][-1]["type"] == "Succeeded"
+
+
+@on_katibs_cluster()
 async def test_a_larger_budget_restarts_what_has_ended(installed: KatibInstallation) -> None:
     installed.apply(katib(maxTrialCount=2, parallelTrialCount=2))
     await installed.until_last("Succeeded")

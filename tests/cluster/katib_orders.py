@@ -321,7 +321,7 @@ def unavailable() -> Any:
 def stopped_early() -> Any:
     """Trials of 9, 8 and 1: the last is below the others when it is judged."""
     line = "score=${trialParameters.x}"
-    env = {"KWOK_LOG": f"{line}\n+200ms {line}\n+400ms {line}", "KWOK_RUN": "6s"}
+    env = {"KWOK_LOG": f"{line}\n+200ms {line}\n+400ms {line}", "KWOK_RUN": "12s"}
     settings = [{"name": "min_trials_required", "value": "1"}, {"name": "start_step", "value": "2"}]
     listed = {"name": "x", "parameterType": "discrete", "feasibleSpace": {"list": ["9", "8", "1"]}}
     client.create_experiment(

@@ -221,9 +221,18 @@ def test_an_edit_of_what_was_read_before_a_status_is_no_conflict(
             api.patch(f"{path}/status", status, kind="application/json-patch+json")
             return found
 
-        found = read_before_a_status()
-        found["spec"]["maxTrialCount"] = 20
-        assert api.patch(path, found)["spec"]["maxTrialCount"] == 20
+        def is_taken() -> bool:
+            """Return whether an edit is; not before the API server has read the registration."""
+            found = read_before_a_status()
+            found["spec"]["maxTrialCount"] = 20
+            try:
+                return bool(api.patch(path, found)["spec"]["maxTrialCount"] == 20)
+            except RequestRefused as refused:
+                if refused.code != 409:
+                    raise
+                return False
+
+        eventually(is_taken, within_s=60)
         found = read_before_a_status()
         api.patch(path, {"metadata": {"labels": {"team": "audio"}}})
         with pytest.raises(RequestRefused, match="409"):

@@ -109,7 +109,7 @@ class Right:
 _RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
 ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
 # To show a trial the parameters that it asks for.
-ANSWERING = Right(PODS, ("patch",), without="spec.defineByRun")
+ANSWERING = Right(PODS, ("patch",), without="searches whose trials name their parameters")
 RIGHTS = (
     Right(CONFIG_MAPS, ("create", "get", "delete")),
     Right(CONFIG_MAPS, ("list",), without="tuner resume --from-cluster"),

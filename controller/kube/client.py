@@ -567,6 +567,31 @@ class KubernetesClient:
             content_type=_APPLY_PATCH,
         )
 
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: Raw, *, version: str
+    ) -> Raw:
+        """Set the status by server-side apply: fields that an earlier call set are removed if
+        `status` lacks them.
+
+        version: the resourceVersion that it is the status of. So it reaches no later object of the
+        name, which a uid would not ensure: see `replace_status`.
+
+        Raises ApiError: 404 if there is no such object, 409 if it has another version.
+        """
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "resourceVersion": version},
+            "status": status,
+        }
+        return await self._call(
+            "PATCH",
+            kind.path(namespace, name, "status"),
+            {"fieldManager": MANAGER, "force": "true"},
+            body,
+            content_type=_APPLY_PATCH,
+        )
+
     async def replace_status(
         self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
     ) -> Raw:

@@ -20,6 +20,7 @@ from typing import cast
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Uid
 from controller.kube.client import Kind, KubernetesClient
+from controller.kube.custom_resource import EXPERIMENTS
 from controller.kube.errors import ApiError
 from controller.kube.objects import KubernetesObject, Raw
 from controller.kube.reflector import Key, Reflector
@@ -147,11 +148,22 @@ class ExperimentResources:
     async def write_status(
         self, client: KubernetesClient, resource: ExperimentResource, status: Raw
     ) -> None:
-        """Write the status of the object. Raises what `replace_status` raises."""
+        """Write the status of the object, and of no later one of its name.
+
+        Its fields belong to this manager, except in Katib's resources: their clients send back what
+        they have read of owners, and that would be out of date (ADR 32).
+
+        Raises ApiError: 404 or 409 if it has changed or gone, which comes with an event.
+        """
         kind, about = kind_of(resource), resource["metadata"]
-        written = await client.replace_status(
-            kind, about["namespace"], object_name(resource), status, uid=about["uid"]
-        )
+        namespace, name, uid = about["namespace"], object_name(resource), about["uid"]
+        if kind == EXPERIMENTS:
+            known = self.find(namespace, about["name"])
+            newest = resource if known is None or uid_of(known) != uid else known
+            version = newest["metadata"]["resourceVersion"]
+            written = await client.apply_status(kind, namespace, name, status, version=version)
+        else:
+            written = await client.replace_status(kind, namespace, name, status, uid=uid)
         self.put(kind, written)
 
     async def show_waiting(self, guard: Leadership, trouble: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.api import BATCH, CORE
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import SYSTEM, Installed, experiment
+from tests.cluster.installed import EXPERIMENTS, SYSTEM, Installed, experiment
 from tests.cluster.objects import quota
 from tests.cluster.waiting import eventually
 
@@ -44,6 +44,9 @@ def test_an_applied_experiment_runs_to_its_end(installed: Installed, namespace: 
     assert head.split() == ["NAME", "STATE", "DONE", "BEST", "RUNNING", "QUEUED", "AGE"]
     assert line.split()[:3] == ["tiny", "succeeded", "4/4"]
     installed.kubectl("wait", "--for=condition=Succeeded", "texp/tiny", "-n", namespace)
+    found = installed.cluster.api().get(f"{EXPERIMENTS.format(namespace=namespace)}/tiny")
+    of_status = [each for each in found["metadata"]["managedFields"] if "subresource" in each]
+    assert [(each["manager"], each["operation"]) for each in of_status] == [("tuner", "Apply")]
     installed.kubectl("delete", "texp", "tiny", "-n", namespace, "--timeout=30s")
 
 

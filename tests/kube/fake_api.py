@@ -732,6 +732,8 @@ class FakeApi:
                 "Conflict",
                 f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}',
             )
+        if is_applied and target.subresource:
+            return self._put_status(target, before, body["status"])
         after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         if dry_run:
             return after
@@ -755,7 +757,12 @@ class FakeApi:
         if before["metadata"]["uid"] != test["value"]:
             message = "the server rejected our request due to an error in our request"
             raise Failure(422, "Invalid", message)
-        return self.put(target.plural, copy.deepcopy(before) | {"status": add["value"]})
+        return self._put_status(target, before, add["value"])
+
+    def _put_status(self, target: Target, before: Raw, status: Raw) -> Raw:
+        """The metadata are those of before; fields that the only manager set earlier are gone."""
+        assert target.subresource == "status"
+        return self.put(target.plural, copy.deepcopy(before) | {"status": status})
 
     def _delete(self, target: Target, options: Raw) -> Raw:
         before = self._existing(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import sqlite3
@@ -98,18 +97,13 @@ async def test_an_experiment_is_not_lost_any_more_once_its_store_has_it_again(
     await installed.stop()
     backup = installed.state.root.with_name("backup")
     installed.state.root.rename(backup)
-    # Another look comes before the first one is told.
-    installed.api.hold("PATCH", "/status")
     installed.start()
-    await installed.until(lambda: installed.api.held)
+    await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
     restore_rows(backup / "controller.db", installed.state.root / "controller.db")
     note = {"annotations": {"example.org/seen": "yes"}}
     installed.api.change(
         "experiments", NAMESPACE, "tiny", lambda each: each["metadata"].update(note)
     )
-    await asyncio.sleep(0.5)
-    installed.api.release()
-    await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
     await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
     assert created(installed) == 3
 

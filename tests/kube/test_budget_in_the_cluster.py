@@ -122,12 +122,15 @@ async def test_a_budget_of_money_needs_prices_of_the_platform_or_its_own(
 async def test_new_prices_of_the_platform_hold_for_later_attempts(installed: Installation) -> None:
     installed.apply(paid("ended", trials=1))
     await installed.until_state("succeeded", "ended")
-    installed.apply(paid(trials=4))
+    installed.apply(paid(trials=12))
     await installed.until(lambda: installed.status().get("cost", 0) >= 1)
     before = installed.status("ended")
     await priced(installed, 180000)
     await installed.until_state("succeeded")
-    assert 100 < installed.status()["cost"] < 500
+    assert installed.status()["cost"] > 100
+    with closing(sqlite3.connect(installed.state.controller_db)) as database:
+        query = "SELECT DISTINCT price_per_hour FROM attempts ORDER BY price_per_hour"
+        assert [price for (price,) in database.execute(query)] == [3600, 360000]
     assert installed.status("ended") == before
 
 

@@ -112,7 +112,7 @@ class _Reader:
         raise SpecErrors(self._source, self._problems)
 
     def _objective(self) -> dict[str, Any]:
-        if self._is_given("spec.objective"):
+        if self._is_given("spec.objective.direction"):
             return {"objective": {"metric": "value", "direction": "minimize"}}
         found = {tuple(self._directions(each)): each for each in self._script.studies}
         if len(found) > 1:
@@ -157,7 +157,7 @@ class _Reader:
         return "minimize"
 
     def _pruning(self) -> dict[str, Any]:
-        if self._is_given("spec.pruning"):
+        if self._is_given("spec.pruning.name"):
             return {}
         nodes = [node for each in self._script.studies if (node := argument(each, None, "pruner"))]
         node = next((node for node in nodes if not _is_none(node)), None)
@@ -200,12 +200,12 @@ class _Reader:
         return jobs
 
     def _budget(self, search: ast.Call) -> dict[str, Any]:
-        if self._is_given("spec.budget"):
-            return {}
         trials, seconds = argument(search, 1, "n_trials"), argument(search, 2, "timeout")
         budget: dict[str, Any] = {}
         if seconds is not None and not _is_none(seconds):
             budget["wallClock"] = f"{self._number(seconds, 'spec.budget.wallClock')}s"
+        if self._is_given("spec.budget.trials"):
+            return budget
         if trials is not None and not _is_none(trials):
             budget["trials"] = self._number(trials, "spec.budget.trials")
         elif budget:
@@ -243,8 +243,8 @@ class _Reader:
             return _UNKNOWN
 
     def _is_given(self, key: str) -> bool:
-        """Return whether `--set` says the value of the key, or of one below it."""
-        return any(f"{given}.".startswith(f"{key}.") for given in self._given)
+        """Return whether `--set` says the value of the key, or of one above it."""
+        return any(f"{key}.".startswith(f"{given}.") for given in self._given)
 
     def _problem(self, node: ast.expr, message: str) -> None:
         mark = Mark(node.lineno, node.col_offset + 1)

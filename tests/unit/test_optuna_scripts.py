@@ -110,6 +110,14 @@ def test_what_is_not_written_there_is_said_by_set(
     spec_of(tmp_path, study, options, override)
 
 
+def test_set_replaces_only_what_it_names(tmp_path: Path) -> None:
+    study = 'optuna.create_study(direction="maximize")'
+    overrides = ("spec.objective.target=1", "spec.budget.failedTrials=2")
+    spec = spec_of(tmp_path, study, "10, timeout=60", *overrides)["spec"]
+    assert (spec["objective"]["direction"], spec["objective"]["target"]) == ("maximize", 1)
+    assert spec["budget"] == {"trials": 10, "failedTrials": 2, "wallClock": "1m"}
+
+
 def test_callbacks_are_refused(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, "create_study()", "4, callbacks=[print]")
     assert "tuner.optimize_optuna" in found

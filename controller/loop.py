@@ -39,6 +39,7 @@ from controller.core.model import (
     Experiment,
     ExperimentState,
     FinalRun,
+    Overrun,
     ReasonCode,
     TrialOrFinal,
     by_trial,
@@ -466,13 +467,15 @@ class Loop:
         for trial in trials:
             if trial.finished and trial.number not in marked:
                 rest_of_study.count(trial)
+        # Those that seem to run may have ended: the runtime was not observed yet.
+        ended = (each for each in chain.from_iterable(attempts.values()) if each.ended)
         over = budget.ends_without_reruns(
             experiment.spec,
             rest_of_study.counts,
             best=rest_of_study.best_value,
             reached=rest_of_study.reached,
             running_s=experiment.running_s,
-            spent=spent_by_all(chain.from_iterable(attempts.values()), now=self._clock.now()),
+            spent=spent_by_all(ended, now=self._clock.now()),
         )
         if over:
             return trials
@@ -592,16 +595,22 @@ class Loop:
         )
 
     def _spent(self) -> Spent:
-        """Return what all attempts have used. A limit that was reached stays so until it is raised.
+        """Return what all attempts have used.
 
-        The end of a pod, in whole seconds, lies before what was counted while it ran. The limit
-        that stopped it would no longer be reached, and others would begin, only to be stopped.
+        What runs is counted until now. With `overrun: finish` the next turn corrects that once the
+        runtime shows an earlier end, and the search goes on if the limit is not reached yet.
+
+        With `overrun: stop`, a limit that was reached stays so until it is raised, because attempts
+        have been stopped for it: their ends, which pods tell in whole seconds, lie before what was
+        counted. Others would begin, only to be stopped.
         """
         experiment = self.experiment
         if not experiment.spec.is_metered:
             return NOTHING_SPENT
-        known = Spent(experiment.gpu_hours, experiment.cost)
         counted = self._memory.spent(self._clock.now())
+        if experiment.spec.budget.overrun is Overrun.FINISH:
+            return counted
+        known = Spent(experiment.gpu_hours, experiment.cost)
         return known.at_least(counted) if budget.is_used_up(experiment.spec, known) else counted
 
     def _patience_s(self) -> float:

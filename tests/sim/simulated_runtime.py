@@ -110,6 +110,7 @@ class SimulatedRuntime:
         self.starts: list[str] = []  # the attempt name of every process that ever began
         self.conclusion: Conclusion | None = None
         self.lost = False  # True: the runtime does not answer
+        self.late_s = 0.0  # how long after an attempt has ended the runtime shows it running
 
     async def start(self, launch: Launch) -> None:
         self._answer()
@@ -153,7 +154,7 @@ class SimulatedRuntime:
         self._answer()
         now_s = self._clock.elapsed_s()
         return {
-            name: AttemptStatus(name, _at(attempt.started_s), attempt.exit)
+            name: AttemptStatus(name, _at(attempt.started_s), self._shown_exit(attempt))
             if attempt.started_s <= now_s
             else _waiting(name, attempt)
             for name, attempt in self._attempts.items()
@@ -179,6 +180,8 @@ class SimulatedRuntime:
                 moments += [
                     at for at in self._moments(attempt, log_growth=log_growth) if at > now_s
                 ]
+            elif attempt.exit_s is not None and attempt.exit_s + self.late_s > now_s:
+                moments.append(attempt.exit_s + self.late_s)
         self._clock.advance(min(moments) - now_s)
         self._answer()
 
@@ -327,6 +330,12 @@ class SimulatedRuntime:
     @staticmethod
     def _timeout_at(launch: Launch, started_s: float) -> float | None:
         return None if launch.timeout_s is None else started_s + launch.timeout_s
+
+    def _shown_exit(self, attempt: _Attempt) -> Exit | None:
+        is_late = (
+            attempt.exit_s is not None and self._clock.elapsed_s() < attempt.exit_s + self.late_s
+        )
+        return None if is_late else attempt.exit
 
     @staticmethod
     def _preempted_at(attempt: _Attempt) -> float | None:

@@ -25,6 +25,7 @@ from controller.core.model import (
     ExperimentState,
     FailureClass,
     Overrun,
+    ReasonCode,
     Resources,
     TrialTemplate,
 )
@@ -267,6 +268,20 @@ def test_the_loop_wakes_when_what_runs_has_used_up_the_money(
         ends_at_s = {Overrun.STOP: 7.3, Overrun.FINISH: 60.0}[overrun]
         assert simulation.clock.elapsed_s() == pytest.approx(ends_at_s, abs=0.01)
         assert len(simulation.runtime.starts) == 1
+
+
+def test_a_search_does_not_end_by_what_ended_attempts_have_not_used(tmp_path: Path) -> None:
+    """The controller is behind: it sees that attempts have ended two seconds later."""
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        template = TrialTemplate(("true",), resources=Resources(cpu=CORES, gpu=GPUS))
+        spec = replace(LOST.spec, algorithm=Algorithm("random", 1), trial=template, prices=PRICES)
+        plan = Plan(replace(spec, budget=Budget(cost=6.0)), [Script(((0.2, "score=0.5"),), 1.5)])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        simulation.runtime.late_s = 2.0
+        simulation.run()
+        (ended,) = store.experiments()
+        assert (ended.reason_code, ended.cost >= 6) == (ReasonCode.COST_SPENT, True)
 
 
 def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from controller.core.model import (
 )
 from controller.phrases import command
 from suggest import failpoints
-from suggest.domain import Choice, Domain, show
+from suggest.domain import NO_MEMBER, Choice, Domain, show
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.estimate import Estimate
 from suggest.replies import StudySummary, Suggestions
 from suggest.space import Assignment, Parameter, Space, Value
 from suggest.study import (
+    RERUNS_OF,
     SIMILAR,
     Algorithm,
     Constraint,
@@ -245,6 +246,8 @@ class ExperimentStudy:
         self._name = study_name(experiment)
         # These show whose study it is, on a service that many experiments share.
         self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
+        if (rerun := experiment.spec.rerun) is not None:
+            self._labels[RERUNS_OF] = rerun.experiment
         self._studies = studies
         # Of parameters that trials have named: as the study had them, or as the first one did.
         self._domains: dict[str, Domain] = {}
@@ -396,7 +399,11 @@ class ExperimentStudy:
         return answer
 
     async def decide(self, number: int, parameter: Parameter) -> Value:
-        """Return the value of a parameter that a running trial meets; it is stored before."""
+        """Return the value of a parameter that a running trial meets; it is stored before.
+
+        Raises FailedPrecondition for a parameter with which a rerun would not be one.
+        """
+        self._check_rerun(number, parameter)
         failpoints.reach(BEFORE_DECIDE)
         value = await self._studies.decide_parameter(self._name, number, parameter)
         failpoints.reach(AFTER_DECIDE)
@@ -410,6 +417,25 @@ class ExperimentStudy:
                 "are in its own ranges",
             )
         return value
+
+    def _check_rerun(self, number: int, parameter: Parameter) -> None:
+        """Raise FailedPrecondition if the trial reruns one that did not have this parameter."""
+        if (source := self._spec.rerun_of(number)) is None:
+            return
+        of, point = source
+        assert self._spec.rerun is not None
+        name, trial = parameter.name, f"trial {of} of {self._spec.rerun.experiment}"
+        cure = (
+            "a rerun has the parameters of its trial and no others; restore the objective if it "
+            "has changed, and let only parameters decide which others it names, not chance"
+        )
+        if name not in point:
+            raise FailedPrecondition(f"{trial} did not name {name}: {cure}")
+        if parameter.domain.canonical(point[name]) is NO_MEMBER:
+            raise FailedPrecondition(
+                f"{trial} had {name} = {show(point[name])}, which is not in its range any more: "
+                f"{cure}"
+            )
 
     async def complete(
         self, number: int, outcome: Outcome, measurements: list[Measurement]

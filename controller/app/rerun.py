@@ -109,11 +109,6 @@ def derived(
     changes: of `spec.trial`. Raises FailedPrecondition for a search whose trials need more than its
     file.
     """
-    if search.spec.define_by_run:
-        raise FailedPrecondition(
-            f"the trials of {search.name} name their parameters while they run; call the function "
-            "again with initial=[…], the parameters of the trial"
-        )
     for trial in trials:
         if trial.parent is not None:
             raise FailedPrecondition(

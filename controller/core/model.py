@@ -464,6 +464,11 @@ class ExperimentSpec:
             return parameters
         return {**parameters, **self.network.texts(parameters)}
 
+    def rerun_of(self, number: int) -> tuple[int, Assignment] | None:
+        """Return which trial the trial `number` reruns, and that trial's parameters, or None."""
+        source = None if self.rerun is None else self.rerun.of(number)
+        return None if source is None else (source[0], self.initial[number])
+
     @property
     def is_metered(self) -> bool:
         """Return whether what attempts use is counted."""

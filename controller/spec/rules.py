@@ -104,9 +104,6 @@ CONFIRM_CONTINUED = (
     "cannot be combined with algorithm pbt, whose trials continue from the checkpoints of others; "
     "omit it"
 )
-CONFIRM_UNNAMED = (
-    "cannot be combined with defineByRun, whose parameters only the program names; omit it"
-)
 CONFIRM_SENT_FILES = (
     "cannot be combined with trial.files here, because the controller cannot send them again; omit "
     "it, and run when the search has ended: tuner confirm NAME --context C"
@@ -346,6 +343,7 @@ def _define_by_run(spec: Json, raw: Json, problems: ProblemCollector) -> None:
 
 
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+    _rerun(spec, problems)
     if spec.get("defineByRun"):
         _define_by_run(spec, raw, problems)
         return
@@ -380,7 +378,6 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             at_key=strange,
         )
     _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
-    _rerun(spec, problems)
 
 
 def _network(spec: Json, names: set[str], problems: ProblemCollector) -> None:
@@ -435,7 +432,6 @@ def _confirm(spec: Json, problems: ProblemCollector) -> None:
     for is_wrong, message in (
         ("objectives" in spec, CONFIRM_SEVERAL),
         (spec.get("algorithm", {}).get("name") == POPULATION_BASED, CONFIRM_CONTINUED),
-        (spec.get("defineByRun"), CONFIRM_UNNAMED),
         ("filesDigest" in trial, CONFIRM_SENT_FILES),
     ):
         if is_wrong:

@@ -172,7 +172,6 @@ def test_a_file_whose_trials_cannot_run_again_with_other_seeds_is_refused(cli: C
         ("{top: 0}", "spec.confirm.top: expected a whole number of at least 1"),
         ("{seeds: 1}", "spec.confirm.seeds: expected a whole number of at least 2"),
         ("5", "spec.confirm: expected a mapping such as {top: 3, seeds: 5}"),
-        ("{}\n  defineByRun: true", "spec.confirm: cannot be combined with defineByRun"),
     ):
         with_rule(cli, rule=rule)
         code, _, err = cli.tuner("validate", cli.file)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests import forked
 from tests.e2e.cli import eventually
 from tests.e2e.test_python_api import Scripts, scripts
 
@@ -163,6 +164,47 @@ except tuner.SearchFailed as error:
     scripts.start(body).communicate(timeout=60)
     logs = sorted((scripts.folder / "state").glob("experiments/*/trials/*/*/log.txt"))
     assert any(message in log.read_text() for log in logs)
+
+
+CONFIRMED = """
+study = tuner.minimize(objective, trials=6, name="met", seed=1, progress=False,
+                       spec={"confirm": {"top": 2, "seeds": 2}})
+print(tuner.open("met-confirm").state)
+best = sorted((result for result in study.results() if result.value is not None),
+              key=lambda result: result.value)
+for again in sorted(tuner.open("met-confirm").results(), key=lambda result: result.number):
+    print(again.parameters == best[again.number % 2].parameters, again.reason)
+"""
+
+
+def test_trials_run_again_with_the_parameters_that_they_named(scripts: Scripts) -> None:
+    state, *again = lines(scripts, BRANCHES + CONFIRMED)
+    assert (state, again) == ("succeeded", ["True "] * 4)
+    process = forked.tuner(("reproduce", "met/3"), folder=scripts.folder, env=scripts.env)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, "the recorded value is reproduced exactly" in out) == (0, True), err
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ('trial.float("x", 0, 1) + trial.float("more", 0, 1)', "of met did not name more: a rerun"),
+        ('trial.float("x", 2, 3)', "which is not in its range any more: a rerun"),
+    ],
+)
+def test_a_rerun_with_other_parameters_than_its_trial_fails_with_the_reason(
+    scripts: Scripts, named: str, said: str
+) -> None:
+    changed = f"""
+def objective(trial):
+    if os.environ["TUNER_EXPERIMENT"] != "met":
+        return {named}
+    return trial.float("x", 0, 1)
+"""
+    scripts.start(changed + CONFIRMED).communicate(timeout=60)
+    again = 'print([each.reason for each in tuner.open("met-confirm").results()])'
+    (reasons,) = lines(scripts, again)
+    assert said in reasons
 
 
 def test_a_script_asks_as_a_function_does(scripts: Scripts) -> None:

@@ -56,6 +56,23 @@ def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
     assert "experiment study, parameters that its trials name, default, 30 trials" in out, err
 
 
+def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
+    (cli.folder / "study.py").write_text(
+        "import optuna\n\ndef objective(trial):\n"
+        '    return trial.suggest_categorical("x", [None, [1, 2], 0.00001]) is None\n\n'
+        'optuna.create_study(direction="maximize").optimize(objective, n_trials=4)\n'
+    )
+    code, _, err = cli.tuner("run", "study.py")
+    assert code == 0, err
+    code, _, err = cli.tuner("confirm", "study", "--top", "3", "--seeds", "2")
+    assert code == 0, err
+    trials = cli.json("get", "trials", "study", "-o", "json")
+    again = cli.json("get", "trials", "study-confirm", "-o", "json")
+    points = [trial["parameters"] for trial in trials]
+    assert all(trial["parameters"] in points for trial in again), again
+    assert {trial["state"] for trial in again} == {"succeeded"}
+
+
 def test_a_killed_script_continues_and_its_own_study_is_never_made(cli: Cli) -> None:
     (cli.folder / "waits.py").write_text(WAITS)
     first = cli.start("run", "waits.py")

@@ -117,6 +117,38 @@ def test_only_new_parameters_cost_an_answer(tmp_path: Path) -> None:
         assert result.value == point["x"] + point["n"] + len(point.get("kind", ""))
 
 
+def test_trials_run_again_with_the_parameters_that_they_named(tmp_path: Path) -> None:
+    again = {"confirm": {"top": 2, "seeds": 2}}
+    study, _ = minimized(tmp_path, branches, trials=6, parallelism=1, spec=again)
+    best = sorted(study.results(), key=lambda result: result.value)
+    reruns = tuner.open("named-confirm", state_dir=tmp_path / "state", namespace="user1").results()
+    assert [result.parameters for result in reruns] == 2 * [best[0].parameters, best[1].parameters]
+    assert [result.value for result in reruns] == 2 * [best[0].value, best[1].value]
+
+
+def luckily(trial: tuner.Trial) -> float:
+    value = trial.float("x", 0, 1)
+    # Both are known to the study of the reruns after the first of these, so they could be planned.
+    if trial.number < 2 and os.environ["TUNER_EXPERIMENT"] == "named":
+        return value - 10
+    return value + trial.float("y", 0, 1)
+
+
+luckily.__module__ = "__main__"
+
+
+def test_a_rerun_with_another_parameter_than_its_trial_fails_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    again = {"confirm": {"top": 3, "seeds": 2}, "canary": "0s", "breaker": "off"}
+    minimized(tmp_path, luckily, trials=3, parallelism=1, spec=again)
+    reruns = tuner.open("named-confirm", state_dir=tmp_path / "state", namespace="user1").results()
+    failed = [result.reason for result in reruns if result.state == "failed"]
+    assert len(failed) == 4
+    assert all("did not name y: a rerun has the parameters of its trial" in x for x in failed)
+    assert [result.number for result in reruns if result.state == "succeeded"] == [2, 5]
+
+
 def test_without_the_right_to_answer_a_search_is_refused_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(tuner.TunerError) as refused:
         minimized(tmp_path, branches, forbidden=["patch"])
@@ -228,10 +260,14 @@ async def test_the_controller_in_the_cluster_answers_too(terminal: Terminal) -> 
             progress=False,
             spec={"canary": "0s"},
         )
+        confirmed = await terminal.tuner("confirm", "named", "--top", "1", "--seeds", "2")
     finally:
         await running.close()
+    assert confirmed.code == 0, confirmed.err
+    again = await terminal.tuner("get", "trials", "named-confirm", "-o", "json")
+    assert [trial["parameters"] for trial in json.loads(again.out)] == [study.best_params] * 2
     assert [trial.user_attrs["doubled"] for trial in study.trials] == [
         2 * trial.params["x"] for trial in study.trials
     ]
     assert len(study.trials) == 3
-    assert len(terminal.installed.api.all("experiments", NAMESPACE)) == 1
+    assert len(terminal.installed.api.all("experiments", NAMESPACE)) == 2

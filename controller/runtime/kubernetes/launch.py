@@ -5,6 +5,7 @@ Pure: the environment is passed in.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,7 @@ from controller.runtime.trial_variables import (
     PARAMETER_ANSWERS,
     PARAMETER_PLAN,
 )
+from suggest.domain import compact_json
 from suggest.space import Assignment
 from suggest.trial import PLANNED, Trial
 
@@ -219,7 +221,11 @@ def _parameters_place(experiment: Experiment, trial: Trial) -> dict[str, str]:
     """Return the variables that tell a trial where it finds parameters that it meets."""
     if not experiment.spec.define_by_run:
         return {}
-    return {PARAMETER_ANSWERS: CLUSTER_ANSWERS, PARAMETER_PLAN: trial.labels.get(PLANNED, "{}")}
+    plan = trial.labels.get(PLANNED, "{}")
+    if (source := experiment.spec.rerun_of(trial.number)) is not None:
+        # Any other parameter must be asked for, since a rerun does not have it.
+        plan = compact_json({k: v for k, v in json.loads(plan).items() if k in source[1]})
+    return {PARAMETER_ANSWERS: CLUSTER_ANSWERS, PARAMETER_PLAN: plan}
 
 
 def _address_variables(address: str) -> dict[str, str]:

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterable, Sequence
 from suggest.domain import NO_MEMBER, compact_json
 from suggest.errors import Problem
 from suggest.space import Assignment, Parameter, Value
-from suggest.study import EarlierStudy, EarlierTrial, Study, StudySpec
+from suggest.study import RERUNS_OF, EarlierStudy, EarlierTrial, Study, StudySpec
 from suggest.trial import Trial, TrialState
 
 # Studies that one learns from.
 MOST_EARLIER = 8
-# Different points of a study that counts as a search; reruns of the best trials have fewer.
+# Different points of a study that counts as a search, and not as a short try.
 LEAST_POINTS = 10
 # Trials that are taken from one study: the better half of them are its best.
 MOST_TRIALS = 100
@@ -61,12 +61,16 @@ def source_problems(earlier: EarlierStudy, spec: StudySpec, source: Study) -> li
     return []
 
 
-def is_similar(spec: StudySpec, source: StudySpec) -> bool:
-    """Return whether a study has the same parameters, by name, and the same single objective."""
+def is_similar(spec: StudySpec, study: Study) -> bool:
+    """Return whether a study is a search with the same parameters, by name, and the same single
+    objective.
+    """
+    source = study.spec
     mine, theirs = spec.objective, source.objective
     same_metric = (mine.metric, mine.direction) == (theirs.metric, theirs.direction)
     same_names = spec.space.by_name.keys() == source.space.by_name.keys()
-    return len(source.objectives) == 1 and same_metric and same_names
+    is_single = len(source.objectives) == 1 and RERUNS_OF not in study.labels
+    return is_single and same_metric and same_names
 
 
 def is_search(found: EarlierStudy) -> bool:

@@ -263,6 +263,8 @@ class EarlierTrial:
 
 # In the place of a name: the most recent similar studies.
 SIMILAR = "-"
+# A label: the search whose trials run again in this study, which is not a search itself.
+RERUNS_OF = "tuner.dev/reruns-of"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _similar(
     candidates = (
         study
         for study in _studies(store, name.namespace)
-        if study.name.study not in named and earlier.is_similar(spec, study.spec)
+        if study.name.study not in named and earlier.is_similar(spec, study)
     )
     newest = heapq.nlargest(MOST_READ, candidates, key=lambda study: str(study.create_time))
     left = earlier.MOST_EARLIER - len(named)

@@ -35,11 +35,12 @@ def test_the_second_search_begins_where_the_first_one_was_good(cli: Cli) -> None
     assert ["Sources:", "march"] in [line.split() for line in described.splitlines()]
 
 
-def test_a_search_finds_similar_ones_by_itself(cli: Cli) -> None:
+def test_a_search_finds_similar_ones_by_itself_and_no_reruns(cli: Cli) -> None:
     file = cli.folder / "april.yaml"
     automatic = file.read_text().replace("[march]", "auto")
     file.write_text(automatic)
     assert cli.tuner("run", cli.folder / "march.yaml")[0] == 0
+    assert cli.tuner("confirm", "march", "--top", "12", "--seeds", "2")[0] == 0
     march = cli.json("get", "trials", "march", "-o", "json")
     code, _, err = cli.tuner("run", file)
     assert code == 0, err
@@ -48,7 +49,9 @@ def test_a_search_finds_similar_ones_by_itself(cli: Cli) -> None:
     sources = [
         line for line in cli.tuner("describe", "april")[1].splitlines() if "Sources:" in line
     ]
-    assert [line.split()[1].startswith("march-") for line in sources] == [True]
+    found = cli.json("get", "experiments", "-o", "json")
+    (uid,) = [each["uid"] for each in found if each["name"] == "march"]
+    assert [line.split()[1:] for line in sources] == [[f"march-{uid[:5]}"]]
     assert cli.tuner("resume", file)[0] == 0
 
 

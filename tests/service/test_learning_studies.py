@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from suggest.client import Client
 from suggest.errors import AlreadyExists, InvalidArgument, NotFound
 from suggest.space import Assignment, Float, Parameter, Space
 from suggest.study import (
+    RERUNS_OF,
     Algorithm,
     Belief,
     Direction,
@@ -20,7 +21,7 @@ from suggest.study import (
     StudyName,
     StudySpec,
 )
-from suggest.trial import Outcome, TrialState
+from suggest.trial import NO_LABELS, Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
 SPEC_LEARNING = replace(
@@ -44,9 +45,10 @@ def finish_parabola(
     name: StudyName = NAME,
     trials: int = 20,
     points: Sequence[Assignment] = (),
+    labels: Mapping[str, str] = NO_LABELS,
 ) -> None:
     """Create a study with its optimum at x = 3, kind = a. points: instead of proposed ones."""
-    client.create_study(name, SPEC, request_id="create")
+    client.create_study(name, SPEC, request_id="create", labels=labels)
     for number, point in enumerate(points):
         client.add_trial(name, point, request_id=str(number))
     wanted = len(points) or trials
@@ -176,8 +178,10 @@ def test_what_is_no_finished_search_of_the_same_kind_is_not_similar(client: Clie
     finish_parabola(client, name=running)
     client.suggest(running, 1, client_id="c", request_id="more")
     finish_parabola(
-        client, name=StudyName("default", "reruns"), points=[{"x": 3, "kind": "a"}] * 12
+        client, name=StudyName("default", "one-point"), points=[{"x": 3, "kind": "a"}] * 12
     )
+    again = StudyName("default", "parabola-confirm")
+    finish_parabola(client, name=again, labels={RERUNS_OF: "parabola"})
     finish_parabola(client)
     metric = replace(SPEC_LEARNING, objectives=(Objective("loss", Direction.MAXIMIZE),))
     assert sources_of(client, "other-metric", metric) == []

@@ -11,6 +11,7 @@ the limits below bound the recursion, the expansion of aliases and the time.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -29,6 +30,10 @@ _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# JSON escapes a character beyond U+FFFF as two halves, which YAML's escapes do not know.
+_HALVES = re.compile(
+    r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 _WORDS: dict[str, Data] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -102,7 +107,7 @@ def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
     if len(text) > MAX_BYTES:
         raise SpecErrors(source, [LocatedProblem(Mark(1, 1), "", too_large(len(text)))])
     try:
-        roots = _compose(text)
+        roots = _compose(_without_halves(text))
     except _Refused as refused:
         raise SpecErrors(source, [refused.located]) from None
     if not roots:
@@ -125,6 +130,17 @@ def too_large(size: int) -> str:
         f"{size / 1e6:.1f} MB is too large for an experiment; at most {MAX_BYTES / 1e6:.0f} MB "
         "is read"
     )
+
+
+def _without_halves(text: str) -> str:
+    """Return a text in JSON with each character instead of its two escapes; others unchanged."""
+    if not _HALVES.search(text):
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _HALVES.sub(lambda found: found[1] + json.loads(f'"{found[2]}"'), text)
 
 
 def _mark(event: Any) -> Mark:  # PyYAML has no types

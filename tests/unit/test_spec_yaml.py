@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_aliases_are_written_out_with_places_of_their_own() -> None:
 
 def test_json_is_yaml() -> None:
     assert parse('{"a":1,"b":[true,null]}', "x")[0] == {"a": 1, "b": [True, None]}
+
+
+def test_characters_that_json_escapes_in_two_halves_are_read() -> None:
+    for text in ("🚀", "a\U0001f680\U0001d54f", "\\🚀", "\\ud83d\\ude80", "\x85\u2028\x7f"):
+        assert parse(json.dumps({text: [text]}), "x")[0] == {text: [text]}
+    literal = "a: '\\ud83d\\ude80'"
+    assert parse(literal, "x")[0] == {"a": "\\ud83d\\ude80"}
 
 
 ANSWERS = [

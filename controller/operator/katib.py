@@ -8,6 +8,8 @@ nothing is read from them but what an earlier controller has written. Tuner's ow
 from __future__ import annotations
 
 import enum
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -70,6 +72,7 @@ from controller.runtime.kubernetes.launch import katib_trial_name, retains
 from controller.runtime.launch import fidelity
 from controller.search import study_name
 from controller.spec import SUSPEND
+from suggest.errors import AlreadyExists
 from suggest.space import Assignment
 from suggest.trial import Trial
 
@@ -81,7 +84,11 @@ if TYPE_CHECKING:
 CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
-_CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
+_CONFLICT, _NOT_FOUND = 409, 404
+_REFUSED = (400, 403, 422)  # by a quota, by admission, for a missing right
+_AGAIN_S = 30.0  # between two tries of an object that was refused
+# So often one of the same name that belongs to something else is waited for, each time for longer.
+_WAITS = 5
 
 
 class KatibSelection(enum.Enum):
@@ -99,7 +106,9 @@ class _Written:
     deleted: the numbers of trials whose Trials somebody has deleted since.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
-    basis: what the last result was made from; it stands as long as that is the same.
+    basis: what the last result was made from; it stands as long as that is the same, and until
+    again_s, when an object that was refused is tried again.
+    taken: how often an object could not be created because another one has its name.
     """
 
     trials: dict[int, TrialClass] = field(default_factory=dict)
@@ -110,6 +119,8 @@ class _Written:
     optimal: dict[int, Raw] = field(default_factory=dict)
     first_open: int = 0
     basis: object = None
+    again_s: float = math.inf
+    taken: int = 0
     suggestion: Raw | None = None
     result: TrialsOverview = field(default_factory=lambda: TrialsOverview({}, {}))
 
@@ -149,7 +160,7 @@ class KatibExperiments:
         """Return whether Tuner runs the experiment: two controllers never do."""
         decided = annotation(resource, CONTROLLED)
         if decided is not None:
-            return decided == "true"
+            return decided.lower() == "true"
         finalizers = resource["metadata"].get("finalizers") or ()
         if OWN_STATUS in whole or FINALIZER in finalizers:
             return True
@@ -236,8 +247,9 @@ class KatibExperiments:
             await writer.run_again(objects)
             return shown.result
         basis = experiment.state, progress.counts, progress.running, frozenset(objects), gone
-        if basis == shown.basis:
+        if basis == shown.basis and time.monotonic() < shown.again_s:
             return shown.result
+        shown.again_s = math.inf
         await writer.hide_gone()
         await writer.write(frozenset(objects), progress.best)
         await writer.write_suggestion(seen)
@@ -345,12 +357,14 @@ class _Writer:
                 said = shown.names.get(trial.number), shown.trials.get(trial.number)
                 if each is None or said == (name, each):
                     continue
+                if name != said[0] and shown.again_s < math.inf:
+                    continue  # the one before was refused
                 observed = await self._observed(studies, trial, newest) if each.ended else {}
                 await self._write_trial(trial, newest, each, observed)
             if best is not None and best.number not in shown.optimal:
                 shown.optimal = {best.number: await self._optimal(studies, best)}
         for trial in trials:
-            if not trial.finished:
+            if not trial.finished or shown.again_s < math.inf:
                 break
             shown.first_open = trial.number + 1
         names: dict[TrialClass, list[str]] = {}
@@ -425,7 +439,9 @@ class _Writer:
         shown, number = self.shown, trial.number
         name, earlier = self._name_by(number, newest), shown.names.get(number)
         if number not in shown.uids or name != earlier:
-            made = await self._create(KATIB_TRIALS, self._trial(name, trial, newest))
+            made = await self._try_create(KATIB_TRIALS, self._trial(name, trial, newest))
+            if made is None:
+                return
             if earlier not in (None, name):
                 # What is deleted here was not deleted by anybody else.
                 shown.uids.pop(number, None)
@@ -505,9 +521,11 @@ class _Writer:
             if "earlyStopping" in spec:
                 written["earlyStopping"] = spec["earlyStopping"]
             if claim := claim_of(name, spec):
-                await self._claim(claim)
+                await self._try_create(CLAIMS, claim)
             made = {"metadata": {"name": name}, "spec": written}
-            uid = await self._create(KATIB_SUGGESTIONS, made)
+            uid = await self._try_create(KATIB_SUGGESTIONS, made)
+            if uid is None:
+                return
             before = {"uid": uid, "basis": None, "status": {}}
         state, count = self.experiment.state, len(self.shown.trials)
         # A short continuation may begin and end between two statuses.
@@ -531,22 +549,29 @@ class _Writer:
             raise
         self.shown.suggestion = {"uid": before["uid"], "basis": basis, "status": status}
 
-    async def _claim(self, claim: Raw) -> None:
-        """Create the claim of the experiment. A quota that has no room for it is told, once."""
+    async def _try_create(self, kind: Kind, body: Raw) -> str | None:
+        """Create an object, and return its uid; None: it is refused, which an Event tells.
+
+        The experiment goes on without it, and it is tried again later.
+        """
         try:
-            await self._create(CLAIMS, claim)
+            return await self._create(kind, body)
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if error.status not in _REFUSED:
                 raise
-            about = owner_of(self.resource)
-            await events.record(
-                self.client, about, kind="Warning", reason="ClaimRefused", message=str(error)
-            )
+            message = str(error)
+        except AlreadyExists as error:
+            message = str(error)
+        self.shown.again_s = time.monotonic() + _AGAIN_S
+        about, reason = owner_of(self.resource), f"{kind.kind}Refused"
+        await events.record(self.client, about, kind="Warning", reason=reason, message=message)
+        return None
 
     async def _create(self, kind: Kind, body: Raw) -> str:
         """Create an object that the Experiment owns, and return its uid, also if it is there.
 
-        Raises ApiError, also while one of a deleted experiment of the same name is still there.
+        Raises ApiError, at first also if one of the name has another owner: that of a deleted
+        experiment goes with it. Later raises AlreadyExists.
         """
         owner = {**owner_reference(owner_of(self.resource)), "controller": True}
         about = {**body["metadata"], "namespace": self._namespace, "ownerReferences": [owner]}
@@ -557,7 +582,14 @@ class _Writer:
             if error.status != _CONFLICT:
                 raise
             made = await self.client.get(kind, self._namespace, about["name"])
-            owners = [each["uid"] for each in made["metadata"].get("ownerReferences", ())]
-            if owners and owner["uid"] not in owners:
-                raise
+            owners = made["metadata"].get("ownerReferences") or ()
+            if owners and all(each["uid"] != owner["uid"] for each in owners):
+                self.shown.taken += 1
+                if self.shown.taken < _WAITS:
+                    raise
+                other = f"{owners[0]['kind']} {owners[0]['name']}"
+                raise AlreadyExists(
+                    f"{kind.kind} {about['name']} belongs to {other}; delete it, or use another "
+                    "name for the experiment"
+                ) from None
         return str(made["metadata"]["uid"])

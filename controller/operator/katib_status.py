@@ -254,6 +254,8 @@ def _said_of_experiment(seen: Observation, *, is_restarted: bool) -> Iterator[Sa
     if experiment is None:
         if seen.refusal is not None:
             yield "Failed", True, f"Experiment{seen.refusal.reason}", seen.refusal.message
+        elif seen.suspended:
+            yield "Running", False, "ExperimentSuspended", _SUSPENDED
         return
     if is_restarted:
         yield "Restarting", True, "ExperimentRestarting", "Experiment is restarted"

@@ -17,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.kube.errors import ApiError
+from controller.operator import katib as katib_module
 from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.katib import KatibExperiments, KatibSelection
 from controller.operator.manager import ExperimentResources
@@ -503,6 +504,77 @@ async def test_a_recreated_experiment_waits_for_its_own_suggestion(
     assert suggestion["status"]["suggestionCount"] == 3
 
 
+def refusals(installed: KatibInstallation) -> list[tuple[str, str]]:
+    events = installed.api.all("events", NAMESPACE)
+    return [
+        (each["reason"], each["message"]) for each in events if each["reason"].endswith("Refused")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "seen"),
+    [
+        ("trials", "Trial", 0),
+        ("suggestions", "Suggestion", 3),
+        ("persistentvolumeclaims", "PersistentVolumeClaim", 3),
+    ],
+)
+def test_an_object_that_the_server_refuses_is_told_and_keeps_no_status_from_being_written(
+    tmp_path: Path, plural: str, kind: str, seen: int
+) -> None:
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        quota = "exceeded quota: q"
+        installed.api.refuse = lambda each, _obj: quota if each == plural else ""
+        installed.apply(katib(resumePolicy="FromVolume"))
+        await installed.until_last("Succeeded")
+        assert installed.whole()["trialsSucceeded"] == seen
+        assert installed.whole()["currentOptimalTrial"]["observation"]["metrics"]
+        ((reason, message),) = {*refusals(installed)}
+        assert (reason, quota in message) == (f"{kind}Refused", True)
+
+    claim(tmp_path)
+
+
+def test_a_trial_whose_object_was_refused_is_shown_once_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(katib_module, "_AGAIN_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        installed.api.kubelet.play(lambda _job: FOREVER)
+        installed.api.refuse = lambda plural, _obj: (
+            "exceeded quota: q" if plural == "trials" else ""
+        )
+        installed.apply(katib())
+        await installed.until(lambda: refusals(installed))
+        installed.api.refuse = lambda _plural, _obj: ""
+        await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+        assert len(installed.trials) == 3
+
+    claim(tmp_path)
+
+
+def test_a_suggestion_of_another_owner_is_named_and_hinders_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(katib_module, "_WAITS", 2)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "mine", "uid": "1"}
+        about = {"name": "tiny", "namespace": NAMESPACE, "ownerReferences": [owner]}
+        installed.api.put("suggestions", {"metadata": about})
+        installed.apply(katib())
+        await installed.until_last("Succeeded")
+        ((reason, message),) = {*refusals(installed)}
+        assert reason == "SuggestionRefused"
+        assert message.startswith("Suggestion tiny belongs to ConfigMap mine; delete it, or")
+
+    claim(tmp_path)
+
+
 @on_katibs_cluster()
 async def test_a_suggestion_that_somebody_deletes_is_there_again_at_the_end(
     installed: KatibInstallation,
@@ -548,6 +620,17 @@ async def test_no_parallel_trials_suspend_it_and_more_resume_it(
     installed.edit("tiny", parallelTrialCount=2)
     await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
     await installed.until_last("Running")
+
+
+@on_katibs_cluster()
+async def test_one_that_is_suspended_from_the_start_says_so_and_begins_later(
+    installed: KatibInstallation,
+) -> None:
+    installed.apply(katib(parallelTrialCount=0))
+    await installed.until(lambda: installed.types()[-1:] == [("Running", "False")])
+    assert installed.whole()["conditions"][-1]["reason"] == "ExperimentSuspended"
+    installed.edit("tiny", parallelTrialCount=2)
+    await installed.until_last("Succeeded")
 
 
 @on_katibs_cluster()
@@ -797,7 +880,7 @@ async def test_what_is_left_to_another_controller_stops_and_keeps_its_results(
     await installed.until(lambda: not finalizers())
     installed.edit("tiny", parallelTrialCount=2)
     before = installed.whole()
-    annotate(installed, "true")
+    annotate(installed, "True")
     await installed.until(lambda: installed.whole().get("trialsRunning") == 2)
     assert before["trials"] == 3
     # The search went on where it was.

@@ -102,8 +102,10 @@ class KatibSelection(enum.Enum):
 class _Written:
     """What the clients of one experiment have been shown.
 
+    stem: the common prefix of the names of its Trials.
     trials: by number, the class that its Trial says, and the name and the status of the object.
     deleted: the numbers of trials whose Trials somebody has deleted since.
+    doubtful: trials whose Trials said another class when they were last changed.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
     basis: what the last result was made from; it stands as long as that is the same, and until
@@ -111,11 +113,13 @@ class _Written:
     taken: how often an object could not be created because another one has its name.
     """
 
+    stem: str
     trials: dict[int, TrialClass] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
+    doubtful: dict[int, TrialClass | None] = field(default_factory=dict)
     optimal: dict[int, Raw] = field(default_factory=dict)
     first_open: int = 0
     basis: object = None
@@ -211,6 +215,19 @@ class KatibExperiments:
             if shown is not None:
                 shown.deleted.update(numbers)
 
+    def trial_changed(self, trial: KubernetesObject) -> None:
+        """Note what a Trial says now: somebody may have edited its status."""
+        name = trial["metadata"]["name"]
+        for owner in trial["metadata"].get("ownerReferences") or ():
+            shown = self._shown.get(uid_of_resource(owner["uid"]))
+            if shown is None or (number := _number_in(name, shown.stem)) is None:
+                continue
+            said = class_said(sound_status(mapping_of(trial.get("status"))))
+            if said is shown.trials.get(number):
+                shown.doubtful.pop(number, None)
+            else:
+                shown.doubtful[number] = said
+
     def trials_missed(self) -> None:
         """Note that Trials may have been deleted unseen: what exists is read again."""
         self._shown = {}
@@ -246,6 +263,8 @@ class KatibExperiments:
         if shown.deleted:
             await writer.run_again(objects)
             return shown.result
+        if shown.doubtful:
+            await writer.look_again()
         basis = experiment.state, progress.counts, progress.running, frozenset(objects), gone
         if basis == shown.basis and time.monotonic() < shown.again_s:
             return shown.result
@@ -268,11 +287,11 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
 
     A Trial that its Experiment says runs, and that is not there, was deleted while nobody watched.
     """
-    shown = _Written()
     namespace, name = resource["metadata"]["namespace"], object_name(resource)
     selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
     found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
     stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
+    shown = _Written(stem)
     for trial in sorted(found, key=lambda each: each["metadata"]["name"]):
         number = _number_in(trial["metadata"]["name"], stem)
         # Of two, the earlier one was to be deleted.
@@ -396,6 +415,28 @@ class _Writer:
         for known in (shown.uids, shown.names, shown.trials, shown.statuses):
             known.pop(number, None)
         shown.first_open = min(shown.first_open, number)
+
+    async def look_again(self) -> None:
+        """Read the Trials that said what was not written. Those that still do are written again."""
+        shown = self.shown
+        for number in sorted(shown.doubtful):
+            said = shown.doubtful.pop(number)
+            # What is told late of Tuner's own writes has been overtaken by now, as a rule.
+            if number not in shown.uids or said is shown.trials.get(number):
+                continue
+            try:
+                found = await self.client.get(KATIB_TRIALS, self._namespace, shown.names[number])
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    shown.doubtful[number] = said
+                    raise
+                continue  # its deletion is told as well
+            status = sound_status(mapping_of(found.get("status")))
+            if class_said(status) is not shown.trials.get(number):
+                shown.trials.pop(number, None)
+                shown.statuses[number] = status
+                shown.first_open = min(shown.first_open, number)
+                shown.basis = None
 
     async def _observed(self, studies: SessionClient, trial: Trial, newest: Attempt | None) -> Raw:
         """Return what a trial has measured, {} without a value of the objective."""

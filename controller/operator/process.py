@@ -32,7 +32,7 @@ from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.kube.node_prices import NodePrices
 from controller.kube.request_limit import PER_S
-from controller.operator import deleted_trials
+from controller.operator import watched_trials
 from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.db_manager import ClusterDbManager, Peers, served
@@ -201,7 +201,7 @@ async def _manager(
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
     scopes: Sequence[str | None] = options.namespaces or [None]
     following = [
-        asyncio.create_task(deleted_trials.follow(client, namespace, kind))
+        asyncio.create_task(watched_trials.follow(client, namespace, kind))
         for namespace, kind in product(scopes, katib)
     ]
     kinds = ExperimentKinds([TunerExperiments(), *katib])

@@ -584,7 +584,7 @@ def invalid() -> Any:
 
 def edited() -> Any:
     """Statuses that somebody edits, and a Suggestion that somebody deletes, while it runs."""
-    client.create_experiment(experiment("edited", {**SCORE, "KWOK_RUN": "3s"}))
+    client.create_experiment(experiment("edited", {**SCORE, "KWOK_RUN": "10s"}))
     until(lambda: status("edited").trials_running)
     custom, group = client.custom_api, ("kubeflow.org", "v1beta1", namespace)
     trial = client.list_trials("edited")[0].metadata.name

@@ -233,8 +233,9 @@ def test_an_edit_of_what_was_read_before_a_status_is_no_conflict(
                 return False
 
         eventually(is_taken, within_s=60)
-        found = read_before_a_status()
         api.patch(path, {"metadata": {"labels": {"team": "audio"}}})
+        found = read_before_a_status()
+        api.patch(path, {"metadata": {"labels": {"team": "video"}}})
         with pytest.raises(RequestRefused, match="409"):
             api.patch(path, found)
         words = ("experiments.kubeflow.org/tiny", "-n", namespace)

@@ -917,6 +917,36 @@ def test_a_status_that_somebody_edits_is_written_again(what: str, tmp_path: Path
     claim(tmp_path)
 
 
+@on_katibs_cluster()
+async def test_the_status_of_a_trial_that_somebody_edits_is_written_again(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.kubelet.play(
+        lambda job: FOREVER if job["metadata"]["name"].endswith("-1") else SCORED
+    )
+    installed.apply(katib(maxTrialCount=2, parallelTrialCount=1))
+    await installed.until(lambda: installed.whole().get("trialsSucceeded") == 1)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+
+    def last() -> list[object]:
+        return [each["status"]["conditions"][-1:] for each in installed.trials]
+
+    types = ["Succeeded", "Running"]
+    await installed.until(lambda: [each[0]["type"] for each in last()] == types)
+    for trial in installed.trials:
+        for conditions in ([], [{"type": 5}], [{"type": "Failed", "status": "True"}]):
+            installed.api.change(
+                "trials",
+                NAMESPACE,
+                trial["metadata"]["name"],
+                lambda each, broken=conditions: each["status"].update(conditions=broken),
+            )
+            await installed.until(
+                lambda: all(last()) and [each[0]["type"] for each in last()] == types
+            )
+    assert all("observation" in each["status"] for each in installed.trials[:1])
+
+
 # Katib's own definitions accept all of these.
 PAST_THE_SCHEMA: dict[str, object] = {
     "no spec": None,

@@ -1,4 +1,4 @@
-"""Which Trials of Katib's resources somebody has deleted, as a watch tells.
+"""Which Trials of Katib's resources somebody has deleted or changed, as a watch tells.
 
 Nothing is kept of the others: their content is in the store, and an installation may have tens of
 thousands. After an interruption, whoever shows Trials lists those of its experiments again.
@@ -29,12 +29,14 @@ _log = logging.getLogger(__name__)
 class ShowsTrials(Protocol):
     def trial_deleted(self, trial: KubernetesObject) -> None: ...
 
+    def trial_changed(self, trial: KubernetesObject) -> None: ...
+
     def trials_missed(self) -> None:
         """Called once deletions are told, and were not before."""
 
 
 async def follow(client: KubernetesClient, namespace: str | None, shown: ShowsTrials) -> None:
-    """Tell which Trials are deleted, until cancelled. namespace None: of all."""
+    """Tell which Trials are deleted or changed, until cancelled. namespace None: of all."""
     told = version = ""
     for failures in count():
         try:
@@ -48,11 +50,13 @@ async def follow(client: KubernetesClient, namespace: str | None, shown: ShowsTr
                 async for event in events:
                     if event["type"] == "DELETED":
                         shown.trial_deleted(event["object"])
+                    elif event["type"] == "MODIFIED":
+                        shown.trial_changed(event["object"])
                     version = event["object"]["metadata"]["resourceVersion"]
             continue
         except (ApiError, TunerError, RuntimeLost) as error:
             if str(error) != told:
                 told = str(error)
-                _log.warning("deleted trials are not noticed: %s", error)
+                _log.warning("deleted and changed trials are not noticed: %s", error)
             version = ""
         await asyncio.sleep(_BACKOFF.pause_s(failures))

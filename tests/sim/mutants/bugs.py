@@ -39,22 +39,26 @@ Loop = Any  # the mutants use private attributes of the loop
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces."""
+    """A planted bug. `places` are (module or class, name of the function) that `bug` replaces.
+
+    rare_run: the run to begin with, which met a rare bug when it was planted; it saves minutes.
+    """
 
     name: str
     costs: str
     places: tuple[tuple[Any, str], ...]
     bug: Callable[..., Any]
+    rare_run: int = 1
 
 
 MUTANTS: list[Mutant] = []
 
 
 def mutant(
-    costs: str, *places: tuple[Any, str]
+    costs: str, *places: tuple[Any, str], rare_run: int = 1
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def plant(bug: Callable[..., Any]) -> Callable[..., Any]:
-        MUTANTS.append(Mutant(bug.__name__, costs, places, bug))
+        MUTANTS.append(Mutant(bug.__name__, costs, places, bug, rare_run))
         return bug
 
     return plant
@@ -126,7 +130,7 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
     return False
 
 
-@mutant("nan is the best value of the study", (observe, "judge"))
+@mutant("nan is the best value of the study", (observe, "judge"), rare_run=10)
 def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
         log = replace(log, value=0.0)
@@ -292,6 +296,7 @@ def final_stage_does_not_wait(
 @mutant(
     "the model that is shipped has the parameters of the last trial",
     (search.ExperimentStudy, "best"),
+    rare_run=5,
 )
 async def latest_instead_of_best(self: Any) -> Any:
     return max(
@@ -300,7 +305,9 @@ async def latest_instead_of_best(self: Any) -> Any:
     )
 
 
-@mutant("after a kill the final stage runs a second time", (memory.Memory, "recall_finals"))
+@mutant(
+    "after a kill the final stage runs a second time", (memory.Memory, "recall_finals"), rare_run=3
+)
 def final_stage_is_forgotten(self: Any, attempts: Sequence[Attempt], *, begun: Any) -> None:
     self.finals, self.earlier_finals = [], max((each.number for each in attempts), default=0)
 
@@ -314,12 +321,13 @@ def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any)
 @mutant(
     "a search that was extended ships the model of its first end",
     (decide, "_final_is_outdated"),
+    rare_run=3,
 )
 def final_stage_never_ages(snapshot: Snapshot) -> bool:
     return False
 
 
-@mutant("a broken script burns the whole budget", (breaker, "trip"))
+@mutant("a broken script burns the whole budget", (breaker, "trip"), rare_run=4)
 def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -> None:
     return None
 
@@ -327,17 +335,24 @@ def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -
 @mutant(
     "a script that broke meanwhile burns the rest of the budget",
     (breaker, "max_same_failures"),
+    rare_run=22,
 )
 def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
     return 10**6
 
 
-@mutant("with failedTrials: 1 the first mistake ends the experiment", (budget, "ending"))
+@mutant(
+    "with failedTrials: 1 the first mistake ends the experiment", (budget, "ending"), rare_run=4
+)
 def failures_come_before_the_breaker(*known: Any, suspended: bool = False, **more: Any) -> Any:
     return _ending(*known, **more)
 
 
-@mutant("the one failed trial of a budget of one ends the experiment", (breaker, "half_open"))
+@mutant(
+    "the one failed trial of a budget of one ends the experiment",
+    (breaker, "half_open"),
+    rare_run=4,
+)
 def nothing_is_tried_a_second_time(spec: ExperimentSpec, streak: Any, *, exhausted: bool) -> bool:
     return False
 
@@ -360,7 +375,11 @@ async def set_aside_for_good(self: Loop, trials: list[Any], attempts: Any) -> li
     return trials
 
 
-@mutant("what failed before the correction uses up the retries after it", (decide, "may_retry"))
+@mutant(
+    "what failed before the correction uses up the retries after it",
+    (decide, "may_retry"),
+    rare_run=6,
+)
 def retries_remember_too_much(
     attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]
 ) -> bool:
@@ -375,6 +394,7 @@ def a_failed_canary_has_shown_itself(self: Any, attempt: Attempt) -> None:
 @mutant(
     "a child trains from the beginning, although its parent has a checkpoint",
     (folders.AttemptFolders, "inherit"),
+    rare_run=8,
 )
 def the_folder_is_made_before_the_copy(self: folders.AttemptFolders, parent: Path) -> None:
     self.checkpoint.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,8 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
                 unittest.mock.patch.object(place, name, mutant.bug if mutant else None)
             )
         try:
-            for run in range(1, RUNS + 1):
+            first = 1 if mutant is None else mutant.rare_run
+            for run in sorted(range(1, RUNS + 1), key=lambda run: run != first):
                 seed(run)(play)()
         except InvariantViolation as violation:  # any other error is a mistake in the planted bug
             return str(violation).splitlines()[0], played

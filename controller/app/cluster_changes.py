@@ -23,7 +23,7 @@ from controller.app.cluster_workspace import ClusterWorkspace
 from controller.app.experiments import Changed, find, uid_of_resource
 from controller.app.extend import Extension, edited, total_of
 from controller.app.retry import RetrySelection, choose
-from controller.core.model import KATIB_SUFFIX, Experiment, by_trial
+from controller.core.model import KATIB_SUFFIX, Experiment, Uid, by_trial
 from controller.kube.client import CONFIG_MAPS, MANAGER, Kind, KubernetesClient
 from controller.kube.custom_resource import (
     ALL_FAILED,
@@ -124,9 +124,11 @@ async def apply(
 async def files_of(client: KubernetesClient, experiment: Experiment) -> TrialFiles | None:
     """Return the files that were sent with an experiment; None: there are none."""
     trial, namespace = experiment.spec.trial, experiment.namespace
-    files = sent(trial.files, trial.files_digest)
-    if files is None:
+    if not trial.files:
         return None
+    resource = await get(client, namespace, experiment.name)
+    files = sent(trial.files, trial.files_digest, search_with_files(resource))
+    assert files is not None
     name = name_of_files(experiment.name, experiment.uid, files)
     try:
         return files_in(await client.get(CONFIG_MAPS, namespace, name), files)
@@ -135,6 +137,20 @@ async def files_of(client: KubernetesClient, experiment: Experiment) -> TrialFil
             f"the ConfigMap {name} with the files of {experiment.name} cannot be read: {error}; "
             f"apply the file of {experiment.name} again, which sends them"
         ) from error
+
+
+def search_with_files(resource: Resource) -> tuple[str, Uid] | None:
+    """Return the search that owns an experiment of reruns, as name and uid; None: none does.
+
+    The files of both were sent with it, since the controller, which has created the reruns, cannot
+    send any.
+    """
+    search = (resource["spec"].get("rerun") or {}).get("experiment")
+    for owner in resource["metadata"].get("ownerReferences") or ():
+        about = owner["apiVersion"], owner["kind"], owner["name"]
+        if about == (EXPERIMENTS.api_version, EXPERIMENTS.kind, search):
+            return owner["name"], uid_of_resource(owner["uid"])
+    return None
 
 
 async def ended(client: KubernetesClient, resource: Resource) -> Resource:

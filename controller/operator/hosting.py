@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from controller.app.cluster_changes import search_with_files
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
@@ -186,8 +187,9 @@ class HostedWorkspace(Workspace):
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:
         """Build launches with the files that the person's program has sent to the cluster."""
-        trial = experiment.spec.trial
-        files = trial_files.sent(trial.files, trial.files_digest)
+        trial, resource = experiment.spec.trial, self._owner_of(experiment)
+        search = None if resource is None else search_with_files(resource)
+        files = trial_files.sent(trial.files, trial.files_digest, search)
         return partial(cluster_launch, environ=os.environ, files=files)
 
     async def discard(self, experiment: Experiment) -> None:

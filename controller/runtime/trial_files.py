@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.core.model import Uid
 from suggest.errors import FailedPrecondition, Problem
 
 # where the container finds them; its working directory unless the file names another
@@ -30,11 +31,13 @@ class TrialFiles:
     paths: sorted, and relative to DIRECTORY.
     digest: a hash that differs for other paths or contents.
     contents: by path; None: they were sent before.
+    sent_with: name and uid of the experiment with which they were sent; None: that of the trial.
     """
 
     paths: tuple[str, ...]
     digest: str
     contents: Mapping[str, bytes] | None = None
+    sent_with: tuple[str, Uid] | None = None
 
     @classmethod
     def of(cls, contents: Mapping[str, bytes]) -> TrialFiles:
@@ -92,9 +95,11 @@ def read(
     return TrialFiles.of(contents) if contents else None
 
 
-def sent(paths: Sequence[str], digest: str) -> TrialFiles | None:
+def sent(
+    paths: Sequence[str], digest: str, sent_with: tuple[str, Uid] | None = None
+) -> TrialFiles | None:
     """Return the files that a person's program has sent, or None if there are none."""
-    return TrialFiles(tuple(sorted(paths)), digest) if paths else None
+    return TrialFiles(tuple(sorted(paths)), digest, sent_with=sent_with) if paths else None
 
 
 def _too_large(size: int) -> str:

@@ -104,10 +104,6 @@ CONFIRM_CONTINUED = (
     "cannot be combined with algorithm pbt, whose trials continue from the checkpoints of others; "
     "omit it"
 )
-CONFIRM_SENT_FILES = (
-    "cannot be combined with trial.files here, because the controller cannot send them again; omit "
-    "it, and run when the search has ended: tuner confirm NAME --context C"
-)
 NO_PRICES = "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}"
 OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
 # The algorithm whose trials continue from the checkpoints of others.
@@ -428,11 +424,9 @@ def _rerun(spec: Json, problems: ProblemCollector) -> None:
 
 
 def _confirm(spec: Json, problems: ProblemCollector) -> None:
-    trial = spec.get("trial", {})
     for is_wrong, message in (
         ("objectives" in spec, CONFIRM_SEVERAL),
         (spec.get("algorithm", {}).get("name") == POPULATION_BASED, CONFIRM_CONTINUED),
-        ("filesDigest" in trial, CONFIRM_SENT_FILES),
     ):
         if is_wrong:
             problems.add("spec.confirm", message, at_key=True)

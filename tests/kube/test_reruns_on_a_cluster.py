@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from controller.app.experiments import uid_of_resource
 from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
@@ -90,6 +91,29 @@ async def test_a_search_of_the_controller_ends_with_its_best_trials_run_again(
     seeds = [seed_of(job) for name, job in jobs.items() if name.startswith("tiny-confirm-")]
     assert (len(seeds), len(set(seeds))) == (4, 2)
     assert not installed.api.get("experiments", NAMESPACE, "tiny")["metadata"].get("finalizers")
+
+
+@on_a_cluster()
+async def test_reruns_mount_the_files_that_were_sent_with_their_search(
+    installed: Installation,
+) -> None:
+    mounted: dict[str, str] = {}
+
+    def script(job: dict[str, Any]) -> Script:
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
+        mounted[job["metadata"]["name"]] = name
+        return Script(lines=("score=0.5",))
+
+    installed.api.kubelet.play(script)
+    command = {"image": "tiny:1", "command": ["python", "train.py"]}
+    files = {"files": ["train.py"], "filesDigest": "0123456789"}
+    installed.apply(resource(confirm={"top": 2, "seeds": 2}, trial={**command, **files}))
+    await installed.until_state("succeeded", "tiny-confirm")
+    uid = uid_of_resource(installed.api.get("experiments", NAMESPACE, "tiny")["metadata"]["uid"])
+    again = [job for job in mounted if job.startswith("tiny-confirm-")]
+    assert len(again) == 4
+    assert set(mounted.values()) == {f"tiny-{uid[:5]}-files-0123456789"}
 
 
 @on_a_cluster()

@@ -117,7 +117,8 @@ def files_object(files: TrialFiles, namespace: str, experiment: str, uid: Uid) -
 
 
 def name_of_files(experiment: str, uid: Uid, files: TrialFiles) -> str:
-    return f"{short_name(experiment, uid)}-files-{files.digest}"
+    """Return the name of the ConfigMap with the files of an experiment."""
+    return f"{short_name(*(files.sent_with or (experiment, uid)))}-files-{files.digest}"
 
 
 def files_in(obj: AnyObject, files: TrialFiles) -> TrialFiles:

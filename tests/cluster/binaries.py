@@ -125,10 +125,15 @@ MODULES = (
         for version in TRAINERS
     ),
     Module(
-        "operators",
-        ("kueue", "jobset", "trainer-controller-manager"),
+        "kueue",
+        ("kueue",),
+        manifests=(Manifest("kueue.json", "sigs.k8s.io/kueue", ("config/default",)),),
+        target="operator-binaries",
+    ),
+    Module(
+        "trainer",
+        ("jobset", "trainer-controller-manager"),
         manifests=(
-            Manifest("kueue.json", "sigs.k8s.io/kueue", ("config/default",)),
             Manifest("jobset.json", "sigs.k8s.io/jobset", ("config/default",)),
             # Its overlays fetch JobSet from the network.
             Manifest(
@@ -174,7 +179,7 @@ LEVEL_B = (
     *(f"trainer-{version}" for version in TRAINERS),
 )
 LEVEL_C = ("core", "pause", "coredns")
-OPERATORS = ("operators", "trainingoperator")
+OPERATORS = ("kueue", "trainer", "trainingoperator")
 KATIB = ("katib",)
 
 

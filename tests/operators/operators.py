@@ -10,7 +10,7 @@ How to use them:
 
 or, in a test, the fixtures `fakes` and `real` of conftest.py.
 `python -m tests.operators.by_hand [--real]` starts the same for a person. Versions are pinned in
-tests/cluster/go/{operators,trainingoperator}/go.mod; the programs are built by
+tests/cluster/go/{kueue,trainer,trainingoperator}/go.mod; the programs are built by
 `make operator-binaries`. Needs root: the Training Operator reads its certificate from a fixed
 folder below /tmp and therefore gets a /tmp of its own.
 
@@ -46,7 +46,7 @@ from tests.operators.trainers import MPI_DELIVERY
 from tests.ports import free_port
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
-VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.10.1", "Training Operator": "1.9.3", "Trainer": "2.1.0"}
+VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.12.0", "Training Operator": "1.9.3", "Trainer": "2.3.0"}
 READY_WITHIN_S = 60  # three seconds on an idle machine
 QPS, BURST = 500, 1000
 CERTIFICATE_FOLDER = "k8s-webhook-server/serving-certs"  # below TMPDIR, or below /tmp

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,16 @@ SETTINGS = (
 
 @pytest.fixture
 def installed(real: Operators, tmp_path: Path) -> Iterator[Installed]:
-    assert isinstance(real.cluster, RealNode)
+    with installation(real, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def installation(operators: Operators, folder: Path) -> Iterator[Installed]:
+    assert isinstance(operators.cluster, RealNode)
     images.collector()
-    real.cluster.load(images.COLLECTOR)
-    made = Installed(real.cluster, tmp_path, *SETTINGS)
+    operators.cluster.load(images.COLLECTOR)
+    made = Installed(operators.cluster, folder, *SETTINGS)
     try:
         made.start("--katib", "--allow-kind", f"{TRAINER}/TrainJob")
         yield made

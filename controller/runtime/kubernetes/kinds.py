@@ -476,7 +476,7 @@ PRESETS = (
     Preset(
         f"{JOBSET_GROUP}/v1alpha2",
         "JobSet",
-        "JobSet 0.10",
+        "JobSet 0.10 to 0.12",
         (ByType("Completed"),),
         defaults=_TTL,
         primary_pod=_first_of_job_set,

@@ -1,12 +1,8 @@
-module tuner.test/operators
+module tuner.test/kueue
 
 go 1.25.0
 
-tool (
-	github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
-	sigs.k8s.io/jobset
-	sigs.k8s.io/kueue/cmd/kueue
-)
+tool sigs.k8s.io/kueue/cmd/kueue
 
 require (
 	cel.dev/expr v0.24.0 // indirect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -165,6 +166,23 @@ def test_the_schema_refuses_unknown_and_wrong_values(setting: str) -> None:
         rendered(setting)
 
 
+@pytest.mark.parametrize("path", ["katib", "controller.nodePrices", "archive.retention.size"])
+def test_values_of_an_older_chart_are_refused_by_the_name_of_what_is_missing(
+    path: str, tmp_path: Path
+) -> None:
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    group, _, name = path.rpartition(".")
+    del (value_at(values, group) if group else values)[name]
+    (chart / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    done = subprocess.run(
+        [program("helm"), "template", "tuner", chart], capture_output=True, text=True, check=False
+    )
+    at = "".join(f"/{each}" for each in group.split(".") if each)
+    assert f"at '{at}': missing property '{name}'" in done.stderr
+
+
 def deployment(*settings: str) -> Any:
     (found,) = (each["spec"] for each in rendered(*settings) if each["kind"] == "Deployment")
     return found
@@ -304,6 +322,8 @@ def test_the_schema_knows_every_value() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     known = set(declared(schema))
+    for group, rule in groups(schema):
+        assert set(rule["required"]) == set(rule["properties"]), group
     for path in leaves(values):
         assert path in known or any(path.startswith(f"{each}.") for each in known), path
 
@@ -321,8 +341,8 @@ def placed(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
         above.append((indent, key[2]))
 
 
-def value_at(values: Mapping[str, Any], path: str) -> object:
-    found: Any = values
+def value_at(values: Any, path: str) -> Any:
+    found = values
     for key in path.split("."):
         found = found[key]
     return found
@@ -334,6 +354,14 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}"
+
+
+def groups(schema: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path and the rule of each object whose keys are known."""
+    yield above, schema
+    for key, rule in schema["properties"].items():
+        if "properties" in rule:
+            yield from groups(rule, f"{above}{key}.")
 
 
 def declared(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:

@@ -21,6 +21,7 @@ from tests.cluster.installed import (
     CHART,
     DEFINITION,
     EXPERIMENTS,
+    KUBEFLOW,
     ROOT,
     SYSTEM,
     Installed,
@@ -242,17 +243,26 @@ def katib_experiment(namespace: str, name: str, annotations: dict[str, str]) -> 
     return document
 
 
-def test_beside_katib_its_definitions_stay_and_only_annotated_experiments_run(
-    release: Release, namespace: str
-) -> None:
-    of_katib = [
+def has_succeeded(katibs: Object) -> bool:
+    conditions = katibs.get("status", {}).get("conditions") or [{}]
+    return bool(conditions[-1].get("type") == "Succeeded")
+
+
+def define_katibs_resources(release: Release) -> None:
+    definitions = [
         each
         for each in rendered("katib.enabled=true")
         if each["kind"] == "CustomResourceDefinition" and "kubeflow" in each["metadata"]["name"]
     ]
-    release.kubectl.apply(of_katib)
-    for each in of_katib:
+    release.kubectl.apply(definitions)
+    for each in definitions:
         release.kubectl.established(each["metadata"]["name"])
+
+
+def test_beside_katib_its_definitions_stay_and_only_annotated_experiments_run(
+    release: Release, namespace: str
+) -> None:
+    define_katibs_resources(release)
     upgrade = ("upgrade", "tuner", str(CHART), "--take-ownership", "--set", "katib.enabled=true")
     with pytest.raises(AssertionError, match=r"set katib\.definitions=false to use it as it is"):
         release.helm(*upgrade)
@@ -269,11 +279,84 @@ def test_beside_katib_its_definitions_stay_and_only_annotated_experiments_run(
     )
     path = f"/apis/kubeflow.org/v1beta1/namespaces/{namespace}/experiments"
     api = release.cluster.api()
-
-    def ended() -> bool:
-        conditions = api.get(f"{path}/ours").get("status", {}).get("conditions") or [{}]
-        return bool(conditions[-1].get("type") == "Succeeded")
-
-    eventually(ended, within_s=60)
+    api.until(f"{path}/ours", has_succeeded, within_s=60)
     assert "status" not in api.get(f"{path}/theirs")
     release.kubectl("delete", KATIB, "--all", "-n", namespace, "--timeout=60s")
+
+
+WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+
+
+def katibs_own_objects() -> list[Object]:
+    """Return what keeps others from running Experiments where Katib's manifests are applied."""
+    rule = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1beta1"], "resources": ["experiments"]}
+    hook = {
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"name": "katib-controller", "namespace": KUBEFLOW}},
+        "rules": [{**rule, "operations": ["CREATE", "UPDATE"]}],
+    }
+    hooks: list[Object] = [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": "katib.kubeflow.org"},
+            "webhooks": [{"name": "experiment.katib.kubeflow.org", **hook}],
+        }
+        for kind in WEBHOOKS
+    ]
+    pod = {"containers": [{"name": "katib-controller", "image": "katib:1"}]}
+    labels = {"katib.kubeflow.org/component": "controller"}
+    controller: Object = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "katib-controller", "namespace": KUBEFLOW},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    service: Object = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "katib-db-manager", "namespace": KUBEFLOW},
+        "spec": {"ports": [{"port": 6789}], "selector": labels},
+    }
+    return [controller, service, *hooks]
+
+
+def test_the_two_lines_of_the_documentation_switch_from_katib(
+    release: Release, namespace: str
+) -> None:
+    text = (ROOT / "docs" / "katib.md").read_text(encoding="utf-8")
+    block = text.partition("**Switch from Katib.**")[2].split("```")[1]
+    stop, switch = (line.split() for line in block.strip().splitlines())
+    switch = [str(CHART) if word == "deploy/chart" else word for word in switch]
+    assert (stop[0], switch[0]) == ("kubectl", "helm")
+    release.kubectl("delete", "service", "katib-db-manager", "-n", KUBEFLOW, "--ignore-not-found")
+    define_katibs_resources(release)
+    ours = katib_experiment(namespace, "ours", {})
+    try:
+        release.kubectl.apply(katibs_own_objects())
+        eventually(lambda: "failed calling webhook" in refusal(release, ours), within_s=30)
+        with pytest.raises(AssertionError, match=r"Remove both: kubectl delete validatingwebhook"):
+            release.helm(*switch[1:], "--take-ownership")
+        release.kubectl(*stop[1:])
+    finally:
+        for kind in WEBHOOKS:
+            release.kubectl("delete", kind, "katib.kubeflow.org", "--ignore-not-found")
+    release.helm(*switch[1:], "--take-ownership")
+    release.start("--katib=all")
+    eventually(lambda: not refusal(release, ours), within_s=30)
+    path = f"/apis/kubeflow.org/v1beta1/namespaces/{namespace}/experiments/ours"
+    release.cluster.api().until(path, has_succeeded, within_s=60)
+    release.kubectl("delete", KATIB, "--all", "-n", namespace, "--timeout=60s")
+
+
+def refusal(release: Release, document: Object) -> str:
+    """Return what the API server says against applying an object; "" if it takes it."""
+    try:
+        release.kubectl.apply([document])
+    except AssertionError as error:
+        return str(error)
+    return ""

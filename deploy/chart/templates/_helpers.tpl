@@ -12,6 +12,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{- define "tuner.katibExperiments" -}}
+{{- .Values.katib.experiments | default (ternary "all" "annotated" .Values.katib.definitions) }}
+{{- end }}
+
 {{- define "tuner.claim" -}}
 {{ .Values.storage.existingClaim | default "tuner-controller" }}
 {{- end }}

@@ -19,6 +19,7 @@ import importlib.util
 import json
 import logging
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -61,8 +62,11 @@ _RESPONSE_S = 15.0
 _ANSWER_S = 5.0  # to the shortest question
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
-_MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
-_JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH, _JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+# With its parameter, the `kubernetes` package sends the bytes that it is given.
+_APPLY_PATCH = "application/apply-patch+yaml; charset=utf-8"
+# Beside those that JSON escapes anyway, what YAML takes for a line break or for no text.
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 # Of the fields that `apply` writes, and those of patches, by the header User-Agent.
 MANAGER = "tuner"
 _log = logging.getLogger(__name__)
@@ -515,9 +519,7 @@ class KubernetesClient:
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
         query |= {"force": "true"} if force else {}
-        return await self._call(
-            "PATCH", kind.path(namespace, name), query, body, content_type=_APPLY_PATCH
-        )
+        return await self._apply(kind.path(namespace, name), query, body)
 
     async def proxied(
         self,
@@ -559,13 +561,8 @@ class KubernetesClient:
             "metadata": {"name": name},
             **fields,
         }
-        return await self._call(
-            "PATCH",
-            kind.path(namespace, name),
-            {"fieldManager": manager, "force": "true"},
-            body,
-            content_type=_APPLY_PATCH,
-        )
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._apply(kind.path(namespace, name), query, body)
 
     async def apply_status(
         self, kind: Kind, namespace: str, name: str, status: Raw, *, version: str
@@ -584,13 +581,17 @@ class KubernetesClient:
             "metadata": {"name": name, "resourceVersion": version},
             "status": status,
         }
-        return await self._call(
-            "PATCH",
-            kind.path(namespace, name, "status"),
-            {"fieldManager": MANAGER, "force": "true"},
-            body,
-            content_type=_APPLY_PATCH,
-        )
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return await self._apply(kind.path(namespace, name, "status"), query, body)
+
+    async def _apply(self, path: str, query: Mapping[str, str], body: Raw) -> Raw:
+        """Apply server-side. The API server reads YAML, which has no escapes of half a character,
+        as JSON has them for those beyond U+FFFF.
+        """
+        text = json.dumps(body, ensure_ascii=False)
+        text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        data = text.encode("utf-8", errors="replace")
+        return await self._call("PATCH", path, query, data, content_type=_APPLY_PATCH)
 
     async def replace_status(
         self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str

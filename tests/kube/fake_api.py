@@ -59,6 +59,7 @@ from aiohttp import ClientConnectorError, ClientSession, web
 from controller.kube.client import KubernetesClient
 from tests.kube.fake_kubelet import FakeKubelet
 
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # as strict as the API server's
 Raw = dict[str, Any]
 Predicate = Callable[[Raw], bool]
 
@@ -536,7 +537,9 @@ class FakeApi:
         target = self._target(request.path)
         if isinstance(target, str):
             return web.json_response(self._discovery(target))
-        body = json.loads(await request.text() or "{}")
+        is_applied = "apply-patch" in request.content_type
+        text = await request.text() or "{}"
+        body = yaml.load(text, _YAML) if is_applied else json.loads(text)
         if target.plural == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
             resource = asked["resource"] + (
@@ -577,7 +580,7 @@ class FakeApi:
                         body,
                         verb=verb,
                         dry_run="dryRun" in query,
-                        is_applied="apply-patch" in request.content_type,
+                        is_applied=is_applied,
                     )
                 )
             case "delete":

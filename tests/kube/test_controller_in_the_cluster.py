@@ -130,6 +130,16 @@ async def test_the_resource_owns_its_jobs(installed: Installation) -> None:
 
 
 @on_a_cluster()
+async def test_a_status_has_any_character_of_a_parameter(installed: Installation) -> None:
+    name, value = "rate🚀", "𝕏 \u2028 \x85 \x7f \\ud83d"
+    resource = experiment(parameters={name: [value]})
+    resource["spec"]["trial"]["command"] = ["train", f"${{{name}}}"]
+    installed.apply(resource)
+    await installed.until_state("succeeded")
+    assert installed.status()["best"]["parameters"] == {name: value}
+
+
+@on_a_cluster()
 async def test_a_wrong_spec_is_refused_in_the_words_of_the_file(installed: Installation) -> None:
     installed.apply(
         experiment(budget={"trials": -1}, parameters={"x": {"type": "float", "min": 2}})

@@ -54,7 +54,7 @@ _READ: Mapping[str, Callable[[Any], object]] = {
     "end_time": datetime.fromisoformat,
     # SQLite has 0 and 1 for these
     "stop_requested": bool,
-    "rerun": bool,
+    "set_aside": bool,
     "reviewed": bool,
 }
 

@@ -84,7 +84,7 @@ attempts = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
     sa.Column("image", sa.String, nullable=False),
-    sa.Column("rerun", sa.Boolean, nullable=False),
+    sa.Column("set_aside", sa.Boolean, nullable=False),
     sa.Column("reviewed", sa.Boolean, nullable=False),
     sa.Column("fidelity", sa.Float),
     sa.Column("log_gap", sa.String, nullable=False),
@@ -137,7 +137,7 @@ usage = sa.Table(
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0005",
+    newest="0006",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",

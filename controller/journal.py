@@ -135,7 +135,7 @@ class Journal:
 
         Pauses the experiment and marks the failures in the same write.
         """
-        attempts = [replace(attempt, rerun=True) for attempt in failures]
+        attempts = [replace(attempt, set_aside=True) for attempt in failures]
         if self.experiment.state is ExperimentState.PAUSED:
             self._save(Changes(None, attempts))
             return
@@ -177,7 +177,7 @@ class Journal:
         Failures that were set aside do not run again, and count as failures.
         """
         ended = replace(self.experiment, state=state, reason=reason, reason_code=code, end_time=now)
-        attempts = [replace(attempt, rerun=False) for attempt in set_aside]
+        attempts = [replace(attempt, set_aside=False) for attempt in set_aside]
         self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
 
     def remark(self, kind: str, message: str, *, now: datetime) -> None:

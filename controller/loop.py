@@ -469,7 +469,7 @@ class Loop:
                 rest_of_study.count(trial)
         # Those that seem to run may have ended: the runtime was not observed yet.
         ended = (each for each in chain.from_iterable(attempts.values()) if each.ended)
-        over = budget.ends_without_reruns(
+        over = budget.ends_without_set_aside(
             experiment.spec,
             rest_of_study.counts,
             best=rest_of_study.best_value,
@@ -947,5 +947,5 @@ class Loop:
 
 
 def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """Return whether the trial failed and its newest attempt is marked for a rerun."""
-    return trial.state is TrialState.FAILED and bool(attempts) and attempts[-1].rerun
+    """Return whether the trial failed and its newest attempt is set aside."""
+    return trial.state is TrialState.FAILED and bool(attempts) and attempts[-1].set_aside

@@ -304,7 +304,7 @@ class ExperimentService:
             text, source = document.text, document.source
             if changes:
                 experiment, notes = self._revised(experiment, document, changes, notes)
-        return self._go_on(experiment, lease, text, source, notes, rerun=failures)
+        return self._go_on(experiment, lease, text, source, notes, failed=failures)
 
     def _in_force(self, experiment: Experiment) -> tuple[str, str]:
         """Return the text and the source of the file as last accepted."""
@@ -379,17 +379,17 @@ class ExperimentService:
         source: str,
         notes: tuple[str, ...],
         *,
-        rerun: Sequence[Attempt] = (),
+        failed: Sequence[Attempt] = (),
     ) -> Admitted:
         """Continue the experiment.
 
-        `rerun` are the attempts of `tuner retry`, which are marked in the same write.
+        `failed` are the attempts of `tuner retry`, which are set aside in the same write.
         """
         if experiment.stop_requested:
             self._store.request_stop(experiment.uid, wanted=False)
         now = datetime.now(UTC)
         attempts = self._store.attempts(experiment.uid)
-        marked = {attempt.trial: replace(attempt, rerun=True) for attempt in rerun}
+        marked = {attempt.trial: replace(attempt, set_aside=True) for attempt in failed}
         events = [
             Event(
                 now,
@@ -398,7 +398,7 @@ class ExperimentService:
                 attempt.trial,
                 attempt.number,
             )
-            for attempt in rerun
+            for attempt in failed
         ]
         if experiment.state is not ExperimentState.RUNNING:
             before = experiment.state.value
@@ -610,7 +610,7 @@ class ExperimentService:
             return
         attempts = self._store.attempts(experiment.uid)
         is_missing = experiment.state is ExperimentState.PAUSED and any(
-            attempt.rerun and attempt.failure_class is FailureClass.METRICS_MISSING
+            attempt.set_aside and attempt.failure_class is FailureClass.METRICS_MISSING
             for attempt in attempts
         )
         if is_missing or all(attempt.value is None for attempt in attempts):
@@ -668,7 +668,7 @@ def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | Non
     return [
         (TrialState(attempt.state.value), attempt.value)
         for attempt in newest.values()
-        if attempt.ended and not attempt.rerun
+        if attempt.ended and not attempt.set_aside
     ]
 
 

@@ -439,6 +439,6 @@ class ExperimentFollower(Follower[ExperimentRecord]):
 
     def _record_of(self, trial: Trial) -> TrialRecord:
         record = TrialRecord(trial, self._attempts.get(trial.number, ()))
-        if record.newest is not None and (not record.newest.ended or record.newest.rerun):
+        if record.newest is not None and (not record.newest.ended or record.newest.set_aside):
             self._changing.add(trial.number)
         return record

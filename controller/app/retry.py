@@ -146,11 +146,11 @@ def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
         return False
     newest = attempts[-1]
     if trial.state is TrialState.FAILED:
-        return newest.rerun
+        return newest.set_aside
     if trial.finished:
         return False
     return newest.failure_class is FailureClass.CONFIGURATION or any(
-        attempt.rerun for attempt in attempts
+        attempt.set_aside for attempt in attempts
     )
 
 

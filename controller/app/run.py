@@ -447,7 +447,7 @@ class Session:
         failed = [
             (attempt.end_time, trial)
             for trial, attempt in newest.items()
-            if attempt.rerun and attempt.end_time is not None
+            if attempt.set_aside and attempt.end_time is not None
         ]
         if not failed:
             return None

@@ -12,7 +12,7 @@ After the very first failure the breaker is half-open: one more trial runs alone
 budget, and its outcome decides.
 
 Everything here is pure. Trials are judged in the order in which the study saw them end.
-`Attempt.rerun` marks the failures that the breaker has set aside to run again on resume,
+`Attempt.set_aside` marks the failures that the breaker has set aside to run again on resume,
 `Attempt.reviewed` those after which a person has resumed the experiment. Neither kind counts
 against the experiment again.
 """
@@ -178,5 +178,5 @@ def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
         for attempt in newest.values()
         if attempt.trial is not FINAL
         and attempt.state is AttemptState.FAILED
-        and not (attempt.reviewed or attempt.rerun)
+        and not (attempt.reviewed or attempt.set_aside)
     ]

@@ -194,7 +194,7 @@ def until_used_up_s(spec: ExperimentSpec, spent: Spent, rate: Spent) -> float | 
     return min(waits_s, default=None)
 
 
-def ends_without_reruns(
+def ends_without_set_aside(
     spec: ExperimentSpec,
     counts: Mapping[TrialState, int],
     *,

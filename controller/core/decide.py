@@ -465,11 +465,11 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
 
 
 def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether a failed newest attempt is followed by a retry or a rerun after a pause."""
+    """Return whether the trial of a failed newest attempt runs again: now, or after a pause."""
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
-    if newest.rerun:
+    if newest.set_aside:
         return True
     if newest.failure_class is FailureClass.CONFIGURATION:
         # This failure paused the experiment; resuming runs the trial again.

@@ -244,11 +244,11 @@ def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) 
     """Return whether the newest attempt may be retried.
 
     This holds if its class has failed at most `retries` times in this trial. Interrupted attempts,
-    failures of other classes and everything before a rerun do not count.
+    failures of other classes and everything up to one that is set aside do not count.
     """
     history: list[Attempt] = []
     for attempt in attempts:
-        history = [] if attempt.rerun else [*history, attempt]
+        history = [] if attempt.set_aside else [*history, attempt]
     failure_class = history[-1].failure_class if history else None
     if failure_class is None:
         return False

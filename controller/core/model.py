@@ -576,7 +576,7 @@ class Attempt:
 
     Two marks may be set on a failed attempt after its end:
 
-    rerun: the trial runs again, whatever its retries say, and this failure does not count anywhere.
+    set_aside: the trial runs again, whatever its retries say, and this failure counts nowhere.
     reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer
         looks at it.
 
@@ -604,7 +604,7 @@ class Attempt:
     node: str = ""
     # With its digest, if a container ran the attempt.
     image: str = ""
-    rerun: bool = False
+    set_aside: bool = False
     reviewed: bool = False
     fidelity: float | None = None
     log_gap: str = ""

@@ -92,7 +92,11 @@ class TrialRecord:
         """
         if self.by_client:
             return self.trial.state
-        if self.trial.state is TrialState.FAILED and self.newest is not None and self.newest.rerun:
+        if (
+            self.trial.state is TrialState.FAILED
+            and self.newest is not None
+            and self.newest.set_aside
+        ):
             return TrialState.QUEUED
         if self.trial.state is TrialState.RUNNING and (
             self.newest is None or self.newest.ended or self.waiting
@@ -388,7 +392,7 @@ class ExperimentRecord(TrialList):
         experiment, newest = self.experiment, record.newest
         if experiment.state is ExperimentState.PAUSED:
             if newest is not None and (
-                newest.rerun or newest.failure_class is FailureClass.CONFIGURATION
+                newest.set_aside or newest.failure_class is FailureClass.CONFIGURATION
             ):
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
@@ -396,7 +400,7 @@ class ExperimentRecord(TrialList):
             return "no controller is running"
         if newest is not None and record.waiting:
             return newest.reason or "is being started"
-        if newest is not None and newest.rerun:
+        if newest is not None and newest.set_aside:
             return f"runs again: {newest.reason}"
         if newest is not None and newest.failure_class is not None:
             return f"to be retried: {newest.reason}"

@@ -220,7 +220,7 @@ def test_attempts_are_found_by_their_trials_and_by_what_may_change(
     named, again, over, final = (
         Attempt(trial, 1, SUCCEEDED, end_time=at(9)) for trial in (0, 1, 2, FINAL)
     )
-    again, running = replace(again, rerun=True), Attempt(3, 1, RUNNING)
+    again, running = replace(again, set_aside=True), Attempt(3, 1, RUNNING)
     store.save(uid, Changes(attempts=[named, again, over, running, final]))
     assert repr(store.attempts_between(uid, 1, 2)) == repr([again, over]), (
         "true and false are no numbers"
@@ -620,6 +620,7 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
         raw.execute("DROP TABLE attempt_objects")
         raw.execute("DROP TABLE usage")
         raw.execute("DROP INDEX attempts_unended")
+        raw.execute("ALTER TABLE attempts RENAME COLUMN set_aside TO rerun")
         for table, columns in SPENDING.items():
             for column in columns:
                 raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

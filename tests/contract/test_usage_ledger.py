@@ -60,7 +60,7 @@ def test_an_end_that_is_stored_again_is_counted_once(store: SqlExperimentStore) 
     experiment = created(store)
     for _ in range(2):
         save(store, experiment.uid, ended())
-    save(store, experiment.uid, replace(ended(), rerun=True))
+    save(store, experiment.uid, replace(ended(), set_aside=True))
     assert used(store) == {experiment.namespace: Spent(2, 3)}
 
 

@@ -47,7 +47,7 @@ class BreakerInvariants:
             raise InvariantViolation(f"paused for {experiment.reason} although the breaker is off")
         self.pauses += 1
         newest = {attempt.trial: attempt for attempt in attempts}
-        aside = [attempt for attempt in newest.values() if attempt.rerun]
+        aside = [attempt for attempt in newest.values() if attempt.set_aside]
         if len(aside) < 2:
             raise InvariantViolation(
                 f"paused for {experiment.reason}, and these are to run again: {aside}"
@@ -61,7 +61,7 @@ class BreakerInvariants:
         newest = {attempt.trial: attempt for attempt in attempts}
         failed = {trial.number for trial in trials if trial.state is TrialState.FAILED}
         self.aside_at_end = {
-            number for number in failed if number in newest and newest[number].rerun
+            number for number in failed if number in newest and newest[number].set_aside
         }
 
     def check_begun(
@@ -116,7 +116,7 @@ class BreakerInvariants:
             if (
                 trial.state is not TrialState.CANCELLED
                 and trial.number in newest
-                and newest[trial.number].rerun
+                and newest[trial.number].set_aside
             ):
                 raise InvariantViolation(
                     f"the experiment ended, and {trial} is still marked to run again"
@@ -151,7 +151,7 @@ def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[i
             continue
         if trial.state is not TrialState.FAILED:
             found.append((trial.number, ""))
-        elif attempt.rerun or attempt.reviewed:
+        elif attempt.set_aside or attempt.reviewed:
             found = [(number, cause) for number, cause in found if not cause]
         else:
             found.append(
@@ -163,7 +163,7 @@ def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[i
 def spent_since_rerun(attempts: Sequence[Attempt]) -> int:
     """Return the failures of the newest attempt's class that count against its retries."""
     since = max(
-        (place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.rerun), default=0
+        (place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.set_aside), default=0
     )
     return sum(attempt.failure_class is attempts[-1].failure_class for attempt in attempts[since:])
 

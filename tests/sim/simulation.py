@@ -282,7 +282,7 @@ class Simulation:
         again = failed if self.plan.retries == "all" else failed[:1]
         self.plan = replace(self.plan, retries="", scripts=[GOOD])
         newest = {attempt.trial: attempt for attempt in self._attempts()}
-        marked = [replace(newest[number], rerun=True, reviewed=False) for number in again]
+        marked = [replace(newest[number], set_aside=True, reviewed=False) for number in again]
         self._save(Changes(attempts=marked))
         self._set_running()
 
@@ -406,7 +406,7 @@ class Simulation:
         checked = self.experiment.spec.canary_s > 0 and any(
             t.state is TrialState.FAILED for t in counting[:1]
         )
-        twice = any(a.rerun for a in self._attempts()) or checked
+        twice = any(a.set_aside for a in self._attempts()) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
             raise InvariantViolation(f"{len(counting)} trials count, the budget is {limit}")
         self._check_prefetch(trials)
@@ -430,7 +430,7 @@ class Simulation:
         from which it should have learned.
         """
         spec = self.experiment.spec
-        again = {attempt.trial for attempt in self._attempts() if attempt.rerun}
+        again = {attempt.trial for attempt in self._attempts() if attempt.set_aside}
         missing = sum(
             trial.state is TrialState.RUNNING and trial.number not in again for trial in trials
         )
@@ -481,7 +481,7 @@ class Simulation:
             )
 
     def _reruns(self, number: int) -> bool:
-        return any(a.rerun for a in self._attempts() if a.trial == number)
+        return any(a.set_aside for a in self._attempts() if a.trial == number)
 
     def _may_cancel(self) -> bool:
         """Return whether the experiment is ending in a way that cancels running trials."""

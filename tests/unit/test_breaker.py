@@ -117,7 +117,7 @@ def test_set_aside_and_reviewed_failures_are_not_continued() -> None:
 
 def test_continuing_marks_the_newest_failures_that_do_not_run_again_as_reviewed() -> None:
     first, again = attempt(1, FAILED, failed=CRASHED), attempt(2, FAILED, failed=CRASHED)
-    aside = replace(attempt(1, FAILED, trial=1, failed=CRASHED), rerun=True)
+    aside = replace(attempt(1, FAILED, trial=1, failed=CRASHED), set_aside=True)
     seen = replace(attempt(1, FAILED, trial=2, failed=CRASHED), reviewed=True)
     rest = [attempt(1, SUCCEEDED, trial=3), attempt(1, FAILED, trial=FINAL)]
     assert reviewed([first, again, aside, seen, *rest]) == [replace(again, reviewed=True)]

@@ -577,7 +577,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         "a failure that was set aside runs again, retries or not",
         snapshot(
             four,
-            UnfinishedTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)),
+            UnfinishedTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), set_aside=True),)),
             canary_over=False,
         ),
         [CreateAttempt(0, 2)],

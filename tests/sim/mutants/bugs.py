@@ -383,7 +383,7 @@ async def set_aside_for_good(self: Loop, trials: list[Any], attempts: Any) -> li
 def retries_remember_too_much(
     attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]
 ) -> bool:
-    return failures.may_retry([replace(each, rerun=False) for each in attempts], retries)
+    return failures.may_retry([replace(each, set_aside=False) for each in attempts], retries)
 
 
 @mutant("after a failed first trial all others start at once", (memory.Memory, "note_attempt"))

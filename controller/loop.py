@@ -579,6 +579,7 @@ class Loop:
             stops_sent=memory.stops_sent,
             removed=memory.removed,
             held=memory.held,
+            barred=memory.barred,
             prefetch=memory.prefetch,
             final=memory.final(),
             streak=memory.streak,
@@ -634,6 +635,7 @@ class Loop:
         statuses = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
         waiting_for_sweep: set[TrialOrFinal] = set()
+        barred: dict[TrialOrFinal, str] = {}
         self._is_behind = False
         for number, opened in self._memory.opened.items():
             newest = opened.newest
@@ -643,6 +645,8 @@ class Loop:
             opened.exit_time = None if status is None or status.exit is None else status.exit.time
             if status is not None and status.start_time is None:
                 waiting_for_sweep.add(number)
+            if status is not None and status.barred:
+                barred[number] = status.barred
             # The log of a vanished attempt still counts.
             ended = (
                 status.exit is not None
@@ -673,6 +677,7 @@ class Loop:
                     newest, opened.metrics.skipped, str(source), now=self._clock.now()
                 )
         self._memory.held = frozenset(waiting_for_sweep)
+        self._memory.barred = barred
         self._save(changes)
 
     def _priced(self, attempt: Attempt, status: AttemptStatus | None) -> Attempt:

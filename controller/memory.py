@@ -148,6 +148,8 @@ class Memory:
         self.removed: set[TrialOrFinal] = set()
         # Trials whose newest attempt the runtime has accepted but does not run yet.
         self.held: frozenset[TrialOrFinal] = frozenset()
+        # Trials whose newest attempt may not run at present, with the reason.
+        self.barred: Mapping[TrialOrFinal, str] = {}
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
         self._spent_by_ended = NOTHING_SPENT

@@ -71,6 +71,7 @@ class AttemptStatus:
     image: the image that its container ran, with the digest.
     orphaned: its object has been deleted, and its processes may run on for a while.
     prices: of resources of its node that differ from those of the file.
+    barred: why it may not run at present: it is stopped, and its trial runs again when it may.
     """
 
     name: str
@@ -82,3 +83,4 @@ class AttemptStatus:
     suspended: bool = False
     orphaned: bool = False
     prices: Mapping[str, float] = field(default_factory=dict)
+    barred: str = ""

@@ -498,6 +498,8 @@ def _stops(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterato
             )
         elif trial.number in snapshot.advised:
             yield AskStop(trial.number, StopCause.PRUNED, snapshot.advised[trial.number])
+        elif trial.number in snapshot.barred:
+            yield AskStop(trial.number, StopCause.INTERRUPTED, snapshot.barred[trial.number])
         elif trial.number in snapshot.held and snapshot.state is ExperimentState.PAUSED:
             yield AskStop(trial.number, StopCause.INTERRUPTED, PAUSED)
 

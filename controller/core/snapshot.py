@@ -126,6 +126,7 @@ class Snapshot:
     removed: trials whose newest attempt this process has removed from the runtime.
     held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of
         room.
+    barred: trials whose newest attempt may not run at present, with the reason.
     prefetch: how many successors may be created before a slot is free for them.
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
@@ -158,6 +159,7 @@ class Snapshot:
     stops_sent: Mapping[TrialOrFinal, float] = field(default_factory=dict)
     removed: Set[TrialOrFinal] = frozenset()
     held: Set[TrialOrFinal] = frozenset()
+    barred: Mapping[TrialOrFinal, str] = field(default_factory=dict)
     prefetch: int = 0
     final: FinalStage | None = None
     streak: Streak = field(default_factory=Streak)

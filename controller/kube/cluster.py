@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from controller.kube.client import Kind, KubernetesClient
@@ -51,6 +52,17 @@ class ReadingBudget:
         return _READING_SHARE / max(1, len(self._owed_s))
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Why no attempt may be created; "" if they may. stops: those that run are stopped, too."""
+
+    reason: str = ""
+    stops: bool = False
+
+
+NO_BAR = Bar()
+
+
 class Cluster:
     """A client and its reflectors. Experiments come and go; close it after the last one.
 
@@ -59,7 +71,7 @@ class Cluster:
 
     created_after: called for each created attempt, with the seconds since there was room for it.
     node_prices: of nodes whose resources have other prices than those of the file.
-    barred: returns why no attempt of a namespace may be created; "" if they may.
+    bar: returns what keeps the attempts of a namespace from running.
     """
 
     def __init__(
@@ -73,7 +85,7 @@ class Cluster:
         self._without_node: dict[tuple[str, str], int] = {}
         self.created_after: Callable[[float], None] = lambda _seconds: None
         self.node_prices = NodePrices(client)
-        self.barred: Callable[[str], str] = lambda _namespace: ""
+        self.bar: Callable[[str], Bar] = lambda _namespace: NO_BAR
         self._all_namespaces = all_namespaces
         # by kind, namespace and selection
         self._reflectors: dict[tuple[object, ...], Reflector[Any]] = {}

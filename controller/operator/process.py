@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
@@ -26,10 +26,12 @@ from pathlib import Path
 from starlette.routing import Mount
 
 from controller.app.state_directory import StateDirectory
+from controller.clock import Clock, SystemClock
 from controller.core.model import UID_LABEL
 from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.kube.custom_resource import TENANT_BUDGETS
 from controller.kube.node_prices import NodePrices
 from controller.kube.request_limit import PER_S
 from controller.operator import watched_trials
@@ -77,6 +79,7 @@ class ControllerOptions:
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     requests_per_s: to the API server, without those of the process itself.
     running_experiments: how many run at a time; the others wait.
+    clock: says which month it is, for the budgets of tenants.
     """
 
     state: StateDirectory
@@ -98,6 +101,7 @@ class ControllerOptions:
     policy: Policy = NO_EXCEPTIONS
     requests_per_s: float = PER_S
     running_experiments: int = RUNNING_EXPERIMENTS
+    clock: Clock = field(default_factory=SystemClock)
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -222,9 +226,11 @@ async def _manager(
         with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away
             has_prices = bool(options.policy.prices)
-            budgets = TenantBudgets(client, experiments, options.namespaces, has_prices)
+            budgets = TenantBudgets(
+                client, experiments, options.namespaces, has_prices, options.clock
+            )
             await budgets.start()
-            cluster.barred = budgets.reason_to_wait
+            cluster.bar = budgets.bar
             following.append(asyncio.create_task(budgets.follow()))
             workspace = HostedWorkspace(
                 state,
@@ -245,7 +251,11 @@ async def _manager(
             metrics.sources = replace(
                 standby,
                 resources=lambda: resources.all,
-                broken_watches=lambda: [*resources.broken_watches, *cluster.broken_watches],
+                broken_watches=lambda: [
+                    *resources.broken_watches,
+                    *cluster.broken_watches,
+                    *([TENANT_BUDGETS.plural] if budgets.unread else []),
+                ],
                 status_writes=manager.status_writes,
                 store_errors=server.store_errors,
                 archive_is_away=lambda: experiments.archive_is_away,

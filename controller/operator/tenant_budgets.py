@@ -1,9 +1,11 @@
 """TenantBudgets: what the attempts of a namespace may use in a calendar month.
 
 A TenantBudget has the name of its namespace, and none in it, so that tenants cannot change theirs.
-While a limit is reached, no attempt of the namespace is created; those that run are not stopped.
-Attempts that wait say why. Budgets are read again every LOOK_S: a month that begins, and a limit
-that was raised, free what waits. While nothing can be read, the last verdicts hold.
+While a limit is reached, no attempt of the namespace is created; with `overrun: stop`, those that
+run are stopped, and run again. Attempts that wait say why. Budgets are read again every LOOK_S: a
+month that begins, and a limit that was raised, free what waits. While nothing can be read, the last
+verdicts hold. Without the definition, or if the right to read them was missing from the beginning,
+nothing is limited; the log, a metric and `unread` say so.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
+from controller.clock import Clock, SystemClock
 from controller.core.attempt import RuntimeLost
 from controller.core.spending import NOTHING_SPENT, Spent, month_of, next_month
 from controller.kube.client import NAMESPACES, KubernetesClient
+from controller.kube.cluster import NO_BAR, Bar
 from controller.kube.custom_resource import TENANT_BUDGETS
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiError, rule_for
 from controller.kube.objects import KubernetesObject
-from controller.kube.reflector import MissingRights
 from controller.operator.experiments import HostedExperiments
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
@@ -34,14 +37,19 @@ _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 # States of a TenantBudget.
 WITHIN, SPENT, INVALID = "within", "spent", "invalid"
+STOP = "stop"  # what `overrun` says
+_NOT_DEFINED = (
+    "the definition tenantbudgets.tuner.dev is not installed; set the chart's value crds.install"
+)
 _log = logging.getLogger(__name__)
 
 
 class MonthlyLimits(TypedDict, total=False):
-    """What may be used in a month."""
+    """What may be used in a month, and what running attempts do when it is used up."""
 
     gpuHours: float
     cost: float
+    overrun: Literal["finish", "stop"]
 
 
 class TenantBudget(KubernetesObject, total=False):
@@ -54,26 +62,28 @@ class TenantBudgets:
     """The budgets of all namespaces, and what each namespace has used in this month.
 
     namespaces: those that the controller watches; none: all. has_prices: the platform has prices.
+    clock: says which month it is. unread: why budgets cannot be read; "" if they can.
     """
 
     client: KubernetesClient
     experiments: HostedExperiments
     namespaces: Sequence[str] = ()
     has_prices: bool = False
+    clock: Clock = field(default_factory=SystemClock)
     used: Mapping[str, Spent] = field(default_factory=dict)
-    _spent: dict[str, str] = field(default_factory=dict)
+    unread: str = ""
+    _bars: dict[str, Bar] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
     _trouble: str = ""
-    _rights: MissingRights = field(default_factory=MissingRights)
 
     @property
     def spent(self) -> int:
         """Return how many budgets are used up."""
-        return len(self._spent)
+        return len(self._bars)
 
-    def reason_to_wait(self, namespace: str) -> str:
-        """Return why no attempt of the namespace may be created; "" if they may."""
-        return self._spent.get(namespace, "")
+    def bar(self, namespace: str) -> Bar:
+        """Return what keeps the attempts of a namespace from running."""
+        return self._bars.get(namespace, NO_BAR)
 
     async def start(self) -> None:
         """Return after the first look, which is tried again until it succeeds."""
@@ -103,37 +113,43 @@ class TenantBudgets:
         return not trouble
 
     async def _look(self) -> None:
+        now = self.clock.now()
+        # In a thread: with thousands of running attempts, it takes tens of milliseconds.
+        self.used = await asyncio.to_thread(self.experiments.used_in_month, now)
         budgets = await self._listed()
-        now = datetime.now(UTC)
-        self.used = self.experiments.used_in_month(now)
-        statuses = {
-            each["metadata"]["name"]: status_of(
-                each["spec"],
-                self.used.get(each["metadata"]["name"], NOTHING_SPENT),
-                now,
-                problem=await self._problem(each),
-            )
-            for each in budgets
-        }
-        self._spent = {
-            name: f"TenantBudgetSpent: {status['reason']}"
-            for name, status in statuses.items()
-            if status["state"] == SPENT
-        }
+        if budgets is None:
+            return
+        statuses: dict[str, dict[str, Any]] = {}
+        bars: dict[str, Bar] = {}
+        for each in budgets:
+            name = each["metadata"]["name"]
+            used = self.used.get(name, NOTHING_SPENT)
+            status = status_of(each, used, now, problem=await self._problem(each))
+            statuses[name] = status
+            if status["state"] == SPENT:
+                stops = each["spec"].get("overrun") == STOP
+                bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
+        self._bars = bars
         for each in budgets:
             await self._show(each, statuses[each["metadata"]["name"]])
 
-    async def _listed(self) -> list[TenantBudget]:
-        """Return all budgets: none without the definition, or without the right to read them."""
+    async def _listed(self) -> list[TenantBudget] | None:
+        """Return all budgets: none without the definition; None without the right to read them."""
         try:
             found, _ = await self.client.list(TENANT_BUDGETS, None)
         except ApiError as error:
             if error.status not in (_FORBIDDEN, _NOT_FOUND):
                 raise
-            if error.status == _FORBIDDEN:
-                self._rights.denied(error, without="the budgets of tenants, which limit nothing")
-            return []
+            is_defined = error.status == _FORBIDDEN
+            self._note_unread(_missing_right(error) if is_defined else _NOT_DEFINED)
+            return None if is_defined else []
+        self._note_unread("")
         return cast("list[TenantBudget]", found)
+
+    def _note_unread(self, why: str) -> None:
+        if why not in ("", self.unread):
+            _log.warning("budgets of tenants that were not read limit nothing: %s", why)
+        self.unread = why
 
     async def _problem(self, budget: TenantBudget) -> str:
         """Return why the budget does not do what it says; "" if it does."""
@@ -181,19 +197,38 @@ class TenantBudgets:
 
 
 def status_of(
-    limits: MonthlyLimits, used: Spent, now: datetime, *, problem: str = ""
+    budget: TenantBudget, used: Spent, now: datetime, *, problem: str = ""
 ) -> dict[str, Any]:
-    """Return the status of a budget. A problem does not lift the limits that can be compared."""
-    month = month_of(now)
-    amounts = {"gpuHours": round(used.gpu_hours, 6), "cost": round(used.cost, 6)}
-    status: dict[str, Any] = {"month": month, "state": WITHIN, **amounts}
-    reached = list(_reached(limits, used))
+    """Return the status of a budget. A problem does not lift the limits that can be compared.
+
+    With `overrun: stop`, a limit that was reached stays so until the budget changes or the month
+    ends, because attempts were stopped for it: their ends, which pods tell in whole seconds, lie
+    before what was counted. Others would begin, only to be stopped.
+    """
+    month, before = month_of(now), budget.get("status") or {}
+    status: dict[str, Any] = {
+        "month": month,
+        "state": WITHIN,
+        "gpuHours": round(used.gpu_hours, 6),
+        "cost": round(used.cost, 6),
+        "observedGeneration": budget["metadata"].get("generation"),
+    }
+    was_spent = {"month": month, "state": SPENT, "observedGeneration": status["observedGeneration"]}
+    stays = budget["spec"].get("overrun") == STOP and was_spent.items() <= before.items()
+    reached = list(_reached(budget["spec"], used))
     if reached:
         cure = f"until {next_month(now):%Y-%m-%d} (UTC), or a higher TenantBudget"
         status |= {"state": SPENT, "reason": f"{' and '.join(reached)} of {month} are used; {cure}"}
+    elif stays:
+        status |= {"state": SPENT, "reason": before.get("reason", "")}
     elif problem:
         status |= {"state": INVALID, "reason": problem}
     return status
+
+
+def _missing_right(error: ApiError) -> str:
+    rule = rule_for(error)
+    return f"the missing rule: {rule}" if rule else str(error)
 
 
 def _reached(limits: MonthlyLimits, used: Spent) -> Iterator[str]:

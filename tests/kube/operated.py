@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.app.state_directory import StateDirectory
+from controller.clock import Clock, SystemClock
 from controller.operator.hosting import RUNNING_EXPERIMENTS
 from controller.operator.katib import KatibSelection
 from controller.operator.page import PageProxy
@@ -54,6 +55,7 @@ class Installation:
         self.page_proxy: PageProxy | None = None
         self.policy = NO_EXCEPTIONS
         self.running_experiments = RUNNING_EXPERIMENTS
+        self.clock: Clock = SystemClock()
         self.archive = ""
         self.katib: KatibSelection | None = None
         self.metrics_port = self.http_port = self.grpc_port = self.db_manager_port = 0
@@ -74,6 +76,7 @@ class Installation:
             archive=self.archive,
             katib=self.katib,
             running_experiments=self.running_experiments,
+            clock=self.clock,
             db_manager_port=None if self.katib is None else self.db_manager_port,
         )
         self._running = asyncio.create_task(run_controller(options))

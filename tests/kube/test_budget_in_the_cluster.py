@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.clock import SystemClock
+from controller.core.spending import month_of, next_month
 from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
@@ -163,18 +166,28 @@ async def test_an_attempt_costs_what_the_node_does_on_which_it_starts(
 HOURS = 1 / 3600  # of one GPU for a second
 
 
-def tenant_budget(name: str = NAMESPACE, **limits: float) -> Raw:
-    about = {"metadata": {"name": name}, "spec": limits}
+def tenant_budget(name: str = NAMESPACE, **limits: object) -> Raw:
+    about = {"metadata": {"name": name, "generation": 1}, "spec": limits}
     return {"apiVersion": "tuner.dev/v1", "kind": "TenantBudget", **about}
 
 
-async def budgeted(installed: Installation, **limits: float) -> None:
+async def budgeted(installed: Installation, **limits: object) -> None:
     """Define TenantBudgets, and one of the namespace, before the controller starts."""
     await installed.stop()
     installed.api.define("tuner.dev/v1", "tenantbudgets", "TenantBudget", namespaced=False)
     installed.api.put("namespaces", {"metadata": {"name": NAMESPACE}})
     installed.api.put("tenantbudgets", tenant_budget(**limits))
     installed.start()
+
+
+def limited(installed: Installation, **limits: object) -> None:
+    """Change the limits of the budget of the namespace."""
+
+    def change(budget: Raw) -> None:
+        budget["spec"].update(limits)
+        budget["metadata"]["generation"] += 1
+
+    installed.api.change("tenantbudgets", "", NAMESPACE, change)
 
 
 def shown(installed: Installation, name: str = NAMESPACE) -> Raw:
@@ -193,9 +206,7 @@ async def test_trials_of_a_namespace_wait_while_its_budget_is_used_up(
     assert f"0 of 0 GPU-hours of {month} are used; until " in installed.status()["reason"]
     assert (installed.jobs, installed.status()["state"]) == ([], "running")
     assert shown(installed)["state"] == "spent"
-    installed.api.change(
-        "tenantbudgets", "", NAMESPACE, lambda each: each["spec"].update(gpuHours=100)
-    )
+    limited(installed, gpuHours=100)
     await installed.until_state("succeeded")
     await installed.until(lambda: shown(installed)["state"] == "within")
 
@@ -242,6 +253,63 @@ async def test_a_budget_that_limits_nothing_says_why(installed: Installation) ->
     assert shown(installed)["reason"].startswith("spec.cost: requires prices ")
 
 
+@on_a_cluster(FOREVER)
+async def test_what_runs_is_stopped_and_waits_if_the_budget_says_so(
+    installed: Installation,
+) -> None:
+    await budgeted(installed, gpuHours=2 * HOURS, overrun="stop")
+    installed.apply(paid(trials=2))
+    await installed.until(lambda: installed.status().get("running"))
+    await installed.until(lambda: installed.status().get("queued") == 2)
+    assert "TenantBudgetSpent: " in installed.status()["reason"]
+    await installed.until(lambda: not any(map(runs, installed.api.all("pods", NAMESPACE))))
+    installed.api.kubelet.play(lambda _job: A_SECOND)
+    await installed.stop()
+    installed.start()
+    await installed.until(lambda: installed.status().get("queued") == 2)
+    limited(installed, gpuHours=100)
+    await installed.until_state("succeeded")
+    # Nothing has failed, and no trial was lost.
+    assert installed.status()["trials"] == {"succeeded": 2}
+
+
+def runs(pod: Raw) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
+
+
+@dataclass
+class CalendarClock(SystemClock):
+    """A clock that a test may set."""
+
+    ahead: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+    def set(self, time: datetime) -> None:
+        self.ahead = time - super().now()
+
+
+@on_a_cluster(A_SECOND)
+async def test_a_month_that_begins_frees_what_waits(installed: Installation) -> None:
+    installed.clock = clock = CalendarClock()
+    clock.set(next_month(clock.now()) - timedelta(minutes=5))
+    await budgeted(installed, gpuHours=2 * HOURS)
+    installed.apply(paid(trials=2))
+    await installed.until_state("succeeded")
+    await installed.until(lambda: shown(installed).get("state") == "spent")
+    installed.apply(paid("later", trials=2))
+    await installed.until(
+        lambda: "TenantBudgetSpent: " in installed.status("later").get("reason", "")
+    )
+    ended, begins = shown(installed), next_month(clock.now())
+    assert f"until {begins:%Y-%m-%d} (UTC)" in ended["reason"]
+    clock.set(begins)
+    await installed.until_state("succeeded", "later")
+    await installed.until(lambda: shown(installed)["month"] == f"{begins:%Y-%m}")
+    assert (ended["month"], ended["state"]) == (month_of(datetime.now(UTC)), "spent")
+
+
 def test_a_controller_that_may_not_read_budgets_says_so_and_runs_trials(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,4 +321,37 @@ def test_a_controller_that_may_not_read_budgets_says_so_and_runs_trials(
         await installed.until_state("succeeded")
 
     check(tmp_path)
-    assert "not shown: the budgets of tenants, which limit nothing" in caplog.text
+    warnings = [each for each in caplog.messages if "budgets of tenants" in each]
+    assert warnings == [
+        "budgets of tenants that were not read limit nothing: the missing rule: "
+        "- {apiGroups: [tuner.dev], resources: [tenantbudgets], verbs: [list]}"
+    ]
+
+
+@on_a_cluster(A_SECOND)
+async def test_a_limit_holds_while_the_controller_may_not_read_it(installed: Installation) -> None:
+    await budgeted(installed, gpuHours=0)
+    await installed.until(lambda: shown(installed).get("state") == "spent")
+    installed.api.forbid("list", "tenantbudgets")
+    before = len(installed.api.requests)
+    await installed.until(lambda: any(map(lists_budgets, installed.api.requests[before:])))
+    installed.apply(paid(trials=1))
+    await installed.until(lambda: "TenantBudgetSpent: " in installed.status().get("reason", ""))
+
+
+def lists_budgets(request: tuple[str, ...]) -> bool:
+    return request[:2] == ("GET", "/apis/tuner.dev/v1/tenantbudgets")
+
+
+def test_a_controller_without_the_definition_of_budgets_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on_a_cluster(A_SECOND)
+    async def check(installed: Installation) -> None:
+        installed.apply(paid(trials=1))
+        await installed.until_state("succeeded")
+        found = await scraped_from(installed)
+        assert found["tuner_controller_watches_broken", ("tenantbudgets",)] == 1
+
+    check(tmp_path)
+    assert caplog.text.count("tenantbudgets.tuner.dev is not installed") == 1

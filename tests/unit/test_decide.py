@@ -880,6 +880,16 @@ def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> No
     )
 
 
+def test_what_may_not_run_is_stopped_and_runs_again() -> None:
+    reason = "TenantBudgetSpent: 5 of 5 GPU-hours of 2026-11 are used"
+    running = open_trial(0, RUNNING)
+    assert decide(replace(snapshot(one, running), barred={0: reason})) == [
+        AskStop(0, StopCause.INTERRUPTED, reason)
+    ]
+    stopped = open_trial(0, CANCELLED, cause=StopCause.INTERRUPTED, reason=reason)
+    assert decide(snapshot(one, stopped)) == [CreateAttempt(0, 2)]
+
+
 def test_a_held_attempt_is_not_started_again_and_keeps_its_slot() -> None:
     waiting = open_trial(0, CREATED, reason="QuotaExceeded: pods 4/4")
     assert decide(snapshot(a_spec(parallelism=1), waiting, held={0})) == []

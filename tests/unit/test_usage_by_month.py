@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, cast
 
 import pytest
 
 from controller.core.model import Attempt, AttemptState
 from controller.core.spending import Spent, month_of, next_month, spent_by_month
-from controller.operator.tenant_budgets import status_of
+from controller.operator.tenant_budgets import TenantBudget, status_of
 
 NEW = Attempt(0, 1, gpus=2.0, price_per_hour=3.0)
 EVE = datetime(2026, 11, 30, 23, tzinfo=UTC)
@@ -68,21 +69,48 @@ def test_months_are_those_of_utc() -> None:
     [(Spent(9.99, 0), "within"), (Spent(10, 0), "spent"), (Spent(0, 5), "spent")],
 )
 def test_a_budget_is_used_up_at_one_of_its_limits(spent: Spent, state: str) -> None:
-    assert status_of({"gpuHours": 10, "cost": 5}, spent, EVE)["state"] == state
+    assert said(spent)["state"] == state
+
+
+def said(spent: Spent, now: datetime = EVE, **changes: object) -> dict[str, Any]:
+    """Return the status of a budget of 10 GPU-hours and 5 of cost."""
+    about = {"name": "vision", "generation": 3}
+    budget = {"metadata": about, "spec": {"gpuHours": 10, "cost": 5}, **changes}
+    return status_of(cast("TenantBudget", budget), spent, now)
 
 
 def test_a_budget_says_what_is_used_up_and_until_when() -> None:
-    status = status_of({"gpuHours": 10, "cost": 5}, Spent(10.25, 6), EVE)
-    assert status == {
+    assert said(Spent(10.25, 6)) == {
         "month": "2026-11",
         "state": "spent",
         "gpuHours": 10.25,
         "cost": 6,
+        "observedGeneration": 3,
         "reason": "10.25 of 10 GPU-hours and 6 of 5 of cost of 2026-11 are used; until "
         "2026-12-01 (UTC), or a higher TenantBudget",
     }
 
 
 def test_a_new_month_begins_with_nothing_used() -> None:
-    status = status_of({"gpuHours": 10}, Spent(), next_month(EVE))
+    status = said(Spent(), next_month(EVE))
     assert (status["month"], status["state"]) == ("2026-12", "within")
+
+
+STOPPING = {"gpuHours": 10, "overrun": "stop"}
+
+
+def test_a_limit_that_has_stopped_attempts_stays_reached_although_they_used_less() -> None:
+    reached = said(Spent(10.001, 0), spec=STOPPING)
+    assert said(Spent(9.999, 0), spec=STOPPING, status=reached) == {
+        **reached,
+        "gpuHours": 9.999,
+    }
+    assert said(Spent(9.999, 0), spec={"gpuHours": 10}, status=reached)["state"] == "within"
+
+
+def test_such_a_limit_holds_until_the_month_ends_or_the_budget_changes() -> None:
+    reached = said(Spent(10.001, 0), spec=STOPPING)
+    assert said(Spent(), next_month(EVE), spec=STOPPING, status=reached)["state"] == "within"
+    changed = {"name": "vision", "generation": 4}
+    later = said(Spent(9.999, 0), spec=STOPPING, status=reached, metadata=changed)
+    assert (later["state"], later["observedGeneration"]) == ("within", 4)

@@ -332,7 +332,7 @@ class KubernetesRuntime:
                 (attempt, attempt.current_status()) for attempt in self._look(informer).attempts
             ]
         statuses = {
-            attempt.name: await self._priced(attempt.shown_status(status))
+            attempt.name: self._barred(await self._priced(attempt.shown_status(status)))
             for attempt, status in latest
         }
         waiting = {
@@ -348,6 +348,11 @@ class KubernetesRuntime:
         if not node_prices or not status.node:
             return status
         return replace(status, prices=await self._ask(node_prices.of(status.node)))
+
+    def _barred(self, status: AttemptStatus) -> AttemptStatus:
+        """Return the status of an attempt with what says that it may not run at present."""
+        bar = self._target.cluster.bar(self._target.namespace)
+        return status if status.exit or not bar.stops else replace(status, barred=bar.reason)
 
     async def reconcile(self) -> None:
         informer, creations = await self._open()
@@ -613,7 +618,7 @@ class KubernetesRuntime:
         cluster.note_without_node(namespace, self._target.uid, waiting)
         without_node = cluster.without_node(namespace)
         admitting = creations.admit(
-            running=self._running, without_node=without_node, barred=cluster.barred(namespace)
+            running=self._running, without_node=without_node, barred=cluster.bar(namespace).reason
         )
         await self._ask(admitting)
 

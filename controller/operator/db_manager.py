@@ -26,13 +26,13 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from controller.core.model import KATIB_SUFFIX, Experiment
-from controller.core.substitute import as_text
 from controller.kube.client import PODS, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import Raw
 from controller.operator.answers import Answers
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.http_server import ALL_INTERFACES
+from controller.operator.katib_status import number_text
 from controller.runtime.kubernetes.launch import katib_trial_name
 from controller.search import study_name
 from suggest.address import Address
@@ -206,7 +206,7 @@ class ClusterDbManager(grpc.GenericRpcHandler):
 
 def _line(measured: Measurement, time: datetime) -> pb.MetricLog:
     text = time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    metric = pb.Metric(name=measured.metric, value=as_text(measured.value))
+    metric = pb.Metric(name=measured.metric, value=number_text(measured.value))
     return pb.MetricLog(time_stamp=text, metric=metric)
 
 

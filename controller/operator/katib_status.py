@@ -28,6 +28,7 @@ from suggest.trial import Measurement, Trial, TrialState
 
 # How many names each list of trials has; the counts are those of all.
 MOST_LISTED = 1000
+_EXACT = 1 << 53  # a float below it is one integer
 
 
 class TrialClass(enum.Enum):
@@ -326,10 +327,19 @@ def _metric(name: str, values: Sequence[float]) -> dict[str, str]:
     numbers = [value for value in values if value == value] or list(values)
     return {
         "name": name,
-        "latest": as_text(values[-1]),
-        "min": as_text(min(numbers)),
-        "max": as_text(max(numbers)),
+        "latest": number_text(values[-1]),
+        "min": number_text(min(numbers)),
+        "max": number_text(max(numbers)),
     }
+
+
+def number_text(value: float) -> str:
+    """Return a measured value as Katib's clients get it, whose texts are those of the log.
+
+    How a program has printed the number is not known, and clients read `2` also as an integer.
+    """
+    is_whole = value.is_integer() and abs(value) < _EXACT
+    return str(int(value)) if is_whole else as_text(value)
 
 
 def trial_status(

@@ -84,7 +84,7 @@ ANSWERS: dict[str, object] = {
     },
     "notebook": {
         "defaults": [3, "Never", "uniform", "StdOut", ["max", "max"], COMPLETE],
-        "loss": "2.0",
+        "loss": "2",
         "is_value": True,
         "trial": "Succeeded",
         "details": [["metrics", "name", "parameter_assignments"]] * 3,

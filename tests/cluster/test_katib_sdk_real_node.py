@@ -54,7 +54,7 @@ def test_metrics_come_from_wherever_katibs_collectors_read_them(
     monkeypatch.setenv("EVENTS", base64.b64encode(events.read_bytes()).decode())
     found = sdk(level_c, "katib_orders.py", namespace, "collected")["collected"]
     ways = ("StdOut", "File", "JSON", "PrometheusMetric")
-    assert found == {**{way: [2, "0.5"] for way in ways}, "TensorFlowEvent": [2, "1.0"]}
+    assert found == {**{way: [2, "0.5"] for way in ways}, "TensorFlowEvent": [2, "1"]}
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ async def test_all_values_of_a_log_are_there_in_their_order(installed: KatibInst
     trial = await one_trial(installed)
     both = await values(installed, trial)
     assert [value for metric, value in both if metric == "score"] == ["0.2", "0.9", "0.5"]
-    assert [value for metric, value in both if metric == "loss"] == ["3.0", "2.0", "1.0"]
+    assert [value for metric, value in both if metric == "loss"] == ["3", "2", "1"]
 
 
 @on_katibs_cluster(CURVE)

@@ -225,7 +225,7 @@ async def test_a_trial_shows_what_its_program_measured(installed: KatibInstallat
     assert 0 <= float(assigned["value"]) <= 1
     assert trial["status"]["observation"]["metrics"] == [
         {"name": "score", "latest": "0.5", "min": "0.2", "max": "0.9"},
-        {"name": "loss", "latest": "1.0", "min": "1.0", "max": "3.0"},
+        {"name": "loss", "latest": "1", "min": "1", "max": "3"},
     ]
     assert trial["status"]["conditions"][-1]["type"] == "Succeeded"
 

@@ -212,7 +212,7 @@ OBSERVED: dict[str, tuple[list[Measurement], dict[str, tuple[str, str, str]]]] =
     ),
     "others beside it": (
         measured((1, "score", 0, 0.5), (1, "loss", 0, 2.0), (1, "other", 0, 1.0)),
-        {"score": ("0.5", "0.5", "0.5"), "loss": ("2.0", "2.0", "2.0")},
+        {"score": ("0.5", "0.5", "0.5"), "loss": ("2", "2", "2")},
     ),
     "nan is neither least nor greatest": (
         measured((1, "score", 0, 0.5), (1, "score", 1, NAN)),

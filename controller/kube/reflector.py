@@ -85,6 +85,15 @@ class _ReflectorError(RuntimeLost):
 Key: TypeAlias = tuple[str, str]  # namespace and name
 
 
+@dataclass(slots=True, eq=False)
+class _Hidden:
+    """An object that the watch does not show. is_told: the log says so."""
+
+    key: Key
+    uid: str
+    is_told: bool = False
+
+
 class ReflectorView(Generic[ObjectT]):
     """The objects of one namespace, or those with one value of the reflector's label. Close it.
 
@@ -194,8 +203,9 @@ class Reflector(Generic[ObjectT]):
         self._unconfirmed: dict[str, int] = {}
         # uids of dropped objects that may still appear in lists and events
         self._dropped: set[str] = set()
-        # The uids of objects that are shown, although the watch does not show them.
-        self._hidden: dict[Key, str] = {}
+        # Objects that are shown, although the watch does not show them, and those to be read now.
+        self._hidden: dict[Key, _Hidden] = {}
+        self._hidden_due: asyncio.Queue[_Hidden] = asyncio.Queue()
         self._reading_hidden: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
@@ -272,8 +282,13 @@ class Reflector(Generic[ObjectT]):
 
     def _hide(self, obj: ObjectT) -> None:
         """Go on showing an object that the watch does not show, while it exists."""
-        self._hidden[_key(obj)] = _uid(obj)
-        if self._reading_hidden is None or self._reading_hidden.done():
+        known = self._hidden.get(_key(obj))
+        if known is not None and known.uid == _uid(obj):
+            return
+        self._hidden[_key(obj)] = hidden = _Hidden(_key(obj), _uid(obj))
+        # At once: most of them have been deleted.
+        self._hidden_due.put_nowait(hidden)
+        if self._reading_hidden is None:
             self._reading_hidden = asyncio.create_task(self._read_hidden())
 
     def _may_be_hidden(self, gone: ObjectT) -> bool:
@@ -287,19 +302,17 @@ class Reflector(Generic[ObjectT]):
         return bool(self._grouped_by) and not (has_ended or "deletionTimestamp" in gone["metadata"])
 
     async def _read_hidden(self) -> None:
-        """Read each hidden object by name, until none is left."""
-        told: set[str] = set()
-        while self._hidden:
-            for key, uid in list(self._hidden.items()):
-                # The watch says what keeps the cluster from being read.
-                with contextlib.suppress(ApiError, Unreachable, AccessDenied, BadKubeconfig):
-                    found = await self._read(*key, uid)
-                    if found is not None and uid not in told:
-                        told.add(uid)
-                        kind, name = self.kind.plural, "/".join(key)
-                        _log.warning("kind=%s %s has other labels; read by its name", kind, name)
-                    self._take_hidden(key, uid, found)
-            await asyncio.sleep(self._timing.hidden_s)
+        """Read each hidden object by name, again and again while it exists."""
+        while True:
+            hidden = await self._hidden_due.get()
+            if self._hidden.get(hidden.key) is not hidden:
+                continue  # the watch shows it again, or it was replaced
+            # The watch says what keeps the cluster from being read.
+            with contextlib.suppress(ApiError, Unreachable, AccessDenied, BadKubeconfig):
+                self._take_hidden(hidden, await self._read(*hidden.key, hidden.uid))
+            if self._hidden.get(hidden.key) is hidden:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._timing.hidden_s, self._hidden_due.put_nowait, hidden)
 
     async def _read(self, namespace: str, name: str, uid: str) -> ObjectT | None:
         fields = f"metadata.name={name}"
@@ -307,11 +320,15 @@ class Reflector(Generic[ObjectT]):
         items = cast(list[ObjectT], found)  # the kind that was asked for
         return next((item for item in items if _uid(item) == uid), None)
 
-    def _take_hidden(self, key: Key, uid: str, found: ObjectT | None) -> None:
-        cached = self.objects.get(key)
-        if self._hidden.get(key) != uid:
+    def _take_hidden(self, hidden: _Hidden, found: ObjectT | None) -> None:
+        key, cached = hidden.key, self.objects.get(hidden.key)
+        if self._hidden.get(key) is not hidden:
             return  # the watch shows it again
-        if cached is None or _uid(cached) != uid:  # dropped, or replaced
+        if found is not None and not hidden.is_told:
+            hidden.is_told = True
+            name = "/".join(key)
+            _log.warning("kind=%s %s has other labels; read by its name", self.kind.plural, name)
+        if cached is None or _uid(cached) != hidden.uid:  # dropped, or replaced
             del self._hidden[key]
         elif found is None:
             del self._hidden[key]
@@ -381,7 +398,7 @@ class Reflector(Generic[ObjectT]):
         listed = {_uid(item) for item in items}
         names = {_key(item) for item in items}
         self._dropped &= listed
-        self._hidden = {key: uid for key, uid in self._hidden.items() if uid not in listed}
+        self._hidden = {key: each for key, each in self._hidden.items() if each.uid not in listed}
         # An object that was put after the list was made is not missing from the list.
         self._unconfirmed = {
             uid: put for uid, put in self._unconfirmed.items() if put > int(version)

@@ -119,7 +119,7 @@ class _Controls:
 
     on_attached: Callable[[], None]
     on_acted: Callable[[], None]
-    changed: Callable[[], None]
+    hurry: Callable[[], None]
     loop: Loop | None = None
     # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
@@ -146,7 +146,7 @@ class _Controls:
         # Clients of Katib's that look for the object of a Trial shall not miss it for long.
         if self.loop is not None and self.loop.without_objects != self._without_objects:
             self._without_objects = self.loop.without_objects
-            self.changed()
+            self.hurry()
 
     def request(self, desired: DesiredState) -> None:
         self._desired = desired
@@ -192,7 +192,7 @@ class _Left(enum.Enum):
 class ManagedExperiment:
     """The experiment of the resource of one namespace and name. `run` until the resource is gone.
 
-    changed: called when its status may be another one.
+    changed: called when its status may be another one. hurry: so, and clients shall see it at once.
     """
 
     namespace: str
@@ -200,6 +200,7 @@ class ManagedExperiment:
     workspace: HostedWorkspace
     experiments: HostedExperiments
     changed: Callable[[], None]
+    hurry: Callable[[], None]
     trouble: str = ""
     refusal: SpecRefusal | None = None
     _experiment: Experiment | None = None
@@ -810,7 +811,7 @@ class ManagedExperiment:
 
         follows = annotation(resource, FROM_KATIB) is not None
         elsewhere = UNCOUNTED if follows else 0
-        controls = _Controls(is_attached, leave_place, self.changed, elsewhere=elsewhere)
+        controls = _Controls(is_attached, leave_place, self.hurry, elsewhere=elsewhere)
         view = EventView(self.workspace.on_event)
         session = Session(self.workspace, self.experiments, view=view, controls=controls)
 

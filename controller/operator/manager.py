@@ -229,6 +229,7 @@ class Manager:
         self._managed: dict[Key, ManagedExperiment] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
+        self._hurried: set[Key] = set()  # changed again while their statuses are written
         self.status_writes = Counter({WRITTEN: 0, REFUSED: 0})
         self._writes: dict[Key, asyncio.Task[None]] = {}  # under way
         self._places = FairShare(_WRITES_AT_ONCE)
@@ -245,6 +246,7 @@ class Manager:
                 workspace=replace(self._workspace, tenant=key[0]),
                 experiments=self._experiments,
                 changed=lambda: self._dirty.add(key),
+                hurry=lambda: self._hurry(key),
             )
             self._tasks[key] = asyncio.create_task(self._manage(key, managed))
         managed.resource_changed()
@@ -323,15 +325,24 @@ class Manager:
 
     def _write_statuses(self) -> None:
         """Begin to write the statuses that may have changed, and wait for none of them."""
-        if not self._workspace.guard.holds:
-            return
-        now_s = time.monotonic()
         for key in list(self._dirty):
-            _, not_before_s = self._refusals.get(key, (0, 0.0))
-            if key in self._writes or now_s < not_before_s:
-                continue
-            self._dirty.discard(key)
-            self._writes[key] = asyncio.create_task(self._write_status(key))
+            self._begin_write(key)
+
+    def _hurry(self, key: Key) -> None:
+        """Write this status without waiting for the next look at all of them."""
+        self._dirty.add(key)
+        if key in self._writes:
+            self._hurried.add(key)
+        else:
+            self._begin_write(key)
+
+    def _begin_write(self, key: Key) -> None:
+        _, not_before_s = self._refusals.get(key, (0, 0.0))
+        is_early = key in self._writes or time.monotonic() < not_before_s
+        if is_early or not self._workspace.guard.holds:
+            return
+        self._dirty.discard(key)
+        self._writes[key] = asyncio.create_task(self._write_status(key))
 
     async def _write_status(self, key: Key) -> None:
         """Write the status of a resource if it has changed; a refused one later again."""
@@ -352,6 +363,9 @@ class Manager:
         finally:
             self._places.give(key[0])
             del self._writes[key]
+            if key in self._hurried:
+                self._hurried.discard(key)
+                self._begin_write(key)
 
     def _refused(self, key: Key, error: Exception) -> None:
         failures, _ = self._refusals.get(key, (0, 0.0))

@@ -18,10 +18,12 @@ from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.kube.errors import ApiError
 from controller.operator import katib as katib_module
+from controller.operator import manager as manager_module
 from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.katib import KatibExperiments, KatibSelection
-from controller.operator.manager import ExperimentResources
+from controller.operator.manager import ExperimentResources, Manager
 from controller.operator.policy import Policy
+from controller.operator.resource import FINALIZER
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.fake_operator import PyTorchOperator
@@ -1376,6 +1378,34 @@ async def test_a_retained_trial_is_not_visible_while_only_the_pods_of_its_job_ar
         lambda: [each["metadata"]["name"] for each in installed.trials] == [f"{name}-r2"]
     )
     assert [each["metadata"]["name"] for each in installed.jobs] == [f"{name}-r2"]
+
+
+@on_katibs_cluster(Script(lines=("score=0.5",), forever=True, ignores_sigterm=True))
+async def test_a_trial_without_its_job_does_not_wait_for_the_next_look_at_all_experiments(
+    installed: KatibInstallation,
+) -> None:
+    resource = with_retain(retain=True)
+    resource["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1}
+    template = resource["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]
+    template["spec"]["terminationGracePeriodSeconds"] = 3600
+    installed.apply(resource)
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    looks, look = [0], Manager._write_statuses
+
+    def counted(manager: Manager) -> None:
+        looks[0] += 1
+        look(manager)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager_module, "STATUS_S", 3600.0)
+        patch.setattr(Manager, "_write_statuses", counted)
+        await installed.until(lambda: looks == [1])
+        (job,) = installed.jobs
+        installed.api.kubelet.delete(
+            ("jobs", NAMESPACE, job["metadata"]["name"]), grace_s=None, policy="Background"
+        )
+        await installed.until(lambda: installed.trials == [])
+        assert looks == [1]
 
 
 # PyTorchJobs, as `tune()` of Katib's SDK creates them

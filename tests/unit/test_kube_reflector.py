@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -236,6 +236,24 @@ async def test_an_object_is_read_by_name_once_if_it_was_deleted(
         api.remove("jobs", NAMESPACE, "a")
         await eventually(lambda: watcher.taken == {first})
         assert lists(api) == before + 1
+
+
+@with_a_cluster
+async def test_objects_deleted_one_after_another_are_each_read_by_name_at_once(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    for name in ("a", "b", "relabelled"):
+        api.put("jobs", owned_job(name))
+    rarely = replace(PATIENT, hidden_s=3600.0)
+    async with a_watcher(api, client, timing=rarely, grouped_by=KEY, value="ours") as watcher:
+        api.change("jobs", NAMESPACE, "relabelled", relabel)
+        shown = watcher.view.objects
+        await eventually(lambda: shown["relabelled"]["metadata"]["labels"]["app"] == "other")
+        for name in ("a", "b"):
+            gone = uid(api, name)
+            api.remove("jobs", NAMESPACE, name)
+            await eventually(lambda gone=gone: gone in watcher.taken)
+        assert watcher.names == ["relabelled"]
 
 
 @with_a_cluster

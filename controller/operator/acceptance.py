@@ -11,21 +11,20 @@ from controller.app.extend import allowed_extension
 from controller.core.model import Experiment
 from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy, check_policy
-from controller.operator.resource import ExperimentResource, document_of
-from controller.spec import Change, ConfigMapOf, Document, allowed_in_revision
+from controller.operator.resource import (
+    NOTHING_ADDED,
+    ExperimentResource,
+    FromCluster,
+    document_of,
+)
+from controller.spec import Change, Document, allowed_in_revision
 
 
 def accepted_document(
-    resource: ExperimentResource,
-    policy: Policy,
-    queue: str | None = None,
-    config_map_of: ConfigMapOf | None = None,
+    resource: ExperimentResource, policy: Policy, added: FromCluster = NOTHING_ADDED
 ) -> Document:
-    """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it.
-
-    queue, config_map_of: see `document_of`.
-    """
-    document = document_of(resource, queue, config_map_of, prices=policy.prices)
+    """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it."""
+    document = document_of(resource, added, prices=policy.prices)
     check_policy(document.spec, policy)
     return document
 

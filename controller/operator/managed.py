@@ -37,9 +37,9 @@ from controller.core.snapshot import UNCOUNTED, DesiredState
 from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import ALL_FAILED, FROM_KATIB
 from controller.kube.errors import ApiError
+from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.loop import Loop
-from controller.operator import trial_templates
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
@@ -52,6 +52,7 @@ from controller.operator.resource import (
     RESUME,
     RETRY,
     ExperimentResource,
+    FromCluster,
     annotation,
     asks_the_same,
     is_deleted,
@@ -71,6 +72,7 @@ from controller.operator.status import (
     SpecRefusal,
     is_accepted,
 )
+from controller.operator.trial_templates import config_map_of
 from controller.report.confirmation import confirmation_name
 from controller.report.lines import EventView
 from controller.runtime.kubernetes.labels import owned
@@ -469,9 +471,11 @@ class ManagedExperiment:
         if self._read is not None and self._read[0] == spec:
             return self._read[1]
         try:
-            queue = await self.workspace.queues.of(self.namespace)
-            config_map_of = await trial_templates.config_map_of(self._client_of(resource), resource)
-            document = accepted_document(resource, self.workspace.policy, queue, config_map_of)
+            added = FromCluster(
+                queue=await self.workspace.queues.of(self.namespace),
+                config_map_of=await config_map_of(self._client_of(resource), resource),
+            )
+            document = accepted_document(resource, self.workspace.policy, added)
         except InvalidArgument as error:
             self._refuse(spec, INVALID, str(error))
             return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -31,6 +31,20 @@ RECOVER = "tuner.dev/recover"
 RUNTIME = "kubernetes"
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 _OF_VERSIONS = ("resourceVersion", "managedFields")  # change with the status
+
+
+@dataclass(frozen=True, slots=True)
+class FromCluster:
+    """What other objects of the cluster add to a resource.
+
+    queue: the LocalQueue of its trials unless it names another one. config_map_of: see `read`.
+    """
+
+    queue: str | None = None
+    config_map_of: ConfigMapOf | None = None
+
+
+NOTHING_ADDED = FromCluster()
 
 
 class ExperimentResource(KubernetesObject, total=False):
@@ -129,14 +143,12 @@ def file_of(resource: ExperimentResource) -> Mapping[str, Any]:
 
 def document_of(
     resource: ExperimentResource,
-    queue: str | None = None,
-    config_map_of: ConfigMapOf | None = None,
+    added: FromCluster = NOTHING_ADDED,
     *,
     prices: Mapping[str, float] = NO_PRICES,
 ) -> Document:
     """Return the experiment. Raises SpecErrors with all problems, in the words of the file.
 
-    queue: the LocalQueue of its trials unless it names another one. config_map_of: see `read`.
     prices: of resources, instead of those that it gives them.
     """
     file = file_of(resource)
@@ -147,9 +159,9 @@ def document_of(
         source=f"experiment {object_name(resource)}",
         is_file=False,
         service=lambda spec: admin.check(spec, runs_here=False),
-        config_map_of=config_map_of,
+        config_map_of=added.config_map_of,
     )
-    return _completed(document, resource["metadata"]["name"], queue, prices)
+    return _completed(document, resource["metadata"]["name"], added.queue, prices)
 
 
 def _counts_money(spec: Mapping[str, Any]) -> bool:

@@ -30,12 +30,12 @@ from yarl import URL
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import KubernetesObject, Raw
-from controller.operator import trial_templates
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiment_kind import ExperimentKind, ExperimentKinds
 from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy
-from controller.operator.resource import is_deleted, uid_of
+from controller.operator.resource import FromCluster, is_deleted, uid_of
+from controller.operator.trial_templates import config_map_of
 from suggest.errors import FailedPrecondition, InvalidArgument
 
 _REGISTRATION = "admissionregistration.k8s.io/v1"
@@ -151,9 +151,9 @@ class Webhook:
             return ""
         if before is not None and _says(before, kind) == _says(asked["object"], kind):
             return ""  # what the controller itself changes must never be refused
-        config_map_of = await trial_templates.config_map_of(self.client, resource)
+        added = FromCluster(config_map_of=await config_map_of(self.client, resource))
         try:
-            document = accepted_document(resource, self.policy, config_map_of=config_map_of)
+            document = accepted_document(resource, self.policy, added)
             stored = self.experiments.experiment(asked["namespace"], resource["metadata"]["name"])
             if stored is not None and stored.uid == uid_of(resource):
                 accepted_changes(self.experiments, stored, document)

@@ -17,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from controller.operator.acceptance import accepted_document
 from controller.operator.katib import KatibExperiments, KatibSelection
 from controller.operator.policy import NO_EXCEPTIONS, Policy
+from controller.operator.resource import FromCluster
 from controller.spec import read
 from suggest.errors import InvalidArgument
 
@@ -66,7 +67,7 @@ def in_the_cluster(text: str, policy: Policy) -> str:
     assert resource is not None
     resource["spec"] |= kinds.defaults(resource)
     try:
-        accepted_document(resource, policy, config_map_of=config_map)
+        accepted_document(resource, policy, FromCluster(config_map_of=config_map))
     except InvalidArgument as error:
         return str(error)
     return ""

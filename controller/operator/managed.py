@@ -385,7 +385,8 @@ class ManagedExperiment:
             return await self._gone()
         # An earlier controller ran it: the first ones shall have their next trials before the last
         # ones are read.
-        if self._resource is None and says_it_runs(resource) and not self._has_place(runs=True):
+        is_resumed = self._resource is None and says_it_runs(resource)
+        if is_resumed and not await self._has_place(runs=True):
             return False
         stored = await self._forget_earlier(resource)
         self._take_result()
@@ -400,19 +401,23 @@ class ManagedExperiment:
             return False
         if is_over:
             return False
-        written = self.workspace.kinds.of(resource).defaults(resource)
-        if written and not await self._patch(resource, {}, spec=written):
+        defaults = self.workspace.kinds.of(resource).defaults(resource)
+        document = await self._accepted(_with_spec(resource, defaults))
+        is_wanted = document is not None and not (self._is_lost or is_suspended(resource))
+        begins = is_wanted and stored is None and self._running is None and await self._has_place()
+        if document is not None and begins:
+            await self._create(resource, document, defaults)
             return False
-        resource = self._current() if written else resource
-        document = await self._accepted(resource)
+        if defaults:
+            if not await self._patch(resource, {}, spec=defaults):
+                return False
+            resource = self._current()
         if self._is_lost and not self.is_running:
             await self._recover_lost(resource, document)
         elif is_suspended(resource):
             await self._suspend(resource, stored, document)
         elif stored is not None:
             await self._go_on(resource, stored, document)
-        elif document is not None and self._running is None:
-            await self._create(resource, document)
         await self._follow_katib(resource)
         return False
 
@@ -538,11 +543,14 @@ class ManagedExperiment:
         if running.spec == self._refused:
             self.refusal, self._refused = None, ""
 
-    async def _create(self, resource: ExperimentResource, document: Document) -> None:
+    async def _create(
+        self, resource: ExperimentResource, document: Document, defaults: Raw
+    ) -> None:
+        """Begin, once the resource has its finalizer and the defaults of its spec, by one patch."""
         file = ExperimentFile(document, self.workspace.state.root)
-        if self._has_place() and await self._protect(resource):
-            uid = uid_of(resource)
-            self._begin(resource, lambda session: session.run(file, uid=uid), brings_spec=True)
+        if await self._protect(resource, spec=defaults):
+            uid, whole = uid_of(resource), _with_spec(resource, defaults)
+            self._begin(whole, lambda session: session.run(file, uid=uid), brings_spec=True)
 
     async def _recover_lost(self, resource: ExperimentResource, document: Document | None) -> None:
         """Wait for a person: the status says that the experiment ran, and the store lacks it.
@@ -608,7 +616,7 @@ class ManagedExperiment:
             # The platform team may allow less than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
             runs = stored.state is ExperimentState.RUNNING
-            if self._has_place(runs=runs) and await self._protect(resource):
+            if await self._has_place(runs=runs) and await self._protect(resource):
                 self._begin(resource, self._resumed(stored))
         elif self._running is None:
             await self._confirm(resource, stored)
@@ -743,7 +751,7 @@ class ManagedExperiment:
                 trend=(),
             )
 
-    def _has_place(self, *, runs: bool = False) -> bool:
+    async def _has_place(self, *, runs: bool = False) -> bool:
         """Return whether a session may begin now. Another step comes when there is a place.
 
         Sessions that begin at the same time all end late: of 2,000 experiments that were applied at
@@ -754,6 +762,7 @@ class ManagedExperiment:
             self._begins_since_s = time.monotonic()
             self._place = asyncio.create_task(self._take_places(runs=runs))
             self._place.add_done_callback(lambda _place: self.notify())
+            await asyncio.sleep(0)  # a place that is free is taken at once
         if self._place.done():
             return True
         self._left = _Left.NEEDS_PLACE
@@ -864,15 +873,18 @@ class ManagedExperiment:
 
     # The resource
 
-    async def _protect(self, resource: ExperimentResource) -> bool:
-        """Add the finalizer: from now on something may run.
+    async def _protect(self, resource: ExperimentResource, *, spec: Raw | None = None) -> bool:
+        """Add the finalizer: from now on something may run. spec: what it lacks, added with it.
 
         Returns False if the resource has changed meanwhile; then nothing may run yet.
         """
         finalizers = resource["metadata"].get("finalizers") or []
-        if FINALIZER in finalizers:
+        added: dict[str, object] = {}
+        if FINALIZER not in finalizers:
+            added["finalizers"] = [*finalizers, FINALIZER]
+        if not added and not spec:
             return True
-        return await self._patch(resource, {"finalizers": [*finalizers, FINALIZER]})
+        return await self._patch(resource, added, **({"spec": spec} if spec else {}))
 
     async def _unprotect(self, resource: ExperimentResource) -> None:
         finalizers = resource["metadata"].get("finalizers") or []
@@ -910,7 +922,11 @@ class ManagedExperiment:
 
 
 def _spec_of(resource: ExperimentResource) -> str:
-    return json.dumps([resource.get("spec"), resource["metadata"].get("labels")])
+    return json.dumps([resource.get("spec"), resource["metadata"].get("labels")], sort_keys=True)
+
+
+def _with_spec(resource: ExperimentResource, added: Raw) -> ExperimentResource:
+    return {**resource, "spec": {**resource.get("spec", {}), **added}} if added else resource
 
 
 def _goes_on(stored: Experiment) -> bool:

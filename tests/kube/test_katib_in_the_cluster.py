@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -857,6 +858,21 @@ async def test_a_trial_costs_few_writes(installed: KatibInstallation) -> None:
 
 
 # What other programs and people do to the objects
+
+
+@on_katibs_cluster(FOREVER)
+async def test_defaults_and_finalizer_are_one_change(installed: KatibInstallation) -> None:
+    installed.apply(katib())
+    await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+
+    def about(found: Raw) -> tuple[object, object]:
+        return found["spec"], found["metadata"].get("finalizers")
+
+    changes = [each for each in installed.api.changes if each.plural == installed.plural]
+    versions = [about(each.after) for each in changes if each.after is not None]
+    written = [after for before, after in pairwise(versions) if before != after]
+    assert written == [(installed.spec(), [FINALIZER])]
+    assert installed.spec()["resumePolicy"] == "Never"
 
 
 def annotate(installed: KatibInstallation, value: str) -> None:

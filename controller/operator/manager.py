@@ -393,15 +393,15 @@ class Manager:
         sender = Sender(about["namespace"], about["uid"])
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()
-        whole = await kind.shown(client, self._workspace, resource, seen, status)
-        if whole == kind.whole(resource, before or {}):
-            managed.park()
-            return
-        now_s = time.monotonic()
-        is_early = key in self._written_s and now_s < self._written_s[key] + STATUS_S
-        if is_early and managed.is_running:
-            return  # and so it is looked at again
         try:
+            whole = await kind.shown(client, self._workspace, resource, seen, status)
+            if whole == kind.whole(resource, before or {}):
+                managed.park()
+                return
+            now_s = time.monotonic()
+            is_early = key in self._written_s and now_s < self._written_s[key] + STATUS_S
+            if is_early and managed.is_running:
+                return  # and so it is looked at again
             await self._resources.write_status(client, resource, whole)
         except ApiError as error:
             if error.status not in (_CONFLICT, _NOT_FOUND):

@@ -199,7 +199,11 @@ def test_uninstalling_after_the_experiments_leaves_nothing_but_what_is_kept(
     release.kubectl("delete", "texp", "--all", "--all-namespaces", "--timeout=120s")
     assert release.jobs(namespace) == {}
     said = release.helm("uninstall", "tuner")
-    assert "experiments.tuner.dev" in said
+    kept = {each["metadata"]["name"] for each in rendered() if each["kind"].startswith("Custom")}
+    assert all(f"[CustomResourceDefinition] {each}" in said for each in kept)
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (last,) = (line.split() for line in page.splitlines() if line.startswith("kubectl delete crd"))
+    assert set(last[3:]) == kept
     kinds = "deployments,services,networkpolicies,poddisruptionbudgets,roles,rolebindings"
     left = release.kubectl("get", f"{kinds},configmaps", "-n", SYSTEM, "-o", "name").split()
     assert left == ["configmap/kube-root-ca.crt"]

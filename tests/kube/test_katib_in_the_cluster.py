@@ -539,6 +539,23 @@ def test_an_object_that_the_server_refuses_is_told_and_keeps_no_status_from_bein
     claim(tmp_path)
 
 
+@on_katibs_cluster()
+async def test_a_right_that_is_missing_for_the_statuses_of_trials_is_told(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.forbid("patch", "trials/status")
+    installed.apply(katib())
+
+    def told() -> list[str]:
+        events = installed.api.all("events", NAMESPACE)
+        return [each["message"] for each in events if each["reason"] == "StatusNotWritten"]
+
+    await installed.until(told)
+    assert "cannot patch resource" in told()[0]
+    installed.api.permit()
+    await installed.until_last("Succeeded")
+
+
 def test_a_trial_whose_object_was_refused_is_shown_once_that_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

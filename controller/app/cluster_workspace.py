@@ -82,6 +82,7 @@ class ClusterExperiments:
     # Of the experiments that were read, with what the controller says of each besides.
     _paths: dict[Uid, str] = field(default_factory=dict)
     _troubles: dict[Uid, str] = field(default_factory=dict)
+    _budgets: dict[str, str] = field(default_factory=dict)
     _overviews: dict[Uid, Overview] = field(default_factory=dict)
     _never_ran: list[NeverRan] = field(default_factory=list)
 
@@ -122,6 +123,9 @@ class ClusterExperiments:
 
     def trouble(self, uid: Uid) -> _Trouble:
         return _Trouble(self._troubles.get(uid, ""))
+
+    def tenant_budget(self, namespace: str) -> str:
+        return self._budgets.get(namespace, "")
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         path = f"{self._paths[uid]}/attempts"
@@ -176,6 +180,7 @@ class ClusterExperiments:
         )
         self._paths[experiment.uid] = _path(experiment.namespace, experiment.name)
         self._troubles[experiment.uid] = trouble = document.get("trouble", "")
+        self._budgets[experiment.namespace] = document.get("tenantBudget", "")
         told = document.get("overview") or {}
         if "trials" in told:
             totals = _totals(told, experiment.uid)

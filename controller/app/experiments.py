@@ -185,6 +185,9 @@ class ReadableExperiments(KnownExperiments, Protocol):
 
     def trouble(self, uid: Uid) -> Trouble: ...
 
+    def tenant_budget(self, namespace: str) -> str:
+        """Return what is used of the TenantBudget of a namespace that was read; "": it has none."""
+
     def log(self, uid: Uid, attempt: Attempt) -> ReadableLog: ...
 
     def folders(self, uid: Uid) -> ExperimentFolders | None:

@@ -384,6 +384,7 @@ class ExperimentFollower(Follower[ExperimentRecord]):
             experiment=experiment,
             controlled_by="" if holder is None else str(holder),
             trouble=self._experiments.trouble(experiment.uid).read(controlled=holder is not None),
+            tenant_budget=self._experiments.tenant_budget(experiment.namespace),
             events=self._experiments.latest_events(experiment.uid, LATEST_EVENTS),
             final=query.final_record(self._experiments, experiment),
         )

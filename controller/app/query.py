@@ -131,6 +131,7 @@ async def gather(
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
         trouble=experiments.trouble(experiment.uid).read(controlled=holder is not None),
+        tenant_budget=experiments.tenant_budget(experiment.namespace),
         measurements=measured,
         settings=settings,
         final=final_record(experiments, experiment),
@@ -264,6 +265,7 @@ async def _without_lost_trials(
             experiment,
             controlled_by="" if told.holder is None else str(told.holder),
             trouble=told.trouble,
+            tenant_budget=experiments.tenant_budget(experiment.namespace),
             totals=told.totals,
         )
     try:

@@ -58,6 +58,7 @@ class HostedExperiments(LocalExperiments):
         self._postgres = BoundedPostgres(storage) if storage else None
         self._controlled: dict[Uid, Holder] = {}
         self.archiver: Archiver | None = None
+        self.budget_of: Callable[[str], str] = lambda _namespace: ""
         if self._postgres is None:
             super().__init__(directory, fence=fence)
         else:
@@ -86,6 +87,9 @@ class HostedExperiments(LocalExperiments):
 
     def holder(self, uid: Uid) -> Holder | None:
         return self._controlled.get(uid)
+
+    def tenant_budget(self, namespace: str) -> str:
+        return self.budget_of(namespace)
 
     @property
     def archive_is_away(self) -> bool:

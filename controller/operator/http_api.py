@@ -255,7 +255,8 @@ class HttpApi:
         who = None
         if holder is not None:
             who = {"pid": holder.pid, "host": holder.host, "since": holder.since}
-        return {"row": row, "holder": who, "trouble": trouble}
+        budget = self._experiments.tenant_budget(row["namespace"])
+        return {"row": row, "holder": who, "trouble": trouble, "tenantBudget": budget}
 
 
 def _attempts(uid: str, attempts: Sequence[Attempt], following: int | None) -> Response:

@@ -44,6 +44,7 @@ from suggest.errors import PermissionDenied, Unauthenticated, Unavailable
 
 LIST_S = 1.0
 MOST_LISTED = 1000
+MOST_BUDGETS = 20  # in the list
 _MOST_READERS = 50
 _MOST_NAMED = 1000
 _SYSTEM = "system:"
@@ -139,8 +140,18 @@ class VisitorBoard:
         seen.sort(key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
         searches = [list_entry(resource) for resource in seen[:MOST_LISTED]]
         more = len(seen) - len(searches)
-        source = f"{more} older ones are not shown" if more else ""
+        lines = self._budgets({entry["namespace"] for entry in searches})
+        lines += [f"{more} older ones are not shown"] if more else []
+        source = "\n".join(lines)
         return Encoded.of({"searches": searches, "trouble": "", "source": source})
+
+    def _budgets(self, namespaces: Collection[str]) -> list[str]:
+        """Return what is used of some of the TenantBudgets of these namespaces."""
+        experiments = self._board.experiments()
+        said = [(each, experiments.tenant_budget(each)) for each in sorted(namespaces)]
+        lines = [f"TenantBudget of {name}: {words}" for name, words in said if words]
+        more = len(lines) - MOST_BUDGETS
+        return lines[:MOST_BUDGETS] + ([f"and of {more} other namespaces"] if more > 0 else [])
 
     def follow(
         self, namespace: str, name: str, position: str, trials: frozenset[int] | None

@@ -231,6 +231,7 @@ async def _manager(
             )
             await budgets.start()
             cluster.bar = budgets.bar
+            experiments.budget_of = budgets.said
             following.append(asyncio.create_task(budgets.follow()))
             workspace = HostedWorkspace(
                 state,

@@ -73,6 +73,7 @@ class TenantBudgets:
     used: Mapping[str, Spent] = field(default_factory=dict)
     unread: str = ""
     _bars: dict[str, Bar] = field(default_factory=dict)
+    _said: dict[str, str] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
     _trouble: str = ""
 
@@ -84,6 +85,10 @@ class TenantBudgets:
     def bar(self, namespace: str) -> Bar:
         """Return what keeps the attempts of a namespace from running."""
         return self._bars.get(namespace, NO_BAR)
+
+    def said(self, namespace: str) -> str:
+        """Return what is used of the budget of a namespace, for people; "" without a budget."""
+        return self._said.get(namespace, "")
 
     async def start(self) -> None:
         """Return after the first look, which is tried again until it succeeds."""
@@ -121,15 +126,17 @@ class TenantBudgets:
             return
         statuses: dict[str, dict[str, Any]] = {}
         bars: dict[str, Bar] = {}
+        said: dict[str, str] = {}
         for each in budgets:
             name = each["metadata"]["name"]
             used = self.used.get(name, NOTHING_SPENT)
             status = status_of(each, used, now, problem=await self._problem(each))
             statuses[name] = status
+            said[name] = sentence_of(each, status)
             if status["state"] == SPENT:
                 stops = each["spec"].get("overrun") == STOP
                 bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
-        self._bars = bars
+        self._bars, self._said = bars, said
         for each in budgets:
             await self._show(each, statuses[each["metadata"]["name"]])
 
@@ -215,7 +222,7 @@ def status_of(
     }
     was_spent = {"month": month, "state": SPENT, "observedGeneration": status["observedGeneration"]}
     stays = budget["spec"].get("overrun") == STOP and was_spent.items() <= before.items()
-    reached = list(_reached(budget["spec"], used))
+    reached = [each for each, is_reached in _amounts(budget["spec"], used) if is_reached]
     if reached:
         cure = f"until {next_month(now):%Y-%m-%d} (UTC), or a higher TenantBudget"
         status |= {"state": SPENT, "reason": f"{' and '.join(reached)} of {month} are used; {cure}"}
@@ -231,9 +238,18 @@ def _missing_right(error: ApiError) -> str:
     return f"the missing rule: {rule}" if rule else str(error)
 
 
-def _reached(limits: MonthlyLimits, used: Spent) -> Iterator[str]:
+def sentence_of(budget: TenantBudget, status: Mapping[str, Any]) -> str:
+    """Return a budget with its status: `312 of 500 GPU-hours of 2026-11 are used`."""
+    used = Spent(status["gpuHours"], status["cost"])
+    amounts = " and ".join(each for each, _ in _amounts(budget["spec"], used))
+    words = {WITHIN: "", SPENT: "; trials wait: ", INVALID: "; it is invalid: "}[status["state"]]
+    return f"{amounts} of {status['month']} are used{words}{status.get('reason', '')}"
+
+
+def _amounts(limits: MonthlyLimits, used: Spent) -> Iterator[tuple[str, bool]]:
+    """Yield what is used of each limit, and whether it is reached."""
     gpu_hours, cost = limits.get("gpuHours"), limits.get("cost")
-    if gpu_hours is not None and used.gpu_hours >= gpu_hours:
-        yield f"{used.gpu_hours:.4g} of {gpu_hours:g} GPU-hours"
-    if cost is not None and used.cost >= cost:
-        yield f"{used.cost:.4g} of {cost:g} of cost"
+    if gpu_hours is not None:
+        yield f"{used.gpu_hours:.4g} of {gpu_hours:g} GPU-hours", used.gpu_hours >= gpu_hours
+    if cost is not None:
+        yield f"{used.cost:.4g} of {cost:g} of cost", used.cost >= cost

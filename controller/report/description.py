@@ -62,6 +62,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path | None, now: d
         ("Started", formatting.timestamp(experiment.start_time)),
         ("Ended", formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
+        ("TenantBudget", record.tenant_budget),
         ("Forecast", "; ".join(spending.foreseen(spec, record.forecast(now)))),
         ("Trials", ", ".join(counts) or "none yet"),
         ("Imported", _imports_by_source(record)),

@@ -289,6 +289,7 @@ class ExperimentRecord(TrialList):
     controlled_by: the process that runs it now; "" if none does.
     trouble: what keeps that process from its work; without one, why the last one ended with an
         error.
+    tenant_budget: what is used of the TenantBudget of its namespace, for people; "": it has none.
     """
 
     experiment: Experiment
@@ -296,6 +297,7 @@ class ExperimentRecord(TrialList):
     events: Sequence[Event] = ()
     controlled_by: str = ""
     trouble: str = ""
+    tenant_budget: str = ""
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     # The algorithm's settings, if its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)

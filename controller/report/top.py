@@ -29,6 +29,8 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
     parts = [_headline(record)]
     if record.trouble:
         parts.append(f"Trouble: {one_line(record.trouble)}\n")
+    if record.tenant_budget:
+        parts.append(_budget(record))
     if report is not None:
         parts.append(_gpus(record, report))
         if others := [str(quota) for quota in report.quotas or () if not quota.is_gpu]:
@@ -64,7 +66,10 @@ OVERVIEW = ("NAMESPACE", "NAME", "STATE", "RUNNING", "WAITING", "THE FIRST WAITS
 
 
 def overview(records: Sequence[ExperimentRecord]) -> str:
-    """Return a line for each of several experiments: which trials wait, and for what."""
+    """Return a line for each of several experiments: which trials wait, and for what.
+
+    Budgets of their namespaces follow.
+    """
     rows = []
     for record in sorted(records, key=lambda each: (each.experiment.namespace, each.name)):
         states = [entry.state for entry in record.trials]
@@ -80,7 +85,12 @@ def overview(records: Sequence[ExperimentRecord]) -> str:
                 one_line(record.trouble or reason),
             ]
         )
-    return aligned(OVERVIEW, rows)
+    budgets = dict.fromkeys(_budget(each) for each in records if each.tenant_budget)
+    return aligned(OVERVIEW, rows) + "".join(sorted(budgets))
+
+
+def _budget(record: ExperimentRecord) -> str:
+    return f"TenantBudget of {record.experiment.namespace}: {one_line(record.tenant_budget)}\n"
 
 
 def _headline(record: ExperimentRecord) -> str:

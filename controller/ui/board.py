@@ -359,7 +359,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
         "done": spent_trials(record.counts),
-        "used": [*spending.used(experiment), *_foreseen(record)],
+        "used": [*spending.used(experiment), *_foreseen(record), *_of_namespace(record)],
         "revision": experiment.revision,
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),
@@ -372,6 +372,11 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
 def _foreseen(record: ExperimentRecord) -> list[str]:
     forecast = record.forecast(datetime.now(UTC))
     return [f"in all {each}" for each in spending.foreseen(record.experiment.spec, forecast)]
+
+
+def _of_namespace(record: ExperimentRecord) -> list[str]:
+    budget = record.tenant_budget
+    return [f"TenantBudget of {record.experiment.namespace}: {budget}"] if budget else []
 
 
 def search_of(spec: ExperimentSpec | StudySpec) -> Json:

@@ -16,7 +16,9 @@ from controller.core.spending import month_of, next_month
 from controller.operator.policy import Policy
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
+from tests.kube.test_cluster_commands import Terminal, at_a_terminal
 from tests.kube.test_controller_metrics import scraped_from
+from tests.kube.test_page_in_the_cluster import OURS, events, signed_in
 
 Raw = dict[str, Any]
 # Pods tell the times of their containers in whole seconds.
@@ -251,6 +253,31 @@ async def test_a_budget_that_limits_nothing_says_why(installed: Installation) ->
         "metadata.name: there is no namespace absent; "
     )
     assert shown(installed)["reason"].startswith("spec.cost: requires prices ")
+
+
+@at_a_terminal(A_SECOND)
+async def test_tenants_see_what_is_used_of_their_budget_and_which_trials_wait(
+    terminal: Terminal,
+) -> None:
+    installed = terminal.installed
+    await budgeted(installed, gpuHours=0)
+    installed.apply(paid(trials=2))
+    await installed.until(lambda: installed.status().get("queued") == 2 and installed.serves)
+    terminal.connect()
+    month = f"{datetime.now(UTC):%Y-%m}"
+    said = f"TenantBudget of {NAMESPACE}: 0 of 0 GPU-hours of {month} are used; trials wait: "
+    shown = await terminal.tuner("top", "tiny")
+    assert said in shown.out, shown.err
+    assert "0-1     TenantBudgetSpent: 0 of 0 GPU-hours" in shown.out
+    assert (
+        said.removeprefix(f"TenantBudget of {NAMESPACE}: ")
+        in (await terminal.tuner("describe", "tiny")).out
+    )
+    async with signed_in(installed) as client:
+        ((_, data),) = await events(client, "/api/stream", 1)
+        assert data["source"].startswith(said)
+        ((_, page),) = await events(client, f"{OURS}/stream", 1)
+        assert any(each.startswith(said) for each in page["summary"]["used"])
 
 
 @on_a_cluster(FOREVER)

@@ -45,7 +45,12 @@ class Terminal:
         Path(os.environ["KUBECONFIG"]).write_text(yaml.safe_dump(config), encoding="utf-8")
         installed.api.people = {(PERSON, ""): "ann"}
         installed.api.grants = {("ann", verb, NAMESPACE) for verb in VERBS}
-        installed.api.backends[SERVICE] = f"https://localhost:{installed.http_port}"
+        self.connect()
+
+    def connect(self) -> None:
+        """Lead to the controller, which has another port after it has started again."""
+        port = self.installed.http_port
+        self.installed.api.backends[SERVICE] = f"https://localhost:{port}"
 
     async def tuner(self, *words: str) -> Outcome:
         """Run a command with --context lab, in a thread of its own."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from controller.core.model import Attempt, AttemptState, Experiment, Resources
 from controller.core.quota_use import QuotaReport, QuotaUse
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.top import top
+from controller.report.top import overview, top
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
 
@@ -115,3 +115,16 @@ def test_the_gpus_of_a_template_are_read_from_its_pods() -> None:
 
     assert held(2) == "this experiment holds 7"
     assert held("${gpus}") == "this experiment asks for none"
+
+
+USED = "312 of 500 GPU-hours of 2026-11 are used"
+
+
+def test_what_is_used_of_the_budget_of_a_namespace_is_shown() -> None:
+    record = ExperimentRecord(of("kubernetes"), controlled_by="process 1", tenant_budget=USED)
+    said = f"TenantBudget of default: {USED}"
+    assert top(record, report=None, now=NOW).splitlines()[1] == said
+    assert overview([record, record]).splitlines()[-2:] == [
+        "default    digits  running  0        0",
+        said,
+    ]

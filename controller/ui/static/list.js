@@ -22,7 +22,7 @@ export function listPage() {
   const open = stream(() => "/api/stream", {
     list({ searches, trouble, source }) {
       said.trouble(trouble);
-      where.textContent = source;
+      where.replaceChildren(...source.split("\n").map((line) => h("div", {}, line)));
       const focused = document.activeElement?.getAttribute("href");
       list.replaceChildren(...searches.map(item));
       if (!searches.length) list.replaceChildren(h("li", { class: "empty" }, h("p", {}, EMPTY[IN_CLUSTER ? "cluster" : KIND])));

@@ -85,7 +85,8 @@ CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
 _CONFLICT, _NOT_FOUND = 409, 404
-_REFUSED = (400, 403, 422)  # by a quota, by admission, for a missing right
+# By a quota, by admission, for a right or a definition that is missing.
+_REFUSED = (400, 403, _NOT_FOUND, 422)
 _AGAIN_S = 30.0  # between two tries of an object that was refused
 # So often one of the same name that belongs to something else is waited for, each time for longer.
 _WAITS = 5
@@ -289,7 +290,12 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
     """
     namespace, name = resource["metadata"]["namespace"], object_name(resource)
     selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
-    found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
+    try:
+        found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
+    except ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        found = []  # their definition is missing, which the first one to be created tells
     stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
     shown = _Written(stem)
     for trial in sorted(found, key=lambda each: each["metadata"]["name"]):

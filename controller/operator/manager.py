@@ -59,6 +59,7 @@ _DETACH_S = 15.0
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
 _STATUS_BACKOFF = Backoff(first_s=1.0, longest_s=30.0, jitter=0.5)
 _CONFLICT, _NOT_FOUND = 409, 404
+_ABSENT = (403, _NOT_FOUND)  # a right or a definition
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +103,8 @@ class ExperimentResources:
         self._client = client
         self._kinds = kinds
         self.listener: Callable[[Key], None] = lambda _key: None
-        self._trouble = ""  # why they could not be listed the last time
+        self._troubles: dict[_Watched, str] = {}  # why some could not be listed the last time
+        self._later: list[asyncio.Task[None]] = []  # lists these
         scopes: Sequence[str | None] = namespaces or [None]
         self._watched = [self._watch(kind, scope) for scope in scopes for kind in kinds]
 
@@ -113,20 +115,30 @@ class ExperimentResources:
         return _Watched(kind, Reflector(self._client, kind.kind, scope, changed=changed))
 
     async def start(self) -> None:
-        """Return after the first list, which is tried again until the server answers.
+        """Return after the first lists, each of which is tried again until the server answers.
 
-        The definition may be missing for a while, as may a right.
+        A definition may be missing for a while, as may a right. While those of other kinds than
+        Tuner's are, the experiments of Tuner's do not wait for them.
         """
+        await asyncio.gather(*map(self._list, self._watched))
+
+    async def _list(self, watched: _Watched, *, waits: bool = False) -> None:
+        kind = watched.kind.kind
         for failures in count():
             try:
-                await asyncio.gather(*(each.reflector.start() for each in self._watched))
+                await watched.reflector.start()
             except (ApiError, TunerError, RuntimeLost) as error:
-                if str(error) != self._trouble:
-                    _log.warning("experiments cannot be listed: %s", error)
-                self._trouble = str(error)
+                if str(error) != self._troubles.get(watched):
+                    name = f"{kind.plural} of {kind.api_version}"
+                    _log.warning("%s cannot be listed: %s", name, error)
+                self._troubles[watched] = str(error)
+                is_absent = isinstance(error, ApiError) and error.status in _ABSENT
+                if is_absent and kind != EXPERIMENTS and not waits:
+                    self._later.append(asyncio.create_task(self._list(watched, waits=True)))
+                    return
                 await asyncio.sleep(_BACKOFF.pause_s(failures))
             else:
-                self._trouble = ""
+                self._troubles.pop(watched, None)
                 return
 
     def find(self, namespace: str, name: str) -> ExperimentResource | None:
@@ -189,7 +201,7 @@ class ExperimentResources:
     def trouble(self) -> str:
         """Return why the resources cannot be watched at present; "" if they can."""
         troubles = (each.reflector.trouble for each in self._watched)
-        return self._trouble or next(filter(None, troubles), "")
+        return next(filter(None, chain(self._troubles.values(), troubles)), "")
 
     @property
     def all(self) -> Iterator[ExperimentResource]:
@@ -211,6 +223,9 @@ class ExperimentResources:
         return [each.reflector.kind.plural for each in self._watched if each.reflector.trouble]
 
     async def close(self) -> None:
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
         await asyncio.gather(*(each.reflector.close() for each in self._watched))
 
 

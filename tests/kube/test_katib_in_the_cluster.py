@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from controller.kube.client import KubernetesClient
+from controller.kube.client import Kind, KubernetesClient
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.kube.errors import ApiError
 from controller.operator import katib as katib_module
@@ -537,6 +537,41 @@ def test_an_object_that_the_server_refuses_is_told_and_keeps_no_status_from_bein
         assert (reason, quota in message) == (f"{kind}Refused", True)
 
     claim(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "seen"), [(KATIB_TRIALS, 0), (KATIB_SUGGESTIONS, 3)])
+def test_a_definition_that_is_missing_is_told_and_hinders_no_experiment(
+    tmp_path: Path, kind: Kind, seen: int
+) -> None:
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        installed.api.undefine(kind.api_version, kind.plural)
+        installed.apply(katib())
+        await installed.until_last("Succeeded")
+        assert installed.whole()["trialsSucceeded"] == seen
+        assert {reason for reason, _ in refusals(installed)} == {f"{kind.kind}Refused"}
+
+    claim(tmp_path)
+
+
+@on_katibs_cluster()
+async def test_experiments_of_ours_run_while_katibs_definition_is_missing(
+    installed: KatibInstallation,
+) -> None:
+    await installed.stop()
+    of_katib = KATIB_TRIALS.api_version, KatibInstallation.plural
+    installed.api.undefine(*of_katib)
+    installed.start()
+    installed.api.put("experiments", experiment("ours"))
+
+    def has_succeeded() -> bool:
+        found = installed.api.get("experiments", NAMESPACE, "ours")
+        return bool(found.get("status", {}).get("state") == "succeeded")
+
+    await installed.until(has_succeeded)
+    installed.api.define(*of_katib, "Experiment")
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
 
 
 @on_katibs_cluster()

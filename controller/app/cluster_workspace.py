@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from controller import experiment_rows as table_rows
@@ -159,6 +159,12 @@ class ClusterExperiments:
 
     def folders(self, uid: Uid) -> None:
         return None
+
+    def download(self, experiment: Experiment, file: IO[bytes]) -> None:
+        """Write the pack of an experiment. See `controller.app.pack`."""
+        path = f"{self._paths[experiment.uid]}/pack"
+        query = {"uid": experiment.uid, "context": self.api.context}
+        self.api.call(lambda client: self.api.download(client, path, query, file))
 
     def _listed(self, path: str, **query: str) -> list[Experiment]:
         found: list[Experiment] = []

@@ -15,9 +15,10 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from controller.kube.client import KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BackendError, line_of_role
@@ -97,7 +98,7 @@ class ControllerApi:
         body: bytes | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a response. Raises as `get`."""
-        try:
+        with self._explaining(client):
             return await client.proxied(
                 method,
                 self.namespace,
@@ -107,6 +108,20 @@ class ControllerApi:
                 body=body,
                 headers_of=self._identity.headers,
             )
+
+    async def download(
+        self, client: KubernetesClient, path: str, query: Mapping[str, str], file: IO[bytes]
+    ) -> None:
+        """Write the body at a path into the file. Raises as `get`."""
+        with self._explaining(client):
+            await client.download(
+                self.namespace, _SERVICE, path, query, file, headers_of=self._identity.headers
+            )
+
+    @contextmanager
+    def _explaining(self, client: KubernetesClient) -> Iterator[None]:
+        try:
+            yield
         except BackendError as error:
             raise _ERRORS.get(error.code, Unavailable)(str(error)) from error
         except ApiError as error:

@@ -29,13 +29,15 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from controller.app.cluster_workspace import ClusterExperiments
+from controller.app.controller_api import ControllerApi
 from controller.app.experiment_file import working_directory
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import UID_LENGTH
+from controller.app.experiments import UID_LENGTH, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace, described, is_address
-from controller.core.model import Event, Experiment
+from controller.core.model import KATIB_SUFFIX, Event, Experiment
 from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.runtime.registry import traits_of
@@ -144,9 +146,40 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
             if not traits_of(experiment.spec.runtime).survives_controller:
                 _refuse_unended([str(one.trial) for one in attempts if not one.ended], experiment)
             with _writing(target):
-                _write(experiments, experiment, url, target)
+                write(experiments, experiment, url, target)
             lease.release()
     return Packed(target, target.stat().st_size, len(attempts))
+
+
+def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path) -> Packed:
+    """Write an experiment of a cluster's controller into a new file; the controller packs it.
+
+    Raises as `pack`, and FailedPrecondition for what runs only there.
+    """
+    if target.exists():
+        raise AlreadyExists(f"{target}: already exists; name another file with --to")
+    experiments = ClusterExperiments(api)
+    experiment = find(experiments, name, namespace)
+    if name.endswith(KATIB_SUFFIX):
+        raise _not_elsewhere(name, "it is an Experiment of Katib, which only the controller runs")
+    if experiment.spec.trial.calls_function:
+        raise _not_elsewhere(name, "its function is in the cluster only")
+    attempts = experiments.attempts(experiment.uid)
+    with _writing(target), _partial_folder(target) as temporary:
+        partial = Path(temporary, target.name)
+        with _private(partial) as file:
+            experiments.download(experiment, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(target)
+    return Packed(target, target.stat().st_size, len(attempts))
+
+
+def _not_elsewhere(name: str, why: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"{name} cannot be packed: {why}; take its trials along, for a new search: "
+        f"{command('export', name, '--format', 'json')} and {command('import', 'FILE')}"
+    )
 
 
 def _store_of(workspace: Workspace, experiment: Experiment) -> str:
@@ -170,17 +203,18 @@ def _refuse_unended(trials: Sequence[str], experiment: Experiment) -> None:
         )
 
 
-def _write(experiments: LocalExperiments, experiment: Experiment, url: str, target: Path) -> None:
+def write(experiments: LocalExperiments, experiment: Experiment, url: str, target: Path) -> None:
+    """Write the pack of an experiment that does not run, with this row of it. May take long.
+
+    url: of the store with its study.
+    """
     folder = experiments.folders(experiment.uid).root
-    prefix = f".{target.name}.partial-"
-    # of packs that were killed
-    for leftover in target.parent.glob(f"{prefix}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary:
+    with _partial_folder(target) as temporary:
         stores = StateDirectory(Path(temporary, STORES))
         stores.root.mkdir()
         with closing(LocalExperiments(stores)) as copy:
             experiments.copy_experiment(experiment.uid, copy)
+            copy.save(experiment.uid, Changes(experiment=experiment))
         _copy_study(experiment, url, stores.storage_url)
         databases = (stores.controller_db, stores.studies_db)
         entries = [(path, f"{STORES}/{path.name}") for path in databases] + _entries(folder)
@@ -197,9 +231,7 @@ def _write(experiments: LocalExperiments, experiment: Experiment, url: str, targ
         listed = Path(temporary, MANIFEST)
         listed.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         partial = Path(temporary, target.name)
-        # The files of people may have secrets.
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with _private(partial) as file:
             with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
                 for path, name in [(listed, MANIFEST), *entries]:
                     _add(archive, path, name)
@@ -208,6 +240,22 @@ def _write(experiments: LocalExperiments, experiment: Experiment, url: str, targ
         failpoints.reach(_BEFORE_NAMED)
         partial.rename(target)
         failpoints.reach(_AFTER_NAMED)
+
+
+@contextmanager
+def _partial_folder(target: Path) -> Iterator[str]:
+    """Yield a folder beside a file that is written, and remove those of killed commands."""
+    prefix = f".{target.name}.partial-"
+    for leftover in target.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary:
+        yield temporary
+
+
+def _private(path: Path) -> IO[bytes]:
+    """Create a file for its owner only: the files of people may have secrets."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "wb")
 
 
 def _copy_study(experiment: Experiment, source: str, target: str) -> None:

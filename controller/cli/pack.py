@@ -10,14 +10,18 @@ from controller import app
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.lifecycle import say
-from controller.cli.options import workspace_of
+from controller.cli.options import cluster_of, workspace_of
 from controller.phrases import command, quantity
 
 
 def pack(arguments: argparse.Namespace) -> ExitCode:
     terminal.set_up_logging(arguments)
     target = Path(arguments.to or f"{arguments.name}.tar.gz").expanduser().absolute()
-    packed = app.pack.pack(workspace_of(arguments), arguments.name, arguments.namespace, target)
+    if arguments.cluster is None:
+        packed = app.pack.pack(workspace_of(arguments), arguments.name, arguments.namespace, target)
+    else:
+        api = cluster_of(arguments)
+        packed = app.pack.pack_of_cluster(api, arguments.name, arguments.namespace, target)
     attempts = quantity(packed.attempts, "attempt")
     print(f"{packed.path}: {arguments.name} with {attempts}, {packed.size / 1e6:.1f} MB")
     return ExitCode.OK

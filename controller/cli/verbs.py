@@ -286,11 +286,11 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "pack",
         "write a search with its logs into one file, to continue it elsewhere",
         "pack:pack",
-        (flags.name, flags.pack_target, flags.service),
+        (flags.name, flags.pack_target, flags.cluster, flags.service),
         example="tuner pack digits",
         more="The file has the experiment, its study, and its folder with logs, provenance, "
         "checkpoints and outputs.\n"
-        "No controller may be running. The file may contain secrets of the experiment's file, and "
+        "The experiment may not run. The file may contain secrets of the experiment's file, and "
         "has mode 0600.",
     ),
     Verb(

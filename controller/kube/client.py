@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 _PAGE = 500
 # limit for a silent stream whose TCP connection is alive; bookmarks come every minute
 _SILENCE_S = 120.0
+# A server may need as long for what it then sends.
+_DOWNLOAD_SILENCE_S = 600.0
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
@@ -550,6 +552,27 @@ class KubernetesClient:
             ) as response,
         ):
             return await _body_of(response), response.headers
+
+    async def download(
+        self,
+        namespace: str,
+        service: str,
+        path: str,
+        query: Mapping[str, str],
+        file: IO[bytes],
+        *,
+        headers_of: HeadersOf,
+    ) -> None:
+        """Write what a service has at a path into the file, as it comes. Raises as `proxied`."""
+        target = f"{SERVICES.path(namespace)}/{service}/proxy{path}"
+        async with (
+            self._connection.limit.place(self._sender),
+            self._connection.response(
+                "GET", target, query, silence_s=_DOWNLOAD_SILENCE_S, headers_of=headers_of
+            ) as response,
+        ):
+            async for chunk in response.chunks():
+                file.write(chunk)
 
     async def set_fields(
         self, kind: Kind, namespace: str | None, name: str, fields: Raw, *, manager: str

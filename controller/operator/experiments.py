@@ -119,6 +119,16 @@ class HostedExperiments(LocalExperiments):
             await self.archiver.available(uid, attempt)
         return self.log(uid, attempt)
 
+    async def available_files(self, uid: Uid, attempt: Attempt) -> None:
+        """Copy all files of an attempt from the bucket that only that has.
+
+        Raises Unavailable if the bucket cannot be used.
+        """
+        if self.archiver is not None:
+            await self.archiver.available(uid, attempt, whole=True)
+            if self.archiver.trouble:
+                raise Unavailable(f"the bucket with the logs is away: {self.archiver.trouble}")
+
     def delete_experiment(self, uid: Uid) -> None:
         super().delete_experiment(uid)
         if self.archiver is not None:

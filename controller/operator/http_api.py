@@ -7,18 +7,23 @@ of another site can send a request for its visitor.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
+from controller.app import pack
 from controller.app.controller_api import AUTHORIZATION, OFFSET, PAGE, PAGE_OF_EXPERIMENTS
 from controller.core.model import FINAL, Attempt, Experiment, trial_label
 from controller.kube.reflector import Key
@@ -27,13 +32,16 @@ from controller.operator.experiments import HostedExperiments
 from controller.operator.manager import ExperimentResources
 from controller.operator.resource import uid_of
 from controller.operator.rpc_access import ClusterAuthenticator
+from controller.phrases import command
 from controller.ui.application import status_of
 from suggest.errors import (
+    FailedPrecondition,
     InvalidArgument,
     NotFound,
     PermissionDenied,
     TunerError,
     Unauthenticated,
+    Unavailable,
 )
 from suggest.server import Server
 
@@ -62,6 +70,7 @@ class HttpApi:
     """The routes below /api/v1, and the reading methods of the suggestion service.
 
     resources: all experiments that the controller knows.
+    storage: the URL of the store of their studies.
     """
 
     def __init__(
@@ -71,12 +80,16 @@ class HttpApi:
         server: Server,
         authenticator: ClusterAuthenticator,
         resources: ExperimentResources,
+        storage: str,
     ) -> None:
         self._access = access
         self._experiments = experiments
         self._server = server
         self._authenticator = authenticator
         self._resources = resources
+        self._storage = storage
+        # One at a time, since each needs room on the disk.
+        self._packing = asyncio.Lock()
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -87,6 +100,7 @@ class HttpApi:
             Route(_EXPERIMENT, self._experiment),
             Route(f"{_EXPERIMENT}/attempts", self._attempts),
             Route(f"{_EXPERIMENT}/events", self._events),
+            Route(f"{_EXPERIMENT}/pack", self._pack),
             Route(_LOG, self._log),
             Route(f"{_LOG}/start", self._log_start),
             Route(f"{_SERVICE}/{{method}}", self._method, methods=["POST"]),
@@ -185,6 +199,38 @@ class HttpApi:
             raise InvalidArgument.at("since", f"{since!r} is not a time") from None
         return _json({"offset": log.begins_at(tail=tail, since=moment)})
 
+    async def _pack(self, request: Request) -> Response:
+        """Answer with the file of `tuner pack`, in which the cluster is the request's context."""
+        experiment = await self._found(request)
+        known = replace(experiment, context=request.query_params.get("context", ""))
+        async with self._packing:
+            self._refuse_running(known)
+            for attempt in self._experiments.attempts(known.uid):
+                await self._experiments.available_files(known.uid, attempt)
+            file = await asyncio.to_thread(self._packed, known)
+            # Of one that began meanwhile, stores and files may be of different moments.
+            self._refuse_running(known)
+        return StreamingResponse(_chunks(file), media_type="application/gzip")
+
+    def _packed(self, experiment: Experiment) -> IO[bytes]:
+        """Return the open pack. Nothing is left of it once it is closed, or this process dies."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="tuner-pack-") as folder:
+                target = Path(folder, experiment.name)
+                pack.write(self._experiments, experiment, self._storage, target)
+                return target.open("rb")
+        except OSError as error:
+            raise Unavailable(
+                f"the controller cannot write the pack: {error.filename}: {error.strerror}"
+            ) from error
+
+    def _refuse_running(self, experiment: Experiment) -> None:
+        if self._experiments.holder(experiment.uid) is not None:
+            raise FailedPrecondition(
+                f"{experiment.name} cannot be packed while it runs; wait for its end, or stop it: "
+                f"{command('stop', experiment.name)}"
+            )
+
     async def _method(self, request: Request) -> Response:
         """Answer a method of the suggestion service, as in Connect's unary protocol."""
         caller = await caller_of(self._access, request.headers)
@@ -257,6 +303,12 @@ class HttpApi:
             who = {"pid": holder.pid, "host": holder.host, "since": holder.since}
         budget = self._experiments.tenant_budget(row["namespace"])
         return {"row": row, "holder": who, "trouble": trouble, "tenantBudget": budget}
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(_LOG_PART):
+            yield chunk
 
 
 def _attempts(uid: str, attempts: Sequence[Attempt], following: int | None) -> Response:

@@ -84,17 +84,17 @@ class LogArchive:
                         max_concurrency=1,
                     )
 
-    async def restore(self, uid: Uid, attempt: Attempt, folder: Path) -> None:
-        """Copy the attempt's log back. Raises FileNotFoundError if the bucket has none."""
+    async def restore(self, uid: Uid, attempt: Attempt, folder: Path, name: str) -> None:
+        """Copy a file of the attempt back. Raises FileNotFoundError if the bucket has none."""
         found = await get_async(
-            self._store, f"{_prefix(uid, attempt.trial, attempt.number)}/{FILES[0]}"
+            self._store, f"{_prefix(uid, attempt.trial, attempt.number)}/{name}"
         )
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{FILES[0]}.partial"
+        partial = folder / f"{name}.partial"
         with partial.open("wb") as file:
             async for chunk in found.stream(min_chunk_size=1 << 20):
                 file.write(chunk)
-        partial.rename(folder / FILES[0])
+        partial.rename(folder / name)
 
     async def delete(self, uid: Uid) -> None:
         """Delete everything of an experiment."""
@@ -159,19 +159,25 @@ class Archiver:
         """Delete the logs of an experiment when the bucket can be used."""
         self._deleted.add(uid)
 
-    async def available(self, uid: Uid, attempt: Attempt) -> None:
-        """Make the log of an attempt a file again, if only the bucket has it."""
-        folders = self._experiments.folders(uid).attempt(attempt.trial, attempt.number)
-        if not attempt.ended or folders.log.exists():
+    async def available(self, uid: Uid, attempt: Attempt, *, whole: bool = False) -> None:
+        """Make the log of an attempt a file again, if only the bucket has it.
+
+        whole: and all its other files.
+        """
+        folder = self._experiments.folders(uid).attempt(attempt.trial, attempt.number).root
+        if not attempt.ended:
             return
-        try:
-            await self._archive.restore(uid, attempt, folders.root)
-        except FileNotFoundError:
-            return
-        except (BaseError, OSError) as error:
-            self._note(error)
-            return
-        (folders.root / UPLOADED).touch()
+        for name in FILES if whole else FILES[:1]:
+            if (folder / name).exists():
+                continue
+            try:
+                await self._archive.restore(uid, attempt, folder, name)
+            except FileNotFoundError:
+                continue
+            except (BaseError, OSError) as error:
+                self._note(error)
+                return
+            (folder / UPLOADED).touch()
 
     async def run(self) -> None:
         failures = 0

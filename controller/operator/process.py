@@ -265,7 +265,8 @@ async def _manager(
                 budgets_spent=lambda: budgets.spent,
             )
             board = ClusterBoard(workspace, experiments, resources)
-            api = HttpApi(access, experiments, server, authenticator, resources)
+            storage = options.state.url_of(options.storage)
+            api = HttpApi(access, experiments, server, authenticator, resources, storage)
             webhook = Webhook(
                 client=client,
                 name=options.webhook,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import tarfile
 from collections.abc import Callable, Coroutine
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml  # type: ignore[import-untyped]
 
@@ -18,8 +21,11 @@ from controller.app.experiments import uid_of_resource
 from controller.cli.main import main
 from controller.runtime.kubernetes.job_builder import files_object
 from controller.runtime.trial_files import TrialFiles
+from tests.kube.console import ended, start
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment, on_a_cluster
+from tests.kube.test_controller_logs import variables_of
+from tests.service.small_bucket import small_bucket
 
 PERSON = "token-of-a-person"
 SERVICE = "namespaces/tuner-system/services/https:tuner:https"
@@ -458,3 +464,83 @@ async def test_reruns_need_the_right_to_create_experiments(terminal: Terminal) -
     terminal.installed.api.forbid("patch", "experiments")
     refused = await terminal.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
     assert (refused.code, "tuner-experiments-edit" in refused.err) == (4, True), refused
+
+
+# A pack
+
+
+@at_a_terminal()
+async def test_a_search_of_the_cluster_is_packed_and_continues_elsewhere(
+    terminal: Terminal,
+) -> None:
+    await finished(terminal)
+    folder = terminal.installed.state.root.parent
+    file = str(folder / "tiny.tar.gz")
+    packed = await terminal.tuner("pack", "tiny", "--to", file)
+    assert (packed.code, packed.err) == (0, ""), packed
+    assert f"{file}: tiny with 3 attempts" in packed.out
+    config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text(encoding="utf-8"))
+
+    async def there(*words: str) -> str:
+        found = await ended(start(folder, config, *words, state="elsewhere"))
+        assert found.code == 0, found.err
+        return found.out
+
+    assert await there("unpack", "tiny.tar.gz") == "tiny is unpacked: succeeded\n"
+    remote = await terminal.tuner("get", "trials", "tiny", "-o", "json")
+    assert await there("get", "trials", "tiny", "-o", "json") == remote.out
+    assert await there("logs", "tiny/1") == "score=0.5\n"
+    assert len([*(folder / "elsewhere").glob("experiments/*/trials/*/1/provenance.json")]) == 3
+    terminal.installed.delete("tiny")
+    await terminal.installed.until(lambda: not terminal.installed.jobs)
+    await there("extend", "tiny", "--trials", "+2")
+    trials = json.loads(await there("get", "trials", "tiny", "-o", "json"))
+    assert [each["state"] for each in trials] == ["succeeded"] * 5
+
+
+@at_a_terminal(RUNS_ON)
+async def test_a_search_that_runs_in_the_cluster_is_not_packed(terminal: Terminal) -> None:
+    terminal.installed.apply(experiment(parallelism=2))
+    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 2)
+    target = terminal.installed.state.root.parent / "tiny.tar.gz"
+    packed = await terminal.tuner("pack", "tiny", "--to", str(target))
+    assert (packed.code, "tiny cannot be packed while it runs" in packed.err) == (6, True), packed
+    assert not target.exists()
+
+
+@at_a_terminal()
+async def test_what_runs_only_in_the_cluster_is_not_packed(terminal: Terminal) -> None:
+    function = {"image": "tiny:1", "command": ["python", "/tuner/files/objective.pyz"]}
+    files = {"files": ["objective.pyz"], "filesDigest": "0123456789"}
+    terminal.installed.apply(experiment(trial={**function, **files}))
+    await terminal.installed.until_state("succeeded")
+    packed = await terminal.tuner("pack", "tiny")
+    assert (packed.code, "its function is in the cluster only" in packed.err) == (6, True), packed
+
+
+@at_a_terminal()
+async def test_a_pack_has_the_logs_that_only_the_bucket_has(terminal: Terminal) -> None:
+    installed = terminal.installed
+    folder = installed.state.root.parent
+    await installed.stop()
+    with small_bucket() as bucket, mock.patch.dict(os.environ, variables_of(bucket)):
+        installed.archive = "s3://logs/team"
+        installed.start()
+        installed.api.backends[SERVICE] = f"https://localhost:{installed.http_port}"
+        await finished(terminal)
+        await installed.until(lambda: len(bucket.content) == 6, within_s=60)
+        for trial in installed.state.experiments.glob("*/trials/*"):
+            shutil.rmtree(trial)
+        packed = await terminal.tuner("pack", "tiny", "--to", str(folder / "tiny.tar.gz"))
+        assert packed.code == 0, packed.err
+        with tarfile.open(folder / "tiny.tar.gz") as archive:
+            names = archive.getnames()
+        for number in range(3):
+            assert {f"trials/{number}/1/log.txt", f"trials/{number}/1/provenance.json"} < {*names}
+        bucket.refuses = True
+        for trial in installed.state.experiments.glob("*/trials/*"):
+            shutil.rmtree(trial)
+        away = await terminal.tuner("pack", "tiny", "--to", str(folder / "other.tar.gz"))
+        assert (away.code, "the bucket with the logs is away" in away.err) == (7, True), away
+        assert [path.name for path in folder.glob("*.tar.gz*")] == ["tiny.tar.gz"]
+        await installed.stop()

@@ -62,14 +62,14 @@ def optimize_optuna(
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
-    count = len(study.directions)
+    directions = [direction.name.lower() for direction in study.directions]
+    count = len(directions)
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, count)
+        return inside.run(objective, trial, directions)
 
     metrics = inside.metrics_of(count)
-    directions = [direction.name.lower() for direction in study.directions]
     if "pruning" not in options and count == 1 and (rule := _pruning(study.pruner)) is not None:
         options["pruning"] = rule
     options["initial"] = _enqueued(study)

@@ -24,6 +24,7 @@ from tuner.trial import Infeasible, Pruned, Trial, as_number
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+    from optuna.study import StudyDirection
 
 FILE = "optuna.json"
 _PRINTED = b"tuner.optuna "
@@ -37,7 +38,6 @@ _INSTEAD = {
     "suggest_uniform": "use trial.suggest_float(name, low, high)",
     "suggest_loguniform": "use trial.suggest_float(name, low, high, log=True)",
     "suggest_discrete_uniform": "use trial.suggest_float(name, low, high, step=q)",
-    "study": "a trial is a process of its own; pass what the objective needs to it",
     "storage": "a trial is a process of its own, and its search is stored by tuner",
 }
 
@@ -47,12 +47,48 @@ def metrics_of(objectives: int) -> list[str]:
     return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
 
 
+class OptunaStudy:
+    """What a trial knows of its study, for callbacks of `optuna-integration`."""
+
+    # PyTorchLightningPruningCallback looks for Optuna's own database there, as it does without DDP.
+    _storage = None
+
+    def __init__(self, directions: Sequence[str]) -> None:
+        self._directions = directions
+        self.study_name = os.environ.get("TUNER_EXPERIMENT", "")
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        # Here, because it takes long, and few objectives ask for it.
+        from optuna.study import StudyDirection
+
+        return [StudyDirection[direction.upper()] for direction in self._directions]
+
+    @property
+    def direction(self) -> StudyDirection:
+        """The direction of the only objective. Raises RuntimeError if there are several."""
+        if len(self._directions) > 1:
+            raise RuntimeError("a study of several objectives has study.directions")
+        return self.directions[0]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"the study of a trial has no attribute {name!r}, only direction, directions and "
+                "study_name: a trial is a process of its own; pass what the objective needs to it"
+            )
+
+
 class OptunaTrial:
     """The part of `optuna.Trial` that an objective uses."""
 
-    def __init__(self, trial: Trial, objectives: int) -> None:
+    def __init__(self, trial: Trial, directions: Sequence[str]) -> None:
         self._trial = trial
-        self._metrics = metrics_of(objectives)
+        self._metrics = metrics_of(len(directions))
+        self.study = OptunaStudy(directions)
+        # For the same callback.
+        self._trial_id = trial.number
         self._domains: dict[str, dict[str, Any]] = {}
         self._kept: dict[str, Any] = {"user_attrs": {}, "system_attrs": {}, "constraints": {}}
         self._reported: set[int] = set()
@@ -198,10 +234,14 @@ class OptunaTrial:
             return object.__getattribute__(self, name)
 
 
-def run(objective: Callable[[Any], Any], trial: Trial, objectives: int) -> Any:
-    """Call an objective of Optuna with the trial, and return what ours returns."""
+def run(objective: Callable[[Any], Any], trial: Trial, directions: Sequence[str]) -> Any:
+    """Call an objective of Optuna with the trial, and return what ours returns.
+
+    directions: of its values, "minimize" or "maximize".
+    """
+    objectives = len(directions)
     metrics = metrics_of(objectives)
-    seen = OptunaTrial(trial, objectives)
+    seen = OptunaTrial(trial, directions)
     try:
         returned = objective(seen)
     except Exception as error:

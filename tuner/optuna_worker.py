@@ -1,5 +1,5 @@
 """The program of a trial of a script that was written for Optuna:
-`python -m tuner.optuna_worker SCRIPT OBJECTIVES`, the command of the trials of `tuner run SCRIPT`.
+`python -m tuner.optuna_worker SCRIPT DIRECTION…`, the command of the trials of `tuner run SCRIPT`.
 
 Runs the script without its search, and calls the objective that it gives to `study.optimize`. The
 module has the name of the script's file, so what the script does as a program
@@ -23,16 +23,15 @@ from tuner.worker import run, run_trial
 
 def main() -> int:
     """Run the trial and return its exit code."""
-    path, objectives = sys.argv[1:]
-    count = int(objectives)
+    path, *directions = sys.argv[1:]
     # The script may parse them.
     sys.argv = [path]
 
     def load() -> Callable[[Trial], Any]:
         objective = _objective(Path(path))
-        return lambda trial: inside.run(objective, trial, count)
+        return lambda trial: inside.run(objective, trial, directions)
 
-    return run_trial(load, inside.metrics_of(count))
+    return run_trial(load, inside.metrics_of(len(directions)))
 
 
 # Any: what Optuna's objectives take and return

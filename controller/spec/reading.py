@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from controller.spec.optimization_job import OptimizationJobReader
 
 STDIN = "-"
+_SCRIPT = ".py"
 # Raises InvalidArgument for a study that the service would refuse.
 Service = Callable[[StudySpec], None]
 NamespaceOf = Callable[[str, str], str]  # from the runtime and the experiment's name
@@ -335,7 +336,7 @@ def read_path(
     else:
         source = str(path)
         content = _content(source)
-    text, is_script = _decode(content, source), source.endswith(".py")
+    text, is_script = _decode(content, source), source.endswith(_SCRIPT)
     if is_script:
         from controller.spec.script import experiment_text  # lazy: most files are no scripts
 
@@ -362,6 +363,8 @@ def _content(source: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         cure = f"{command('init', source)} writes one to start from"
+        if source.endswith(_SCRIPT):
+            cure = "name a script that calls study.optimize, or the file of an experiment"
         raise _unreadable(source, f"there is no such file; {cure}") from None
     except IsADirectoryError:
         raise _unreadable(

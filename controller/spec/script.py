@@ -51,7 +51,8 @@ class _Reader:
     def __init__(self, script: OptunaScript, source: str, overrides: Sequence[str]) -> None:
         self._script = script
         self._source = source
-        self._given = [override.partition("=")[0] for override in overrides]
+        parts = [override.partition("=") for override in overrides]
+        self._given = {path: value for path, _, value in parts}
         self._problems: list[LocatedProblem] = []
         self._constants = {
             target.id: statement.value
@@ -65,17 +66,20 @@ class _Reader:
         """Return the native data. Raises SpecErrors."""
         search = self._search()
         objective = self._objective()
-        count = len(objective.get("objectives", [objective]))
+        objectives = objective.get("objectives") or [objective["objective"]]
         spec: dict[str, Any] = {
             **objective,
             "defineByRun": True,
-            **(self._pruning() if count == 1 else {}),
+            **(self._pruning() if len(objectives) == 1 else {}),
             **self._initial(),
             "parallelism": self._parallelism(search),
             "budget": self._budget(search),
             "metrics": dict(_METRICS),
             "trial": {
-                "command": ["python", "-m", WORKER, Path(self._source).name, f"{count}"],
+                "command": [
+                    *("python", "-m", WORKER, Path(self._source).name),
+                    *(each["direction"] for each in objectives),
+                ],
                 "env": {"PYTHONUNBUFFERED": "1"},
             },
         }
@@ -113,7 +117,8 @@ class _Reader:
 
     def _objective(self) -> dict[str, Any]:
         if self._is_given("spec.objective.direction"):
-            return {"objective": {"metric": "value", "direction": "minimize"}}
+            direction = self._given.get("spec.objective.direction", "minimize")
+            return {"objective": {"metric": "value", "direction": direction}}
         found = {tuple(self._directions(each)): each for each in self._script.studies}
         if len(found) > 1:
             self._problem(

@@ -1,4 +1,4 @@
-"""A callback of optuna-integration, unchanged, in an objective that `tuner.optimize_optuna` runs."""
+"""Callbacks of optuna-integration, unchanged, in objectives that `tuner.optimize_optuna` runs."""
 
 from __future__ import annotations
 
@@ -52,4 +52,60 @@ print([trial.state.name for trial in study.trials], len(study.trials[0].intermed
 
 def test_a_pruning_callback_reports_each_round_and_ends_the_trial(programs: Programs) -> None:
     out, _ = programs.script(SCRIPT)
+    assert out == "['COMPLETE', 'PRUNED'] 50\n"
+
+
+BOOSTED = """
+import time
+
+import lightgbm
+import numpy
+import optuna
+from optuna_integration import LightGBMPruningCallback
+
+import tuner
+
+
+def slow(env):
+    time.sleep(0.01)
+
+
+def objective(trial):
+    numbers = numpy.random.default_rng(1).normal(size=(64, 4))
+    data = lightgbm.Dataset(numbers, (numbers[:, 0] > 0).astype(int))
+    learns = trial.number == 0
+    settings = {
+        "objective": "binary",
+        "metric": "auc",
+        "learning_rate": trial.suggest_float("rate", 0.3, 0.5),
+        "num_leaves": 4,
+        "min_data_in_leaf": 1 if learns else 100,
+        "num_threads": 1,
+        "verbosity": -1,
+    }
+    evaluated = {}
+    lightgbm.train(
+        settings,
+        data,
+        50 if learns else 5000,
+        valid_sets=[data],
+        valid_names=["valid_0"],
+        callbacks=[
+            LightGBMPruningCallback(trial, "auc"),
+            lightgbm.record_evaluation(evaluated),
+            *([] if learns else [slow]),
+        ],
+    )
+    return evaluated["valid_0"]["auc"][-1]
+
+
+pruner = optuna.pruners.MedianPruner(n_startup_trials=1)
+study = optuna.create_study(direction="maximize", pruner=pruner)
+study = tuner.optimize_optuna(objective, study, trials=2, name="boosted", progress=False)
+print([trial.state.name for trial in study.trials], len(study.trials[0].intermediate_values))
+"""
+
+
+def test_a_callback_that_reads_the_direction_of_the_study_works(programs: Programs) -> None:
+    out, _ = programs.script(BOOSTED)
     assert out == "['COMPLETE', 'PRUNED'] 50\n"

@@ -47,7 +47,7 @@ def test_the_calls_say_what_the_search_is(tmp_path: Path) -> None:
     assert (spec["budget"]["trials"], spec["budget"]["wallClock"]) == (40, "1m")
     assert (spec["parallelism"], spec["defineByRun"]) == (3, True)
     assert spec["pruning"]["name"] == "optuna:median"
-    assert spec["trial"]["command"][1:] == ["-m", "tuner.optuna_worker", "my_study.py", "1"]
+    assert spec["trial"]["command"][1:] == ["-m", "tuner.optuna_worker", "my_study.py", "maximize"]
 
 
 def test_several_directions_are_several_objectives(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_several_directions_are_several_objectives(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, study, "10")["spec"]
     assert [each["direction"] for each in spec["objectives"]] == ["minimize", "maximize"]
     assert "pruning" not in spec
-    assert spec["trial"]["command"][-1] == "2"
+    assert spec["trial"]["command"][-2:] == ["minimize", "maximize"]
 
 
 @pytest.mark.parametrize(
@@ -169,3 +169,17 @@ print(best)
         "def main():",
         "offset = 3",
     ]
+
+
+def test_a_script_that_is_missing_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(SpecErrors) as refused:
+        read_path(tmp_path / "nothere.py")
+    assert "there is no such file; name a script that calls study.optimize" in str(refused.value)
+    assert "tuner init" not in str(refused.value)
+
+
+def test_a_trial_knows_the_direction_that_set_gives(tmp_path: Path) -> None:
+    given = "spec.objective.direction=maximize"
+    spec = spec_of(tmp_path, "optuna.create_study(direction=f())", "10", given)["spec"]
+    assert spec["objective"]["direction"] == "maximize"
+    assert spec["trial"]["command"][-1] == "maximize"

@@ -39,6 +39,7 @@ from controller.operator.resource import (
     uid_of,
 )
 from controller.operator.status import (
+    AMOUNTS,
     ARCHIVE_AWAY,
     condition_of,
     status_of,
@@ -49,6 +50,9 @@ from suggest.errors import TunerError
 from suggest.fair_share import FairShare
 
 STATUS_S = 1.0  # between two looks at an experiment that runs
+# Between two statuses that differ only in amounts: each of thousands would be another one with
+# every look, and each is a conflict for an edit that comes at that moment.
+AMOUNTS_S = 30.0
 # Statuses that are written at the same time; those of a single namespace may be half of them. An
 # experiment takes turns with each of them: of 10,000 that are applied at once, those that may run
 # would begin after the statuses of all the others.
@@ -414,7 +418,10 @@ class Manager:
                 managed.park()
                 return
             now_s = time.monotonic()
-            is_early = key in self._written_s and now_s < self._written_s[key] + STATUS_S
+            amounts = {name: status[name] for name in AMOUNTS if name in status}
+            differs = whole != kind.whole(resource, {**(before or {}), **amounts})
+            pause_s = STATUS_S if differs else AMOUNTS_S
+            is_early = key in self._written_s and now_s < self._written_s[key] + pause_s
             if is_early and managed.is_running:
                 return  # and so it is looked at again
             await self._resources.write_status(client, resource, whole)

@@ -30,6 +30,8 @@ ACCEPTED, INVALID, CHANGE_REFUSED, UNCHECKED = "Valid", "Invalid", "ChangeRefuse
 SUSPENDED, WAITING = "Suspended", "Waiting"
 PENDING, LOST = "pending", "lost"  # states
 STATE_LOST = "StateLost"
+# Fields that grow as long as trials run.
+AMOUNTS = ("gpuHours", "cost")
 ARCHIVE_AWAY = "ArchiveAway"  # a condition that most experiments never have
 
 
@@ -128,7 +130,7 @@ def _revision(seen: Observation) -> dict[str, Any]:
 def _trials(seen: Observation) -> dict[str, Any]:
     """Return the counts and the best trial; those of before if no loop has run in this process."""
     progress, experiment = seen.progress, seen.experiment
-    keys = ("trials", "done", "running", "queued", "best", "optimal", "gpuHours", "cost")
+    keys = ("trials", "done", "running", "queued", "best", "optimal", *AMOUNTS)
     if experiment is None or progress is None or not progress.known:
         return {key: seen.before[key] for key in keys if key in seen.before}
     at_work, held_up = len(progress.at_work), len(progress.held_up)

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from controller.clock import SystemClock
 from controller.core.spending import month_of, next_month
+from controller.operator import manager
 from controller.operator.policy import Policy
+from controller.operator.status import AMOUNTS
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
 from tests.kube.test_cluster_commands import Terminal, at_a_terminal
@@ -56,6 +59,29 @@ async def test_an_experiment_ends_when_its_money_is_used_up_and_goes_on_with_mor
     await installed.until(lambda: sum(installed.status()["trials"].values()) > done)
     await installed.until_state("succeeded")
     assert installed.status()["cost"] >= used + 2
+
+
+@on_a_cluster(FOREVER)
+async def test_what_has_been_used_alone_is_not_told_with_every_look(
+    installed: Installation,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager, "AMOUNTS_S", 3600.0)
+        installed.apply(paid(cost=16, overrun="stop"))
+        await installed.until_state("failed")
+
+    def others(found: Raw) -> Raw:
+        return {key: value for key, value in found["status"].items() if key not in AMOUNTS}
+
+    changes = [each for each in installed.api.changes if each.plural == "experiments"]
+    shown = [each.after for each in changes if each.after is not None and "status" in each.after]
+    grown = [
+        (before["status"], after["status"])
+        for before, after in pairwise(shown)
+        if before["status"] != after["status"] and others(before) == others(after)
+    ]
+    assert grown == []
+    assert installed.status()["cost"] >= 16
 
 
 @on_a_cluster(FOREVER)

@@ -7,9 +7,9 @@ Only for experiments that are define-by-run. A request and its answer are JSON:
 
 A trial that was told the value with its start does not wait, and adds `"planned": true`.
 
-Trials that see the files of this machine ask at a socket, one line each: the experiment's folder
-has a file with its path. They read it at each request, since they outlive a controller and the next
-one may listen elsewhere; until then they wait. Trials in containers print their requests
+Trials on this machine ask at a socket, one line each: the experiment's folder has a file with its
+path. They read it at each request, since they outlive a controller and the next one may listen
+elsewhere; until then they wait. Trials elsewhere print their requests
 (`controller.core.parameter_requests`), and their runtime shows them all answers so far, by name.
 
 The other end is `tuner.asking`.

@@ -3,9 +3,9 @@
 Used in the trial's own process; standard library only. The answer is stored before it comes, so a
 trial that runs again gets the same. While no controller runs, the trial waits for the next one.
 
-A trial that shares files with its controller asks at a socket. One in a container prints its
-request, as it prints its metrics, and waits for the answer in a file: it needs no network, no
-address and no secret.
+A trial on the machine of its controller asks at a socket. One elsewhere prints its request, as it
+prints its metrics, and waits for the answer in a file: it needs no network, no address and no
+secret.
 """
 
 from __future__ import annotations

@@ -29,9 +29,10 @@ from controller.core.substitute import TRIAL_NAME, render
 from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.protocol import CannotStart, Launch
-from controller.runtime.trial_variables import place_below
+from controller.runtime.trial_variables import PARAMETER_ANSWERS, PARAMETER_PLAN, place_below
+from suggest.domain import compact_json
 from suggest.space import Assignment
-from suggest.trial import Trial
+from suggest.trial import PLANNED, Trial
 
 # Credentials for the study store and the service. Trials do not need them;
 # one that does has them in its `env`.
@@ -195,6 +196,20 @@ def identity(
         "KATIB_TRIAL_NAME": name,
         **stage,
     }
+
+
+def parameters_place(experiment: Experiment, trial: Trial, answers: str) -> dict[str, str]:
+    """Return the variables that tell a trial where it finds parameters that it meets.
+
+    answers: the file in which its runtime shows the answers. Empty if its parameters are known.
+    """
+    if not experiment.spec.define_by_run:
+        return {}
+    plan = trial.labels.get(PLANNED, "{}")
+    if (source := experiment.spec.rerun_of(trial.number)) is not None:
+        # Any other parameter must be asked for, since a rerun does not have it.
+        plan = compact_json({k: v for k, v in json.loads(plan).items() if k in source[1]})
+    return {PARAMETER_ANSWERS: answers, PARAMETER_PLAN: plan}
 
 
 def trial_seed(experiment: Experiment, number: int) -> int:

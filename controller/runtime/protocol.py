@@ -146,8 +146,8 @@ class Runtime(Protocol):
         """Show the running attempt the answers to all requests in its log so far.
 
         Its program reads them in the file of TUNER_PARAMETER_ANSWERS. Only called if the runtime's
-        traits have `answers_parameters`, and a trial has printed a request; one that shares files
-        with its controller asks at a socket instead. An unknown or ended attempt is not an error.
+        traits have `answers_parameters`, and a trial has printed a request; one on the machine of
+        its controller asks at a socket instead. An unknown or ended attempt is not an error.
         Raises RuntimeLost.
         """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -194,6 +195,37 @@ def test_the_commands_of_the_page_run_an_experiment_on_slurm(
     page = (ROOT / "docs/runtimes.md").read_text()
     _, *commands = page.partition("```bash\n")[2].partition("```")[0].splitlines()
     assert all(command.startswith("tuner ") for command in commands)
+    done = ran(tmp_path, monkeypatch, *commands)
+    assert "tiny succeeded: all 2 trials are done" in done.stderr
+
+
+ASKING = """\
+import tuner
+trial = tuner.current_trial()
+units = trial.int("units", 4, 8)
+trial.report(score=units + (trial.float("rate", 0, 1) if units > 5 else 0))
+"""
+
+
+def test_jobs_name_their_parameters_while_they_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(ASKING)
+    space = "parameters: {x: {type: float, min: 0, max: 1}}"
+    command = """[python, -c, "print('score=${x}')"]"""
+    file = EXPERIMENT.replace(space, "defineByRun: true").replace(command, "[python, train.py]")
+    commands = ("tuner run experiment.yaml --runtime slurm", "tuner get trials tiny -o json")
+    trials = json.loads(ran(tmp_path, monkeypatch, *commands, file=file).stdout)
+    for trial in trials:
+        point = trial["parameters"]
+        assert set(point) == ({"units", "rate"} if point["units"] > 5 else {"units"})
+        assert trial["value"] == point["units"] + point.get("rate", 0)
+
+
+def ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *commands: str, file: str = EXPERIMENT
+) -> subprocess.CompletedProcess[str]:
+    """Run commands that must succeed with the package installed, and return the last one."""
     site = tmp_path / "site"
     flags = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site))
     package = shutil.copytree(ROOT / "examples/runtimes/slurm", tmp_path / "package")
@@ -201,7 +233,7 @@ def test_the_commands_of_the_page_run_an_experiment_on_slurm(
     install_programs(tmp_path, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
-    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    (tmp_path / "experiment.yaml").write_text(file)
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", "controller", *command.split()[1:]],
@@ -212,4 +244,4 @@ def test_the_commands_of_the_page_run_an_experiment_on_slurm(
             check=False,
         )
         assert done.returncode == 0, done.stderr
-    assert "tiny succeeded: all 2 trials are done" in done.stderr
+    return done

@@ -234,3 +234,28 @@ subprocess.run(command, check=True, capture_output=True)
 print(sorted(tuner.open("script").best.parameters))
 """
     assert lines(scripts, body) == ["['units']"]
+
+
+def test_all_workers_of_a_trial_get_the_same_values(scripts: Scripts) -> None:
+    train = """
+import tuner
+trial = tuner.current_trial()
+x = trial.float("x", 0, 1)
+with open("met.txt", "a") as file:
+    print(trial.number, x, file=file)
+trial.report(loss=x)
+"""
+    (scripts.folder / "train.py").write_text(train)
+    spec = {
+        "objective": {"metric": "loss", "direction": "minimize"},
+        "defineByRun": True,
+        "budget": {"trials": 2},
+        "trial": {"command": ["python", "train.py"], "distributed": {"workers": 2}},
+    }
+    about = {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": {"name": "both"}}
+    (scripts.folder / "experiment.yaml").write_text(json.dumps({**about, "spec": spec}))
+    process = forked.tuner(("run", "experiment.yaml"), folder=scripts.folder, env=scripts.env)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    met = (scripts.folder / "met.txt").read_text().splitlines()
+    assert (len(met), len(set(met))) == (4, 2)

@@ -1093,3 +1093,13 @@ def test_trials_of_a_template_cannot_ask_for_parameters() -> None:
         "spec.defineByRun: the trials of a template cannot ask for parameters" in line
         for line in problem_lines(template)
     )
+
+
+def test_only_workers_in_containers_cannot_ask_for_parameters() -> None:
+    several = f"{ASKING}    distributed: {{workers: 2}}\n"
+    assert any(
+        "spec.defineByRun: cannot be combined with trial.distributed in containers" in line
+        for line in problem_lines(several)
+    )
+    here = several.replace("  runtime: kubernetes\n", "").replace("    image: x\n", "")
+    assert read(here, source="experiment.yaml").spec.trial.workers == 2

@@ -5,7 +5,6 @@ Pure: the environment is passed in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -33,18 +32,21 @@ from controller.core.model import (
 )
 from controller.core.substitute import fill_data, render
 from controller.folders import AttemptFolders
-from controller.runtime.launch import checkpoint_suffix, identity, substituted, with_own_parameters
+from controller.runtime.launch import (
+    checkpoint_suffix,
+    identity,
+    parameters_place,
+    substituted,
+    with_own_parameters,
+)
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import TrialFiles
 from controller.runtime.trial_variables import (
     METRICS_FILE,
     METRICS_PORT,
-    PARAMETER_ANSWERS,
-    PARAMETER_PLAN,
 )
-from suggest.domain import compact_json
 from suggest.space import Assignment
-from suggest.trial import PLANNED, Trial
+from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
@@ -130,7 +132,7 @@ def cluster_launch(
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
             **_metrics_place(experiment.spec.metrics.source),
-            **_parameters_place(experiment, trial),
+            **parameters_place(experiment, trial, CLUSTER_ANSWERS),
             **identity(
                 experiment,
                 trial,
@@ -215,17 +217,6 @@ def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
             return _address_variables(REPORTS_ADDRESS)
         case None:
             return {}
-
-
-def _parameters_place(experiment: Experiment, trial: Trial) -> dict[str, str]:
-    """Return the variables that tell a trial where it finds parameters that it meets."""
-    if not experiment.spec.define_by_run:
-        return {}
-    plan = trial.labels.get(PLANNED, "{}")
-    if (source := experiment.spec.rerun_of(trial.number)) is not None:
-        # Any other parameter must be asked for, since a rerun does not have it.
-        plan = compact_json({k: v for k, v in json.loads(plan).items() if k in source[1]})
-    return {PARAMETER_ANSWERS: CLUSTER_ANSWERS, PARAMETER_PLAN: plan}
 
 
 def _address_variables(address: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from controller.core.model import Attempt, Experiment, ExperimentSpec, TrialTemp
 from controller.core.runtime_traits import RuntimeTraits
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.runtime import trial_files
-from controller.runtime.launch import host_launch
+from controller.runtime.launch import host_launch, parameters_place
 from controller.runtime.protocol import Launch
 from controller.runtime.provider import (
     CheckupRequest,
@@ -28,12 +28,16 @@ from controller.runtime.provider import (
 )
 from suggest.errors import Problem
 from suggest.trial import Trial
-from tuner_slurm.runtime import PROGRAMS, SlurmLaunch, SlurmRuntime
+from tuner_slurm.runtime import ANSWERS, PROGRAMS, SlurmLaunch, SlurmRuntime
 
 
 class SlurmProvider(RuntimeProvider):
     traits = RuntimeTraits(
-        survives_controller=True, ignores=("image",), patience_s=900.0, brisk_s=15.0
+        survives_controller=True,
+        answers_parameters=True,
+        ignores=("image",),
+        patience_s=900.0,
+        brisk_s=15.0,
     )
 
     async def connect(
@@ -88,6 +92,9 @@ def _launch(
         interpreter_directory=Path(sys.executable).parent,
     )
     common = {field.name: getattr(launch, field.name) for field in fields(launch)}
+    # A node cannot reach the socket of the controller.
+    answers = parameters_place(experiment, trial, str(folders.root / ANSWERS))
+    common["env"] = {**launch.env, **answers}
     return SlurmLaunch(
         **common, requests=_requests(experiment.spec.template_of(attempts[-1].trial))
     )

@@ -26,11 +26,14 @@ from controller.core.model import FailureClass
 from controller.runtime import log_file
 from controller.runtime.launch import CREDENTIALS
 from controller.runtime.protocol import CannotStart, Conclusion, Launch
+from controller.runtime.trial_variables import PARAMETER_ANSWERS
 from tuner_slurm import job
 from tuner_slurm.job import EXIT, LAUNCH, STARTED, STOP, write
 
 PROGRAMS = ("sbatch", "squeue", "scancel")
 JOB = "job.json"
+# In the folder of an attempt: the parameters that it has asked for.
+ANSWERS = "answers.json"
 POLL_S = 0.2
 # Every question costs the cluster's controller, which all users share.
 SQUEUE_S = 5.0
@@ -246,7 +249,9 @@ class SlurmRuntime:
         return None
 
     async def answer(self, name: str, answers: str) -> None:
-        pass  # its traits do not have `answers_parameters`
+        env = _document(self._jobs / name / LAUNCH).get("env", {})
+        if place := env.get(PARAMETER_ANSWERS):
+            write(Path(place), json.loads(answers))
 
     async def conclude(self, conclusion: Conclusion) -> None:
         pass

@@ -119,6 +119,17 @@ def people(level_b: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Pe
     installation.kubectl("delete", "endpoints", "tuner", "-n", SYSTEM, "--ignore-not-found")
 
 
+def unpacked_trials(folder: Path) -> object:
+    """Return the trials of the pack in the folder, from a state directory of their own."""
+    env = {**os.environ, "TUNER_STATE_DIR": str(folder / "elsewhere")}
+    out = ""
+    for words in (("unpack", "tiny.tar.gz"), ("get", "trials", "tiny", "-o", "json")):
+        process = forked.tuner(words, folder=folder, env=env)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    return json.loads(out)
+
+
 def test_people_do_what_their_roles_say(people: People) -> None:
     namespace, folder = people.namespace, people.folder
     file = folder / "experiment.yaml"
@@ -138,6 +149,11 @@ def test_people_do_what_their_roles_say(people: People) -> None:
     assert len(json.loads(trials.stdout)) == 4
     log = people.tuner(viewer, "logs", "tiny/0")
     assert "score=" in log.stdout, log.stderr
+    packed = people.tuner(viewer, "pack", "tiny")
+    assert packed.returncode == 0, packed.stderr
+    assert unpacked_trials(folder) == json.loads(trials.stdout)
+    refused = people.tuner(stranger, "pack", "tiny", "--to", "other.tar.gz")
+    assert (refused.returncode, (folder / "other.tar.gz").exists()) == (4, False), refused.stderr
     listed = people.tuner(editor, "get", "experiments", "-A", "-o", "name")
     assert listed.stdout == "tiny\n", listed.stderr
 

@@ -74,6 +74,7 @@ class ExperimentFile:
             service=_check,
             namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
             config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
+            handed_over=options.handed_over,
         )
         return cls._checked(document, working_directory(), options)
 
@@ -129,6 +130,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
         config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
         converts=options.converts,
+        handed_over=options.handed_over,
     )
 
 

@@ -113,6 +113,7 @@ def read(
     namespace_of: NamespaceOf | None = None,
     config_map_of: ConfigMapOf | None = None,
     converts: bool = False,
+    handed_over: bool = False,
 ) -> Document:
     """Return the experiment that `text` describes.
 
@@ -127,6 +128,7 @@ def read(
             runtime has contexts.
         config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
         converts: A native file is wanted, so the text may also be one that is only converted.
+        handed_over: The controller in a cluster checks it again, and knows more.
 
     Raises:
         SpecErrors: The file or an override cannot be used.
@@ -151,11 +153,12 @@ def read(
         raise SpecErrors(source, [LocatedProblem(mark, "kind", f"is not run; {cure}")])
     foreign = _foreign(data, others, problems, config_map_of)
     if foreign is None:
-        document, warnings = _check(data, problems), tuple(_suspended(data))
+        document = _check(data, problems, handed_over=handed_over)
+        warnings = tuple(_suspended(data))
         wrong += problems.located(marks)
     else:
         data = foreign.native()
-        document = _check(data, native := ProblemCollector())
+        document = _check(data, native := ProblemCollector(), handed_over=handed_over)
         wrong += problems.located(marks)
         marks = replace(marks, place_of=foreign.place_of, words=foreign.words)
         wrong += native.located(marks)
@@ -283,13 +286,13 @@ def _is_optimization_job(data: object) -> TypeGuard[Json]:
     return isinstance(data, dict) and data.get("kind") == "OptimizationJob"
 
 
-def _check(data: Data, problems: ProblemCollector) -> Json:
+def _check(data: Data, problems: ProblemCollector, *, handed_over: bool = False) -> Json:
     if data is None:
         return {}
     document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}
-    rules.check(document, data, problems)
+    rules.check(document, data, problems, handed_over=handed_over)
     if not problems.found:
         # It is no part of the search, so a change of it makes no revision.
         document["spec"].pop(SUSPEND, None)
@@ -323,6 +326,7 @@ def read_path(
     namespace_of: NamespaceOf | None = None,
     config_map_of: ConfigMapOf | None = None,
     converts: bool = False,
+    handed_over: bool = False,
 ) -> Document:
     """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
 
@@ -350,6 +354,7 @@ def read_path(
         namespace_of=namespace_of,
         config_map_of=config_map_of,
         converts=converts,
+        handed_over=handed_over,
     )
     return replace(document, is_native=document.is_native and not is_script)
 

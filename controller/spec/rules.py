@@ -104,16 +104,22 @@ CONFIRM_CONTINUED = (
     "cannot be combined with algorithm pbt, whose trials continue from the checkpoints of others; "
     "omit it"
 )
-NO_PRICES = "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}"
+NO_PRICES = (
+    "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}; only under a "
+    "cluster's controller that has prices of its platform may they be missing"
+)
 OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
 # The algorithm whose trials continue from the checkpoints of others.
 POPULATION_BASED = "pbt"
 
 
-def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
+def check(
+    document: Json, raw: Json, problems: ProblemCollector, *, handed_over: bool = False
+) -> None:
     """Check the rules.
 
-    `document` is canonical and lacks refused values; `raw` is what the person wrote.
+    `document` is canonical and lacks refused values; `raw` is what the person wrote. What only the
+    controller in a cluster can know, it checks itself of an experiment that is `handed_over`.
     """
     spec, raw_spec = document.get("spec"), raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
@@ -132,7 +138,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     _metrics(spec, problems)
-    _spending(spec, problems)
+    _spending(spec, problems, handed_over=handed_over)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
     if traits.takes_templates:
@@ -243,12 +249,13 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
         )
 
 
-def _spending(spec: Json, problems: ProblemCollector) -> None:
+def _spending(spec: Json, problems: ProblemCollector, *, handed_over: bool) -> None:
     """Check that a trial requests what is limited, and what has a price."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
     if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
         problems.add("spec.budget.overrun", OVERRUN_OF_NOTHING, at_key=True)
-    if "cost" in budget and not prices and not problems.within("spec.prices"):
+    lacks_prices = not prices and not handed_over and not problems.within("spec.prices")
+    if "cost" in budget and lacks_prices:
         problems.add("spec.budget.cost", NO_PRICES, at_key=True)
     counted = [f"spec.budget.{key}" for key in ("gpuHours", "cost") if key in budget]
     counted += [] if prices is None else ["spec.prices"]

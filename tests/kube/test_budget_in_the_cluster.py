@@ -19,7 +19,7 @@ from controller.operator.policy import Policy
 from controller.operator.status import AMOUNTS
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
-from tests.kube.test_cluster_commands import Terminal, at_a_terminal
+from tests.kube.test_cluster_commands import FILE, Terminal, at_a_terminal, written
 from tests.kube.test_controller_metrics import scraped_from
 from tests.kube.test_page_in_the_cluster import OURS, events, signed_in
 
@@ -147,6 +147,26 @@ async def test_a_budget_of_money_needs_prices_of_the_platform_or_its_own(
     await installed.until_state("succeeded")
     assert installed.condition("Succeeded")["reason"] == "CostSpent"
     assert installed.status()["cost"] >= 3
+
+
+@at_a_terminal(A_SECOND)
+async def test_a_file_without_prices_is_applied_where_the_platform_has_some(
+    terminal: Terminal,
+) -> None:
+    installed = terminal.installed
+    text = FILE.replace("budget: {trials: 3}", "budget: {trials: 3, cost: 100}")
+    text = text.replace('"--x=${x}"]', '"--x=${x}"], resources: {cpu: 1}')
+    file = written(installed.state.root.parent, text)
+    refused = await terminal.tuner("apply", "-f", file)
+    assert (refused.code, "spec.budget.cost: requires prices; " in refused.err) == (2, True)
+    assert "only under a cluster's controller that has prices of its platform" in refused.err
+    await priced(installed, 1800)
+    await installed.until(lambda: installed.serves)
+    terminal.connect()
+    applied = await terminal.tuner("apply", "-f", file, "--set", "spec.budget.cost=99")
+    assert applied.code == 0, applied.err
+    await installed.until_state("succeeded")
+    assert installed.status()["cost"] > 0
 
 
 @on_a_cluster(A_SECOND)

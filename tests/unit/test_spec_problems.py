@@ -209,7 +209,7 @@ KEYS = r"""
   12:12 spec.budget.gpuHours: a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu
 - trials: 40
 + cost: 250
-  12:12 spec.budget.cost: requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}
+  12:12 spec.budget.cost: requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}; only under a cluster's controller that has prices of its platform may they be missing
 - trials: 40
 + overrun: stop
   12:12 spec.budget.overrun: is for budget.gpuHours and budget.cost; write one of them, or remove it

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from controller.core.breaker import BY_ITSELF, Streak
+from controller.core.budget import most_trials
 from controller.core.forecast import Durations, Forecast, forecast, trials_left
 from controller.core.metrics import LogReader, MetricReading
 from controller.core.model import (
@@ -403,13 +405,18 @@ class Memory:
         )
         return sum(map(rate_of, running), NOTHING_SPENT)
 
+    @cached_property
+    def _most_trials(self) -> int | None:
+        # To count the points of a grid with many conditions takes milliseconds.
+        return most_trials(self._spec)
+
     def forecast(self, now: datetime) -> Forecast | None:
         """Return what the search will have used when all its trials are done."""
         running = (each for each in self._unended() if each[0].trial is not FINAL)
         return forecast(
             self._spec,
             self._durations,
-            left=trials_left(self._spec, self.counted()),
+            left=trials_left(self._most_trials, self.counted()),
             running_s=sum(attempt.ran_s(until or now) for attempt, until in running),
             rate=self.rate_of_next(0),
             spent=self.spent(now),

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from controller.app.experiment_file import FileOptions, check_rules, directory_of, read_document
 from controller.app.workspace import Workspace
-from controller.core.model import ExperimentSpec
+from controller.core.budget import most_trials
+from controller.core.model import END_BY_THEMSELVES, ExperimentSpec
 from controller.core.spending import HOUR_S
 from controller.phrases import quantity
 from controller.report.formatting import duration
@@ -17,8 +18,9 @@ from controller.report.spending import amount, of_limit
 from controller.runtime.registry import provider_of, traits_of
 from controller.runtime.requested import attempt_rate
 from controller.search import study_spec
-from controller.spec import END_BY_THEMSELVES, Document
+from controller.spec import Document
 from suggest.errors import InvalidArgument
+from suggest.grid import grid_points
 from suggest.imports import MAX_ROWS
 from suggest.server import admin
 
@@ -73,7 +75,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
         )
     if spec.algorithm.name not in END_BY_THEMSELVES or spec.budget.trials is not None:
         return
-    points = admin.grid_points(spec.space)
+    points = grid_points(spec.space)
     if points is not None and points > MAX_ROWS:
         shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
         yield document.marks.locate(
@@ -84,7 +86,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
 
 def guess(spec: ExperimentSpec) -> Iterator[str]:
     """Yield what a search may use of its GPU-hours and money before a trial has run."""
-    count = _most_trials(spec)
+    count = most_trials(spec)
     if not spec.is_metered or count is None:
         return
     rate, trials = attempt_rate(spec, spec.trial), quantity(count, "trial")
@@ -97,13 +99,6 @@ def guess(spec: ExperimentSpec) -> Iterator[str]:
     if spec.prices:
         amounts.append(f"cost {amount(total.cost)}{of_limit(spec.budget.cost)}")
     yield f"a guess before the first trial: {' and '.join(amounts)} if each of {trials} runs {each}"
-
-
-def _most_trials(spec: ExperimentSpec) -> int | None:
-    """Return how many trials a search has at most: a grid has no more than its points."""
-    points = admin.grid_points(spec.space) if spec.algorithm.name in END_BY_THEMSELVES else None
-    limits = [each for each in (spec.budget.trials, points) if each is not None]
-    return min(limits, default=None)
 
 
 def not_installed(document: Document) -> Iterator[str]:

@@ -17,9 +17,10 @@ from controller.cli import exits
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_options_of, workspace_of
 from controller.cli.terminal import write_data
+from controller.core.model import END_BY_THEMSELVES
 from controller.phrases import command, quantity
 from controller.runtime import registry
-from controller.spec import END_BY_THEMSELVES, Document, file_text, starter
+from controller.spec import Document, file_text, starter
 from controller.spec import schema as file_schema
 from suggest.errors import FailedPrecondition
 

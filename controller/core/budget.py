@@ -8,10 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.core.model import Budget, ExperimentSpec, ExperimentState, Overrun, ReasonCode
+from controller.core.model import (
+    END_BY_THEMSELVES,
+    Budget,
+    ExperimentSpec,
+    ExperimentState,
+    Overrun,
+    ReasonCode,
+)
 from controller.core.spending import HOUR_S, NOTHING_SPENT, Spent
 from controller.phrases import quantity
 from suggest.estimate import LEAST_TRIALS
+from suggest.grid import grid_points
 from suggest.trial import TrialState
 
 
@@ -35,6 +43,16 @@ def spent_trials(counts: Mapping[TrialState, int]) -> int:
     return sum(
         n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED
     )
+
+
+def most_trials(spec: ExperimentSpec) -> int | None:
+    """Return how many trials a search has at most; None without a limit.
+
+    A grid has no more than its points.
+    """
+    is_grid = spec.algorithm.name in END_BY_THEMSELVES and not spec.define_by_run
+    limits = [spec.budget.trials, grid_points(spec.space) if is_grid else None]
+    return min((each for each in limits if each is not None), default=None)
 
 
 def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:

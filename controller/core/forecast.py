@@ -72,12 +72,11 @@ class Forecast:
     high: Spent | None = None
 
 
-def trials_left(spec: ExperimentSpec, counts: Mapping[TrialState, int]) -> int | None:
-    """Return how many trials are not done, running ones too; None without a limit."""
-    if spec.budget.trials is None:
+def trials_left(most: int | None, counts: Mapping[TrialState, int]) -> int | None:
+    """Return how many trials are not done, running ones too; most: of `budget.most_trials`."""
+    if most is None:
         return None
-    paused = counts.get(TrialState.PAUSED, 0)
-    return max(0, spec.budget.trials - spent_trials(counts) - paused)
+    return max(0, most - spent_trials(counts) - counts.get(TrialState.PAUSED, 0))
 
 
 def forecast(

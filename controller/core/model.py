@@ -30,6 +30,9 @@ from suggest.study import (
 )
 from suggest.trial import Trial
 
+# Algorithms that end when they have tried all points of the space.
+END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")
+
 
 class Stage(enum.Enum):
     """A stage that has attempts without being a trial.

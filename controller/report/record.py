@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from controller.core.budget import most_trials
 from controller.core.forecast import Durations, Forecast, forecast, trials_left
 from controller.core.model import (
     Attempt,
@@ -380,7 +381,7 @@ class ExperimentRecord(TrialList):
         return forecast(
             spec,
             Durations.of(ran_s),
-            left=trials_left(spec, self.counts),
+            left=trials_left(most_trials(spec), self.counts),
             running_s=running_s,
             rate=rate,
             spent=Spent(self.experiment.gpu_hours, self.experiment.cost),

@@ -6,7 +6,6 @@ Reading a file needs neither the service nor a cluster. YAML is imported only wh
 
 from controller.core.substitute import fill_data, render
 from controller.spec.document import (
-    END_BY_THEMSELVES,
     SETTABLE,
     Change,
     allowed_in_extension,
@@ -25,7 +24,6 @@ from controller.spec.redaction import redacted, redacted_document
 from controller.spec.writing import file_text, starter
 
 __all__ = [
-    "END_BY_THEMSELVES",
     "SETTABLE",
     "SUSPEND",
     "Change",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import (
+    END_BY_THEMSELVES,
     FORMAT,
     PUSHED,
     Budget,
@@ -59,7 +60,6 @@ Json = dict[str, Any]
 
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
-END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")  # algorithms
 LABELS = "metadata.labels"
 REVISABLE = (
     "spec.trial",

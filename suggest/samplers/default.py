@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from suggest import settings as checked
 from suggest.errors import Problem
+from suggest.grid import Grid
 from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import is_countable
 from suggest.samplers.family import (
@@ -25,7 +26,7 @@ from suggest.samplers.family import (
     missing,
 )
 from suggest.samplers.gp import GpSettings
-from suggest.samplers.grid import Grid, GridSampler, grid_problems
+from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.hedge import LONG, HedgeSampler
 from suggest.samplers.low_discrepancy import spread
 from suggest.samplers.sampler import Sampler

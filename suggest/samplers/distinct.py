@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 
 from suggest import deadline
 from suggest.domain import identity
+from suggest.grid import Grid
 from suggest.proposal import Computed, PointRequest, Steps
 from suggest.samplers.family import REUSE
-from suggest.samplers.grid import Grid, HeldPoints
+from suggest.samplers.grid import HeldPoints
 from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Space

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from suggest.axis import axis_of
 from suggest.errors import Problem
-from suggest.samplers.axis import axis_of
 from suggest.samplers.distinct import COUNTED
 from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import History, ModelSampler, ValueWindow

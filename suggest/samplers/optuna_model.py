@@ -52,11 +52,11 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from suggest import deadline
+from suggest.axis import axis_of
 from suggest.domain import decode, encode
 from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage, frozen_trial, quiet
 from suggest.optuna_storage.distributions import distribution
 from suggest.proposal import PointRequest, generator
-from suggest.samplers.axis import axis_of
 from suggest.samplers.generations import Generations
 from suggest.samplers.optuna_family import (
     OptunaCmaEsSettings,

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from suggest.imports import Source
-    from suggest.space import Space
     from suggest.storage.database import Database
 
 __all__ = [
     "check",
-    "grid_points",
     "is_optunas",
     "is_postgres",
     "not_installed",
@@ -124,12 +122,3 @@ def optuna_source(
     from suggest.optuna_storage.optuna_studies import read
 
     return read(place, study, value, objectives, constraints)
-
-
-def grid_points(space: Space) -> int | None:
-    """Return how many points a grid of the space has; None if it cannot have one."""
-    from suggest.samplers.axis import axis_of
-    from suggest.samplers.grid import Grid
-
-    has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
-    return Grid(space, {}).total if has_grid else None

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from suggest.axis import Axis, axis_of
 from suggest.domain import NO_MEMBER, Identity, identity, show
 from suggest.errors import InvalidArgument, Problem, raise_if, under
-from suggest.samplers.axis import Axis, axis_of
 from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import PastSpace, Study
 

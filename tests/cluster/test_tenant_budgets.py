@@ -90,6 +90,7 @@ def ran_s(installed: Installed) -> float:
         ({"gpuHours": -1}, "spec.gpuHours: Invalid value: -1: spec.gpuHours in body should be"),
         ({"cost": "much"}, "spec.cost: Invalid value"),
         ({}, "limits nothing; write gpuHours, cost or both"),
+        ({"cost": 1, "overrun": "later"}, 'spec.overrun: Unsupported value: "later"'),
         ({"gpus": 3, "cost": 1}, 'unknown field "spec.gpus"'),
     ],
 )

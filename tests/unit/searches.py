@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from suggest.axis import axis_of
 from suggest.engine import Engine
-from suggest.samplers.axis import axis_of
 from suggest.space import (
     Assignment,
     Choice,

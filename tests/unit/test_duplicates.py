@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
+from suggest.grid import Grid
 from suggest.samplers.distinct import _Known
-from suggest.samplers.grid import Grid, HeldPoints
+from suggest.samplers.grid import HeldPoints
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (

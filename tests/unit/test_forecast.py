@@ -9,6 +9,7 @@ from statistics import stdev
 import pytest
 
 from controller.app.validate import guess
+from controller.core.budget import most_trials
 from controller.core.forecast import (
     Durations,
     Forecast,
@@ -34,6 +35,9 @@ SPEC = replace(
     a_spec(trial=TEMPLATE),
     budget=Budget(trials=60, gpu_hours=100.0),
 )
+
+
+GRID = (Parameter("x", Int(1, 4)), Parameter("y", Choice(("a", "b", "c"))))
 
 
 def of(*hours: float, left: int = 60, running_h: float = 0.0, spent_h: float = 0.0) -> Forecast:
@@ -108,7 +112,27 @@ def test_the_sums_of_durations_can_be_kept_while_trials_are_retried() -> None:
 
 def test_trials_that_wait_for_a_larger_fidelity_are_no_longer_to_come() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PAUSED: 7, TrialState.CANCELLED: 9}
-    assert trials_left(SPEC, counts) == 50
+    assert trials_left(60, counts) == 50
+
+
+def test_a_grid_without_a_number_of_trials_is_forecast_by_its_points() -> None:
+    budget, algorithm = Budget(gpu_hours=100.0), Algorithm("grid")
+    grid = replace(SPEC, budget=budget, algorithm=algorithm, space=Space(GRID))
+    assert most_trials(grid) == 12
+    assert most_trials(replace(grid, budget=replace(budget, trials=5))) == 5
+    assert trials_left(12, {TrialState.SUCCEEDED: 4, TrialState.CANCELLED: 3}) == 8
+    record = ExperimentRecord(an_experiment(grid), [TrialRecord(a_trial(0), (ran(0, 2.0),))])
+    assert foreseen(grid, record.forecast(at(0))) == ["about 24 of 100 GPU-hours, from 1 trial"]
+
+
+def test_lists_and_mappings_may_be_points_of_a_grid() -> None:
+    layers = Parameter("layers", Choice(([64], [64, 64], {"first": 8})))
+    assert most_trials(replace(SPEC, algorithm=Algorithm("grid"), space=Space((layers,)))) == 3
+
+
+def test_a_search_without_any_end_has_no_forecast() -> None:
+    endless = replace(SPEC, budget=Budget(gpu_hours=100.0), algorithm=Algorithm("random"))
+    assert trials_left(most_trials(endless), {}) is None
 
 
 def ran(trial: int, hours: float) -> Attempt:
@@ -159,12 +183,11 @@ def test_before_the_first_trial_a_guess_says_that_it_is_one(
 
 @pytest.mark.parametrize(("trials", "count"), [(None, 12), (60, 12), (5, 5)])
 def test_a_grid_has_no_more_trials_than_points(trials: int | None, count: int) -> None:
-    parameters = (Parameter("x", Int(1, 4)), Parameter("y", Choice(("a", "b", "c"))))
     grid = replace(
         SPEC,
         budget=replace(SPEC.budget, trials=trials),
         algorithm=Algorithm("grid"),
-        space=Space(parameters),
+        space=Space(GRID),
     )
     (said,) = guess(grid)
     assert f" of 100 GPU-hours if each of {count} trials runs " in said

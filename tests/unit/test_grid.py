@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suggest.axis import EvenPoints
 from suggest.engine import Engine, check_spec
-from suggest.samplers.axis import EvenPoints
-from suggest.samplers.grid import Grid, grid_problems
+from suggest.grid import Grid
+from suggest.samplers.grid import grid_problems
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, values_of

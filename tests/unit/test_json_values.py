@@ -19,8 +19,8 @@ from suggest.domain import (
 )
 from suggest.engine import Engine, check_spec
 from suggest.errors import InvalidArgument
+from suggest.grid import Grid
 from suggest.imports import fit
-from suggest.samplers.grid import Grid
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
 from suggest.studies.space_growth import growth_problems
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -18,6 +17,7 @@ from controller import experiment_rows as rows
 from controller import experiment_tables as tables
 from controller.core.model import Attempt, Uid
 from controller.core.spending import (
+    HOUR_S,
     NOTHING_SPENT,
     Spent,
     month_begin,
@@ -58,7 +58,19 @@ _ADD = (
     )
 )
 _BEGIN = sa.insert(tables.usage)
-_OF_MONTH = sa.select(tables.usage).where(_LEDGER.month == sa.bindparam("of_month"))
+# One statement, because writers go on meanwhile: in PostgreSQL, each statement sees what is stored
+# when it begins. An attempt that ended between two would be in neither. The row of a month is as
+# what has run an hour and waits.
+_USED = sa.union_all(
+    sa.select(
+        _LEDGER.namespace,
+        sa.cast(sa.null(), sa.Text),
+        sa.cast(HOUR_S, sa.Float),
+        _LEDGER.gpu_hours,
+        _LEDGER.cost,
+    ).where(_LEDGER.month == sa.bindparam("of_month")),
+    _UNENDED,
+)
 
 
 def enter_ended(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> None:
@@ -77,7 +89,7 @@ def enter_ended(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]
 
 def enter_rest(connection: sa.Connection, uid: Uid, now: datetime) -> None:
     """Enter the attempts of an experiment that have not ended. Call it before it is deleted."""
-    for namespace, attempt in _unended(connection, _UNENDED_OF, of_uid=uid):
+    for namespace, attempt in _found(connection, _UNENDED_OF, of_uid=uid):
         _enter(connection, namespace, spent_by_month(attempt, now=now))
 
 
@@ -85,9 +97,7 @@ def used_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, Spen
     """Return what each namespace has used in the month until now."""
     month, began = month_of(now), month_begin(now)
     used: defaultdict[str, Spent] = defaultdict(lambda: NOTHING_SPENT)
-    for row in connection.execute(_OF_MONTH, {"of_month": month}):
-        used[row.namespace] += Spent(row.gpu_hours, row.cost)
-    for namespace, attempt in _unended(connection, _UNENDED):
+    for namespace, attempt in _found(connection, _USED, of_month=month):
         if attempt.start_time is None or attempt.start_time >= began:
             used[namespace] += spent_by(attempt, now=now)
         else:
@@ -96,8 +106,8 @@ def used_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, Spen
     return used
 
 
-def _unended(
-    connection: sa.Connection, query: sa.Select[Any], **values: str
+def _found(
+    connection: sa.Connection, query: sa.Executable, **values: str
 ) -> Iterator[tuple[str, Attempt]]:
     """Yield the namespace of each attempt that was found, and of the attempt what counts."""
     for namespace, started, earlier_s, gpus, price_per_hour in connection.execute(query, values):

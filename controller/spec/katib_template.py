@@ -224,6 +224,7 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(
                     f"{at}.{key}", f"must be specified for this template, such as {example}"
                 )
+        self._check_primary(template.get("primaryContainerName"), job)
         names = self._names(template, job, parameters)
         ends = {
             key: self._condition(template, theirs, at)
@@ -511,29 +512,26 @@ class KatibTemplateReader(KatibSectionReader):
                 f"{name} is not used in the template; remove it",
             )
 
+    def _check_primary(self, primary: object, job: Json) -> None:
+        """Check that a Job has its primary container; other kinds differ in their form."""
+        is_job = (job.get("apiVersion"), job.get("kind")) == ("batch/v1", "Job")
+        if not is_job or not isinstance(primary, str):
+            return
+        if all(container.get("name") != primary for container in _containers_of(job)):
+            path = "spec.trialTemplate.primaryContainerName"
+            self._problems.add(
+                path, f"{primary!r} is not a container of the Job; write the name of one"
+            )
+
     def _container(
         self, template: Json, job: Json, names: dict[str, str], *, trial_dir: str
     ) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
-        match job:
-            case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
-                pass
-            case _:
-                containers = []
+        containers = _containers_of(job)
         primary = template.get("primaryContainerName")
-        matching = [
-            (i, c)
-            for i, c in enumerate(containers)
-            if isinstance(c, dict) and c.get("name") == primary
-        ]
+        matching = [(i, c) for i, c in enumerate(containers) if c.get("name") == primary]
         if not matching:
-            # Otherwise a problem says that it is missing.
-            if isinstance(primary, str):
-                path = "spec.trialTemplate.primaryContainerName"
-                self._problems.add(
-                    path, f"{primary!r} is not a container of the Job; write the name of one"
-                )
-            return {}
+            return {}  # a problem says so
         index, container = matching[0]
         for i in range(len(containers)):
             if i != index:
@@ -658,6 +656,13 @@ class KatibTemplateReader(KatibSectionReader):
             parts += [of_text(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
         return "".join([*parts, of_text(text[end:])])
+
+
+def _containers_of(job: Json) -> list[Json]:
+    match job:
+        case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
+            return [each if isinstance(each, dict) else {} for each in containers]
+    return []
 
 
 def _queue_of(template: Json) -> Json:

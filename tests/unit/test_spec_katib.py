@@ -998,6 +998,16 @@ def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, me
     assert "Required params missing" not in str(refused.value), "it is there, and wrong"
 
 
+@pytest.mark.parametrize("runtime", ["local", "kubernetes"])
+def test_a_primary_container_that_the_job_lacks_is_refused(runtime: str) -> None:
+    data: Any
+    data, _ = parse(TEXT, "katib.yaml")
+    data["spec"]["trialTemplate"]["primaryContainerName"] = "mian"
+    said = r"trialTemplate.primaryContainerName: 'mian' is not a container of the Job; write the"
+    with pytest.raises(SpecErrors, match=said):
+        read(json.dumps(data), source="katib.yaml", overrides=[f"spec.runtime={runtime}"])
+
+
 def test_pbt_needs_a_claim_for_its_checkpoints_on_a_cluster() -> None:
     with pytest.raises(
         SpecErrors, match=r"trialTemplate.trialSpec: has no volume for the checkpoints at"

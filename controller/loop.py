@@ -540,11 +540,17 @@ class Loop:
         passed_s = 0.0 if self._turned_at_s is None else now_s - self._turned_at_s
         # set first: a write that fails below must not count the same seconds twice
         self._turned_at_s = now_s
-        if self.experiment.state is ExperimentState.RUNNING and FINAL not in self._memory.opened:
+        if self._spends_time:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= self._poll_s:
             self._stop_poll_at_s = now_s
             self._take_requests()
+
+    @property
+    def _spends_time(self) -> bool:
+        """Return whether the time that passes counts for `budget.wallClock`."""
+        is_running = self.experiment.state is ExperimentState.RUNNING
+        return is_running and FINAL not in self._memory.opened
 
     def _take_requests(self) -> None:
         """Look what other processes ask for. Raises NewerRevision if one has stored a revision."""
@@ -618,7 +624,8 @@ class Loop:
         """Return the seconds until something is due that no wakeup announces."""
         waits = [POLL_S if self._is_behind else self._poll_s]
         spec = self.experiment.spec
-        if spec.budget.wall_clock_s is not None:
+        # Otherwise what is left stays as it is, and may be next to nothing for hours.
+        if spec.budget.wall_clock_s is not None and self._spends_time:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
         if spec.is_metered:
             rate = self._memory.spending_rate()

@@ -118,6 +118,17 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
+def test_a_final_stage_is_waited_for_although_the_search_left_next_to_no_time(
+    play_plan: Callable[[Plan], ExperimentState],
+) -> None:
+    """A controller that takes a turn in each millisecond does not end in the simulation."""
+    spec = replace(LOST.spec, parallelism=1, budget=Budget(trials=1, wall_clock_s=0.3 + 1e-9))
+    template = TrialTemplate(("true",))
+    spec = replace(spec, trial=template, final=template, canary_s=0.0)
+    plan = Plan(spec, scripts=[Script(((0.1, "score=0.5"),), 0.3, 0)], finals=[Script((), 60.0, 0)])
+    assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("hit", range(1, 16))
 def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends(

@@ -110,6 +110,8 @@ class SimulatedRuntime:
         self.starts: list[str] = []  # the attempt name of every process that ever began
         self.conclusion: Conclusion | None = None
         self.lost = False  # True: the runtime does not answer
+        self.barred_s = (math.inf, math.inf)  # from when until when no attempt may run
+        self.has_barred = False  # whether it has shown an attempt that may not run
         self.late_s = 0.0  # how long after an attempt has ended the runtime shows it running
 
     async def start(self, launch: Launch) -> None:
@@ -154,7 +156,9 @@ class SimulatedRuntime:
         self._answer()
         now_s = self._clock.elapsed_s()
         return {
-            name: AttemptStatus(name, _at(attempt.started_s), self._shown_exit(attempt))
+            name: self._barred(
+                AttemptStatus(name, _at(attempt.started_s), self._shown_exit(attempt))
+            )
             if attempt.started_s <= now_s
             else _waiting(name, attempt)
             for name, attempt in self._attempts.items()
@@ -252,7 +256,8 @@ class SimulatedRuntime:
         for attempt in alive:
             slots = attempt.launch.slots
             if (
-                attempt.started_s == math.inf
+                not self._is_barred
+                and attempt.started_s == math.inf
                 and attempt.stop_asked_s is None
                 and (slots is None or begun < slots)
             ):
@@ -330,6 +335,16 @@ class SimulatedRuntime:
     @staticmethod
     def _timeout_at(launch: Launch, started_s: float) -> float | None:
         return None if launch.timeout_s is None else started_s + launch.timeout_s
+
+    @property
+    def _is_barred(self) -> bool:
+        begin_s, end_s = self.barred_s
+        return begin_s <= self._clock.elapsed_s() < end_s
+
+    def _barred(self, status: AttemptStatus) -> AttemptStatus:
+        is_barred = self._is_barred and status.exit is None
+        self.has_barred |= is_barred
+        return replace(status, barred="the budget is used up") if is_barred else status
 
     def _shown_exit(self, attempt: _Attempt) -> Exit | None:
         is_late = (

@@ -635,7 +635,7 @@ class Simulation:
         """Check that an attempt ended because of its script, or because it was stopped."""
         # A pause withdraws attempts that wait for their start, but such an attempt may have begun
         # and ended meanwhile.
-        may_be = self.interrupted or self._script_refused_once()
+        may_be = self.interrupted or self.runtime.has_barred or self._script_refused_once()
         if attempt.stop_cause is StopCause.INTERRUPTED and not may_be:
             raise InvariantViolation(f"nobody interrupted {attempt}")
         if attempt.state is not AttemptState.FAILED:

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from controller.core.attempt import AttemptStatus, RuntimeLost
 from controller.core.model import (
+    AttemptState,
     Budget,
     ExperimentObjective,
     ExperimentSpec,
@@ -293,6 +294,31 @@ def test_a_search_does_not_end_by_what_ended_attempts_have_not_used(tmp_path: Pa
         simulation.run()
         (ended,) = store.experiments()
         assert (ended.reason_code, ended.cost >= 6) == (ReasonCode.COST_SPENT, True)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [("save", number) for number in range(4, 10)] + [("stop", 1), ("stop", 2), ("start", 3)],
+)
+@pytest.mark.parametrize("death", [Fault.DIE_BEFORE, Fault.DIE_AFTER])
+def test_what_may_not_run_for_a_while_runs_again_whenever_its_controller_is_killed(
+    tmp_path: Path, fault: tuple[str, int], death: Fault
+) -> None:
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        objective = replace(LOST.spec.objective, target=None)
+        spec = replace(LOST.spec, objective=objective, space=GRID)
+        scripts = [Script(((0.2, "score=0.5"),), 1.5)]
+        plan = Plan(spec, scripts, faults={fault: death})
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        simulation.runtime.barred_s = (2.0, 9.0)
+        assert simulation.run() is ExperimentState.SUCCEEDED
+        (experiment,) = store.experiments()
+        attempts = store.attempts(experiment.uid)
+        ended = [each.state for each in attempts if each.stop_cause is None]
+        stopped = [each for each in attempts if each.stop_cause is not None]
+        assert ended == [AttemptState.SUCCEEDED] * 6
+        assert [each.reason for each in stopped] == ["the budget is used up"] * 2
 
 
 def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ from controller.operator.katib_status import (
     mapping_of,
     observation,
     observed_text,
+    says_the_end,
     sound_status,
     suggestion_status,
     trial_status,
@@ -199,7 +200,8 @@ class KatibExperiments:
             # The condition Created comes before the first Trial, which the next look brings.
             seen = replace(seen, experiment=None, refusal=None)
         elif experiment is not None:
-            if experiment.state.finished and status == resource["status"]:
+            is_told = status == resource["status"] and says_the_end(whole["conditions"])
+            if experiment.state.finished and is_told:
                 self._shown.pop(experiment.uid, None)
                 return dict(whole)
             if seen.progress is None or not seen.progress.known:

@@ -193,6 +193,11 @@ def experiment_status(
 _BEFORE_IT_CONTINUES = ("Running", "Succeeded", "Failed")
 
 
+def says_the_end(known: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the conditions of an Experiment say that it has ended."""
+    return not _true(known).isdisjoint(("Succeeded", "Failed"))
+
+
 def _true(known: Iterable[Mapping[str, Any]]) -> set[str]:
     return {str(each.get("type")) for each in known if each.get("status") == "True"}
 
@@ -200,7 +205,7 @@ def _true(known: Iterable[Mapping[str, Any]]) -> set[str]:
 def _continues(seen: Observation, known: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether it has ended before, and went on since the last status."""
     experiment, revision = seen.experiment, seen.before.get("revision")
-    if experiment is None or revision is None or not _true(known) & {"Succeeded", "Failed"}:
+    if experiment is None or revision is None or not says_the_end(known):
         return False
     # A short continuation may begin and end between two statuses.
     return not experiment.state.finished or experiment.revision != revision

@@ -539,6 +539,21 @@ def test_an_object_that_the_server_refuses_is_told_and_keeps_no_status_from_bein
     claim(tmp_path)
 
 
+@on_katibs_cluster()
+async def test_one_that_ends_before_its_first_status_is_shown_as_ended(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.forbid("patch", f"{installed.plural}/status")
+    installed.apply(katib())
+    made = installed.api.changes
+    await installed.until(
+        lambda: sum(each.plural == "jobs" and not each.after for each in made) == 3
+    )
+    installed.api.permit()
+    await installed.until_last("Succeeded")
+    assert installed.whole()["trialsSucceeded"] == 3
+
+
 @pytest.mark.parametrize(("kind", "seen"), [(KATIB_TRIALS, 0), (KATIB_SUGGESTIONS, 3)])
 def test_a_definition_that_is_missing_is_told_and_hinders_no_experiment(
     tmp_path: Path, kind: Kind, seen: int

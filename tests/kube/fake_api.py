@@ -710,6 +710,8 @@ class FakeApi:
             raise self._failure(403, "Forbidden", target, f"is forbidden: {message}")
         for key in ("uid", "resourceVersion", "creationTimestamp"):
             about.pop(key, None)
+        if target.plural == "experiments":
+            about["generation"] = 1
         if dry_run:
             return body | {
                 "metadata": about | {"uid": str(uuid.uuid4()), "creationTimestamp": now()}

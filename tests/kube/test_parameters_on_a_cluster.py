@@ -258,8 +258,10 @@ async def test_the_controller_in_the_cluster_answers_too(terminal: Terminal) -> 
             name="named",
             image=IMAGE,
             progress=False,
-            spec={"canary": "0s"},
+            spec={"canary": "0s", "confirm": {"top": 1, "seeds": 2}},
         )
+        # Of the controller, with the function that was sent with the search.
+        await terminal.installed.until_state("succeeded", "named-confirm")
         confirmed = await terminal.tuner("confirm", "named", "--top", "1", "--seeds", "2")
     finally:
         await running.close()

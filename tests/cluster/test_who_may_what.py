@@ -107,6 +107,7 @@ API_ROUTES: Mapping[str, str] = {
     _API: GET,
     f"{_API}/attempts": GET,
     f"{_API}/events": GET,
+    f"{_API}/pack": GET,
     _LOG: GET,
     f"{_LOG}/start": GET,
 }
@@ -312,7 +313,7 @@ def test_every_route_has_a_rule() -> None:
     authenticator = PageAuthenticator(nothing, nothing, None, port=0, stored=nothing)
     shown = page(authenticator, nothing, sign_in="token")
     assert routes(shown.routes) == set(ROUTES)
-    api = HttpApi(nothing, nothing, nothing, nothing, nothing)
+    api = HttpApi(nothing, nothing, nothing, nothing, nothing, storage="")
     assert routes(api.routes) == {*API_ROUTES, _READING}
 
 

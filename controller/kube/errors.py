@@ -149,10 +149,10 @@ class ErrorClassifier:
             return RuntimeLost(
                 f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error)
             )
-        barred = AccessDenied(f"{error}; the missing rule: {rule}" if rule else str(error))
+        denied = AccessDenied(f"{error}; the missing rule: {rule}" if rule else str(error))
         now_s = time.monotonic()
         since_s, last_s = self._refused.get(rule, (now_s, now_s))
         if now_s - last_s > _UNRELATED_S:
             since_s = now_s
         self._refused[rule] = since_s, now_s
-        return RuntimeLost(str(barred)) if patient and now_s - since_s < _SETTLE_S else barred
+        return RuntimeLost(str(denied)) if patient and now_s - since_s < _SETTLE_S else denied

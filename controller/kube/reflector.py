@@ -307,9 +307,12 @@ class Reflector(Generic[ObjectT]):
             hidden = await self._hidden_due.get()
             if self._hidden.get(hidden.key) is not hidden:
                 continue  # the watch shows it again, or it was replaced
-            # The watch says what keeps the cluster from being read.
-            with contextlib.suppress(ApiError, Unreachable, AccessDenied, BadKubeconfig):
+            try:
                 self._take_hidden(hidden, await self._read(*hidden.key, hidden.uid))
+            except (ApiError, Unreachable, AccessDenied, BadKubeconfig):
+                pass  # the watch says what keeps the cluster from being read
+            except Exception as unforeseen:  # others that are hidden would be shown for good
+                self._report_bug(unforeseen)
             if self._hidden.get(hidden.key) is hidden:
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._timing.hidden_s, self._hidden_due.put_nowait, hidden)

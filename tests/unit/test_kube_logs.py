@@ -660,12 +660,12 @@ def test_the_end_of_a_log_is_not_abandoned_while_the_disk_is_full(
         node.print(b"one")
         (tmp_path / "log.txt").mkdir()  # no byte can be written there either
         followed = copied_in(node, tmp_path)
-        await eventually(lambda: "cannot write" in str(followed.barred))
+        await eventually(lambda: "cannot write" in str(followed.denied))
         await asyncio.wait([asyncio.create_task(asyncio.sleep(1.0))])
         assert not followed.done
         (tmp_path / "log.txt").rmdir()
         await eventually(lambda: followed.done)
-        assert (text_of(tmp_path), followed.trouble, followed.barred) == (b"one\n", "", None)
+        assert (text_of(tmp_path), followed.trouble, followed.denied) == (b"one\n", "", None)
 
     run_scenario(scenario)
 
@@ -871,12 +871,12 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
         followed = follower(node, tmp_path)
         followed.ended()
         followed.begin()
-        barred = False
+        denied = False
         while not followed.done:
             followed.extend_time_limit()
-            barred |= followed.barred is not None
+            denied |= followed.denied is not None
             await asyncio.sleep(0.005)
-        assert (barred, followed.barred, followed.trouble) == (True, None, "")
+        assert (denied, followed.denied, followed.trouble) == (True, None, "")
 
     asyncio.run(play())
     assert text_of(tmp_path) == b"score=1\n"

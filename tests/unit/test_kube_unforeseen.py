@@ -88,6 +88,38 @@ def test_an_unexpected_error_is_reported_while_it_lasts(caplog: pytest.LogCaptur
     asyncio.run(main())
 
 
+def test_an_unexpected_error_about_one_hidden_object_leaves_no_other_one_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    label = "tuner.dev/uid"
+
+    async def main() -> None:
+        errors = [KeyError("a")]
+
+        def changed() -> None:
+            if errors and "a" not in view.objects:
+                raise errors.pop()
+
+        async with FakeApi() as api, api.client() as client:
+            reflector: Reflector[AttemptObject] = Reflector(
+                client, JOBS, "user1", timing=TIMING, grouped_by=label
+            )
+            for name in "ab":
+                about = {"name": name, "namespace": "user1", "labels": {label: "ours"}}
+                api.put("jobs", {"metadata": about})
+            view = reflector.view("user1", "ours", changed=lambda: None)
+            await view.start()
+            view.changed = changed
+            for name in "ab":
+                api.remove("jobs", "user1", name)
+                await eventually(lambda name=name: name not in view.objects)
+            assert not errors
+            await reflector.close()
+
+    asyncio.run(main())
+    assert bugs(caplog) == [KeyError]
+
+
 class OddNode:
     """A node that fails this many times, and then returns a single line."""
 
@@ -141,7 +173,7 @@ def test_a_log_is_followed_again_after_an_unexpected_error(
         await eventually(lambda: node.times < 3)
         assert not follower.done
         await eventually(lambda: follower.size == len(b"x=1\n"))
-        assert (follower.trouble, follower.barred) == ("", None)
+        assert (follower.trouble, follower.denied) == ("", None)
         follower.ended()
         await eventually(lambda: follower.done)
         await follower.close()

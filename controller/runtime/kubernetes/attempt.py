@@ -250,9 +250,9 @@ class AttemptOnCluster:
         self.collected.extend_time_limit()
 
     @property
-    def barred(self) -> Exception | None:
+    def denied(self) -> Exception | None:
         """Return the error while a log cannot be copied."""
-        return self.log.barred or self.collected.barred
+        return self.log.denied or self.collected.denied
 
     async def close(self) -> None:
         await asyncio.gather(self.log.close(), self.collected.close())

@@ -333,7 +333,7 @@ class LogFollower:
     Call `begin` on a running loop, and `ended` when the container has ended.
 
     grown: called when there is more, and at the end. trouble: why the end of the log is
-    missing or late, for people; "" if it is not. barred: the error while reading is forbidden, or
+    missing or late, for people; "" if it is not. denied: the error while reading is forbidden, or
     writing is impossible; the follower retries nevertheless.
     """
 
@@ -373,7 +373,7 @@ class LogFollower:
         self.accounted_until: str | None = None
         # the timestamp of the last line before a restart, if all were copied
         self.restarted_after: str | None = None
-        self.barred: Exception | None = None
+        self.denied: Exception | None = None
         self._ended = False
         self._finished = False
         self._at = Position(of.pod, of.container, uid=of.uid)
@@ -488,12 +488,12 @@ class LogFollower:
                 if self._gone(error):
                     self._losses = self._losses or _GONE
                     return
-                self.barred = error if rule_for(error) else None
+                self.denied = error if rule_for(error) else None
                 # 400: the container waits, for which the pod status has the reason.
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
             except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                self.barred = None if isinstance(error, RuntimeLost) else error
+                self.denied = None if isinstance(error, RuntimeLost) else error
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             # a follower that stops silently would lose the rest of the log
@@ -556,7 +556,7 @@ class LogFollower:
                         if self._useless(error):
                             return True
                     except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                        self.barred = None if isinstance(error, RuntimeLost) else error
+                        self.denied = None if isinstance(error, RuntimeLost) else error
                         self._problem = str(error)
                         if isinstance(error, _DiskTrouble):
                             self.extend_time_limit()  # the node still has the log
@@ -585,13 +585,13 @@ class LogFollower:
             _log.error(
                 "pod=%s this is a bug; its log is asked for again", self._pod, exc_info=error
             )
-        self.barred, self._problem = None, f"its log cannot be read ({bug}); this is a bug"
+        self.denied, self._problem = None, f"its log cannot be read ({bug}); this is a bug"
 
     def _useless(self, error: ApiError) -> bool:
         """Whether another request for the rest would get the same response."""
         self._problem = f"its log cannot be read: {error}"
-        self.barred = error if rule_for(error) else None
-        if self.barred is not None or error.status == 429 or error.status >= 500:
+        self.denied = error if rule_for(error) else None
+        if self.denied is not None or error.status == 429 or error.status >= 500:
             return False
         if self._gone(error):
             self._losses, self._problem = self._losses or _GONE, ""
@@ -651,7 +651,7 @@ class LogFollower:
                     # Also for a container that prints faster than we read, where no read waits.
                     await self._queued(self._turns.next(self._sender))
                     reading.feed(chunk)
-                    self._problem, self.barred = "", None
+                    self._problem, self.denied = "", None
                     received += len(chunk)
                     self._note_arrival(since, received)
                     if follow and reading.joined:
@@ -667,7 +667,7 @@ class LogFollower:
             raise
         finally:
             self._joined_s = None
-        self._problem, self.barred = reading.node_message, None
+        self._problem, self.denied = reading.node_message, None
         return reading
 
     async def _queued(self, waiting: Awaitable[None]) -> None:
@@ -1019,9 +1019,9 @@ class AttemptLog:
         return "" if self._follower is None else self._follower.trouble
 
     @property
-    def barred(self) -> Exception | None:
+    def denied(self) -> Exception | None:
         """Return the error while the log cannot be copied: it would be lost with its pod."""
-        return None if self._follower is None else self._follower.barred
+        return None if self._follower is None else self._follower.denied
 
     async def read(self, offset: int, limit: int) -> bytes:
         """Return what the copy has from this byte on."""

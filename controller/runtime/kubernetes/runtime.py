@@ -534,8 +534,8 @@ class KubernetesRuntime:
         return informer, creations
 
     def _trouble(self, informer: Informer) -> Exception | None:
-        barred = (attempt.barred for attempt in self._attempts.values())
-        return informer.trouble or next(filter(None, barred), None)
+        denied = (attempt.denied for attempt in self._attempts.values())
+        return informer.trouble or next(filter(None, denied), None)
 
     def _attempt(self, informer: Informer, name: str, key: AttemptKey) -> AttemptOnCluster:
         """Return the attempt of that name, which is known from now on."""

@@ -54,7 +54,7 @@ _READ: Mapping[str, Callable[[Any], object]] = {
     "end_time": datetime.fromisoformat,
     # SQLite has 0 and 1 for these
     "stop_requested": bool,
-    "set_aside": bool,
+    "rerun": bool,
     "reviewed": bool,
 }
 
@@ -99,7 +99,8 @@ def revision_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Revision:
 
 
 def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    return Attempt(state=AttemptState(row["state"]), **_fields(row, "uid", "state"))
+    fields = _fields(row, "uid", "state")
+    return Attempt(state=AttemptState(row["state"]), set_aside=fields.pop("rerun"), **fields)
 
 
 def event_of(row: Mapping[str, Any]) -> Event:

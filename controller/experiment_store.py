@@ -604,7 +604,7 @@ _LAST_TRIAL = sa.select(sa.func.max(tables.attempts.c.trial).label("last")).wher
 _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
     sa.or_(
         tables.attempts.c.end_time.is_(None),
-        tables.attempts.c.set_aside,
+        tables.attempts.c.rerun,
         # Literals, because a database has a limit of parameters.
         tables.attempts.c.trial.in_(
             sa.bindparam("trials", type_=sa.Integer, expanding=True, literal_execute=True)

@@ -84,7 +84,8 @@ attempts = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
     sa.Column("image", sa.String, nullable=False),
-    sa.Column("set_aside", sa.Boolean, nullable=False),
+    # `Attempt.set_aside`. Searches that 0.1.0 runs need this name after an upgrade, too.
+    sa.Column("rerun", sa.Boolean, nullable=False),
     sa.Column("reviewed", sa.Boolean, nullable=False),
     sa.Column("fidelity", sa.Float),
     sa.Column("log_gap", sa.String, nullable=False),
@@ -137,7 +138,7 @@ usage = sa.Table(
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0006",
+    newest="0005",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",
@@ -195,7 +196,7 @@ def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
 
 
 def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
-    return _row(attempts, attempt, uid=uid)
+    return _row(attempts, attempt, uid=uid, rerun=attempt.set_aside)
 
 
 def event_row(uid: Uid, event: Event) -> dict[str, object]:

@@ -4,7 +4,8 @@ A new database gets its tables from the metadata and is stamped with the newest 
 Alembic, whose import would double the start-up time. Only an older database needs Alembic.
 
 To add a version: change the tables, copy the newest file in the folder
-of the migrations, and raise `Schema.newest`.
+of the migrations, and raise `Schema.newest`. Only add, and with defaults: processes of older
+versions may have the database open, and go on.
 """
 
 from __future__ import annotations

@@ -620,7 +620,6 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
         raw.execute("DROP TABLE attempt_objects")
         raw.execute("DROP TABLE usage")
         raw.execute("DROP INDEX attempts_unended")
-        raw.execute("ALTER TABLE attempts RENAME COLUMN set_aside TO rerun")
         for table, columns in SPENDING.items():
             for column in columns:
                 raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
@@ -628,3 +627,17 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
         raw.commit()
     with closing(over(sqlite_database(path), Fence(1, "first"))) as store:
         created(store)
+
+
+def test_a_search_of_the_first_release_goes_on_after_another_process_has_upgraded_its_store(
+    path: Path,
+) -> None:
+    with closing(opened(path)) as store, closing(sqlite3.connect(path)) as raw:
+        uid = created(store).uid
+        raw.execute(
+            "INSERT INTO attempts (uid, trial, number, state, reason, node, image, rerun, "
+            "reviewed, log_gap, value_doubt) VALUES (?, 0, 1, 'failed', '', '', '', 1, 0, '', '')",
+            (uid,),
+        )
+        raw.commit()
+        assert [each.set_aside for each in store.attempts(uid)] == [True]

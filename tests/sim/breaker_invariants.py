@@ -160,7 +160,7 @@ def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[i
     return found
 
 
-def spent_since_rerun(attempts: Sequence[Attempt]) -> int:
+def spent_since_set_aside(attempts: Sequence[Attempt]) -> int:
     """Return the failures of the newest attempt's class that count against its retries."""
     since = max(
         (place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.set_aside), default=0

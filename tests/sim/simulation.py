@@ -45,7 +45,7 @@ from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
-from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
+from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_set_aside
 from tests.sim.checkpoint_invariants import SimulatedCheckpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
@@ -412,7 +412,7 @@ class Simulation:
         self._check_prefetch(trials)
         for trial in trials:
             known = self.outcomes.get(trial.number)
-            if known is not None and known != trial and self._reruns(trial.number):
+            if known is not None and known != trial and self._was_set_aside(trial.number):
                 known = known if known.state is not TrialState.FAILED else None  # it was run again
             if known is not None and known != trial:
                 raise InvariantViolation(f"a finished trial changed: {known} -> {trial}")
@@ -473,14 +473,14 @@ class Simulation:
         newest = attempts[-1]
         if newest.failure_class in (None, FailureClass.CONFIGURATION):
             raise InvariantViolation(f"no reason for a trial to fail: {newest}")
-        spent = spent_since_rerun(attempts)
+        spent = spent_since_set_aside(attempts)
         allowed = self.experiment.spec.trial.retries.get(newest.failure_class, 0)
         if spent != allowed + 1:
             raise InvariantViolation(
                 f"failed after {spent} {newest.failure_class.value} failures; retries are {allowed}"
             )
 
-    def _reruns(self, number: int) -> bool:
+    def _was_set_aside(self, number: int) -> bool:
         return any(a.set_aside for a in self._attempts() if a.trial == number)
 
     def _may_cancel(self) -> bool:

@@ -251,20 +251,25 @@ class SqlExperimentStore:
             tables.events,
             tables.attempt_objects,
         )
-        with self._database.reading() as here, target._writing(_COPY) as there:
+        rows: dict[sa.Table, list[dict[str, Any]]] = {}
+        with self._database.reading() as here:
             for table in copied:
                 # The database numbers events; all other rows keep their keys.
                 columns = [column for column in table.c if column.name != "id"]
                 order = list(table.primary_key)
                 query = sa.select(*columns).where(table.c.uid == uid).order_by(*order)
-                rows = [dict(row) for row in here.execute(query).mappings()]
-                try:
-                    if rows:
-                        there.execute(sa.insert(table), rows)
-                except sa.exc.IntegrityError as error:
-                    raise AlreadyExists(
-                        f"{target._database.place}: has this experiment, or one of its name"
-                    ) from error
+                rows[table] = [dict(row) for row in here.execute(query).mappings()]
+        # Only now, so that neither the time that it takes nor its errors are those of the reading,
+        # after which a controller would take its database for away.
+        with target._writing(_COPY) as there:
+            try:
+                for table in copied:
+                    if rows[table]:
+                        there.execute(sa.insert(table), rows[table])
+            except sa.exc.IntegrityError as error:
+                raise AlreadyExists(
+                    f"{target._database.place}: has this experiment, or one of its name"
+                ) from error
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)

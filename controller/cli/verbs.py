@@ -290,8 +290,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner pack digits",
         more="The file has the experiment, its study, and its folder with logs, provenance, "
         "checkpoints and outputs.\n"
-        "The experiment may not run. The file may contain secrets of the experiment's file, and "
-        "has mode 0600.",
+        "The experiment must not be running. The file may contain secrets of the experiment's "
+        "file, and has mode 0600.",
     ),
     Verb(
         "unpack",

@@ -8,7 +8,8 @@ written beside the rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -119,15 +120,21 @@ class HostedExperiments(LocalExperiments):
             await self.archiver.available(uid, attempt)
         return self.log(uid, attempt)
 
-    async def available_files(self, uid: Uid, attempt: Attempt) -> None:
-        """Copy all files of an attempt from the bucket that only that has.
+    @asynccontextmanager
+    async def with_all_files(self, uid: Uid) -> AsyncIterator[None]:
+        """Have the files of all attempts in their folders, also those that only the bucket has.
 
         Raises Unavailable if the bucket cannot be used.
         """
-        if self.archiver is not None:
-            await self.archiver.available(uid, attempt, whole=True)
-            if self.archiver.trouble:
-                raise Unavailable(f"the bucket with the logs is away: {self.archiver.trouble}")
+        if self.archiver is None:
+            yield
+            return
+        with self.archiver.keeping(uid):
+            for attempt in self.attempts(uid):
+                await self.archiver.available(uid, attempt, whole=True)
+                if self.archiver.trouble:
+                    raise Unavailable(f"the bucket with the logs is away: {self.archiver.trouble}")
+            yield
 
     def delete_experiment(self, uid: Uid) -> None:
         super().delete_experiment(uid)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +22,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
@@ -48,7 +51,9 @@ from suggest.server import Server
 _HEADERS = (AUTHORIZATION.lower(), "authorization")
 _LONGEST_REQUEST = 1 << 16  # bytes of the message of a method
 _METHOD_S = 60.0
-_LOG_PART = 1 << 20  # bytes of a log in one response
+_PART = 1 << 20  # bytes of a log in one response, and of a pack in one message
+# Packs at a time, since each needs room on the disk until it is sent.
+_PACKS = 4
 # Those that change nothing. What changes something goes through the API server's own objects.
 _METHODS = frozenset(
     (
@@ -88,8 +93,8 @@ class HttpApi:
         self._authenticator = authenticator
         self._resources = resources
         self._storage = storage
-        # One at a time, since each needs room on the disk.
         self._packing = asyncio.Lock()
+        self._packs = asyncio.Semaphore(_PACKS)
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -178,7 +183,7 @@ class HttpApi:
         log = await self._experiments.available_log(experiment.uid, attempt)
         begin, data = log.read(_number(request, "offset", 0))
         parts, size = [data], len(data)
-        while data and size < _LOG_PART:
+        while data and size < _PART:
             at, data = log.read(begin + size)
             if at != begin + size:
                 break  # what is in between was not kept
@@ -201,16 +206,19 @@ class HttpApi:
 
     async def _pack(self, request: Request) -> Response:
         """Answer with the file of `tuner pack`, in which the cluster is the request's context."""
-        experiment = await self._found(request)
-        known = replace(experiment, context=request.query_params.get("context", ""))
-        async with self._packing:
-            self._refuse_running(known)
-            for attempt in self._experiments.attempts(known.uid):
-                await self._experiments.available_files(known.uid, attempt)
-            file = await asyncio.to_thread(self._packed, known)
-            # Of one that began meanwhile, stores and files may be of different moments.
-            self._refuse_running(known)
-        return StreamingResponse(_chunks(file), media_type="application/gzip")
+        await self._found(request)  # those who may not get it do not wait
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._packs)
+            async with self._packing:
+                experiment = await self._found(request)
+                self._refuse_running(experiment)
+                async with self._experiments.with_all_files(experiment.uid):
+                    context = request.query_params.get("context", "")
+                    packed = replace(experiment, context=context)
+                    file = await asyncio.to_thread(self._packed, packed)
+                stack.enter_context(file)
+                self._refuse_changed(experiment)
+            return Download(file, stack.pop_all())
 
     def _packed(self, experiment: Experiment) -> IO[bytes]:
         """Return the open pack. Nothing is left of it once it is closed, or this process dies."""
@@ -220,8 +228,9 @@ class HttpApi:
                 pack.write(self._experiments, experiment, self._storage, target)
                 return target.open("rb")
         except OSError as error:
+            place = error.filename or tempfile.gettempdir()  # a full disk names no file
             raise Unavailable(
-                f"the controller cannot write the pack: {error.filename}: {error.strerror}"
+                f"the controller cannot write the pack: {place}: {error.strerror}"
             ) from error
 
     def _refuse_running(self, experiment: Experiment) -> None:
@@ -230,6 +239,12 @@ class HttpApi:
                 f"{experiment.name} cannot be packed while it runs; wait for its end, or stop it: "
                 f"{command('stop', experiment.name)}"
             )
+
+    def _refuse_changed(self, packed: Experiment) -> None:
+        """Refuse one that ran or changed: its stores and files may be of different moments."""
+        self._refuse_running(packed)
+        if self._experiments.experiment(packed.namespace, packed.name) != packed:
+            raise Unavailable(f"{packed.name} has changed while it was packed; pack it again")
 
     async def _method(self, request: Request) -> Response:
         """Answer a method of the suggestion service, as in Connect's unary protocol."""
@@ -305,10 +320,16 @@ class HttpApi:
         return {"row": row, "holder": who, "trouble": trouble, "tenantBudget": budget}
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(_LOG_PART):
-            yield chunk
+class Download(StreamingResponse):
+    """The content of a file. owned: what ends with the response, also if its client goes away."""
+
+    def __init__(self, file: IO[bytes], owned: AsyncExitStack) -> None:
+        super().__init__(iter(partial(file.read, _PART), b""), media_type="application/gzip")
+        self._owned = owned
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._owned:
+            await super().__call__(scope, receive, send)
 
 
 def _attempts(uid: str, attempts: Sequence[Attempt], following: int | None) -> Response:

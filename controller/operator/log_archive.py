@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -90,11 +92,15 @@ class LogArchive:
             self._store, f"{_prefix(uid, attempt.trial, attempt.number)}/{name}"
         )
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{name}.partial"
-        with partial.open("wb") as file:
-            async for chunk in found.stream(min_chunk_size=1 << 20):
-                file.write(chunk)
-        partial.rename(folder / name)
+        # A name of its own, since several may ask for it.
+        partial = folder / f"{name}.{secrets.token_hex(4)}.partial"
+        try:
+            with partial.open("wb") as file:
+                async for chunk in found.stream(min_chunk_size=1 << 20):
+                    file.write(chunk)
+            partial.rename(folder / name)
+        finally:
+            partial.unlink(missing_ok=True)
 
     async def delete(self, uid: Uid) -> None:
         """Delete everything of an experiment."""
@@ -151,6 +157,7 @@ class Archiver:
         self._experiments = experiments
         self._retention = retention
         self._deleted: set[Uid] = set()
+        self._kept: set[Uid] = set()  # whose files stay in the directory meanwhile
         # Folders that the bucket has refused. They come last, so that none keeps the others back.
         self._refused: set[Path] = set()
         self._expired_at_s: float | None = None
@@ -178,6 +185,15 @@ class Archiver:
                 self._note(error)
                 return
             (folder / UPLOADED).touch()
+
+    @contextmanager
+    def keeping(self, uid: Uid) -> Iterator[None]:
+        """Leave the files of an experiment in the directory meanwhile. One caller at a time."""
+        self._kept.add(uid)
+        try:
+            yield
+        finally:
+            self._kept.discard(uid)
 
     async def run(self) -> None:
         failures = 0
@@ -250,6 +266,7 @@ class Archiver:
         """Delete the oldest uploaded logs of the directory beyond KEPT_BYTES."""
         root, total = self._experiments.directory.experiments, 0
         uploaded = [path.parent / FILES[0] for path in root.glob(f"**/{UPLOADED}")]
+        uploaded = [each for each in uploaded if each.relative_to(root).parts[0] not in self._kept]
         stats = [(path.stat(), path) for path in uploaded if path.exists()]
         for stat, path in sorted(stats, key=lambda each: -each[0].st_mtime):
             total += stat.st_blocks * 512

@@ -40,6 +40,7 @@ from controller.experiment_store import (
     StaleEpoch,
     sqlite_database,
 )
+from controller.operator.postgres import BoundedPostgres
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -437,6 +438,22 @@ def test_a_locked_database_is_unavailable_with_the_cure(
         release()
         store.save(experiment.uid, Changes(attempts=[attempt(1)]))
         assert store.attempts(experiment.uid) == [attempt(1)]
+
+
+def test_a_copy_that_cannot_be_written_does_not_make_the_controllers_database_away(
+    postgres_url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
+    database = BoundedPostgres(postgres_url)
+    with closing(over(database)) as store, closing(opened(path)) as copy:
+        experiment = created(store)
+        release = lock(path)
+        with pytest.raises(Unavailable, match=r"controller\.db: another process"):
+            store.copy_experiment(experiment.uid, copy)
+        assert database.trouble == ""
+        release()
+        store.copy_experiment(experiment.uid, copy)
+        assert copy.experiments() == [experiment]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")

@@ -8,17 +8,23 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Coroutine
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import yaml  # type: ignore[import-untyped]
+from starlette.requests import ClientDisconnect
 
+from controller.app import pack
 from controller.app.experiments import uid_of_resource
+from controller.app.local_experiments import LocalExperiments
 from controller.cli.main import main
+from controller.core.model import Experiment
+from controller.experiment_store import Changes
+from controller.operator.http_api import Download
 from controller.runtime.kubernetes.job_builder import files_object
 from controller.runtime.trial_files import TrialFiles
 from tests.kube.console import ended, start
@@ -506,6 +512,50 @@ async def test_a_search_that_runs_in_the_cluster_is_not_packed(terminal: Termina
     packed = await terminal.tuner("pack", "tiny", "--to", str(target))
     assert (packed.code, "tiny cannot be packed while it runs" in packed.err) == (6, True), packed
     assert not target.exists()
+
+
+@at_a_terminal()
+async def test_a_search_that_has_changed_meanwhile_is_not_packed(terminal: Terminal) -> None:
+    await finished(terminal)
+    write = pack.write
+
+    def written_late(
+        experiments: LocalExperiments, experiment: Experiment, url: str, target: Path
+    ) -> None:
+        write(experiments, experiment, url, target)
+        stored = experiments.experiment(experiment.namespace, experiment.name)
+        assert stored is not None
+        goes_on = replace(stored, running_s=stored.running_s + 1)
+        experiments.save(stored.uid, Changes(experiment=goes_on))
+
+    target = terminal.installed.state.root.parent / "tiny.tar.gz"
+    with mock.patch.object(pack, "write", written_late):
+        packed = await terminal.tuner("pack", "tiny", "--to", str(target))
+    assert (packed.code, "tiny has changed while it was packed" in packed.err) == (7, True), packed
+    assert not target.exists()
+    packed = await terminal.tuner("pack", "tiny", "--to", str(target))
+    assert packed.code == 0, packed.err
+
+
+def test_a_download_that_breaks_off_closes_its_file(tmp_path: Path) -> None:
+    (tmp_path / "tiny.tar.gz").write_bytes(b"content")
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(_message: object) -> None:
+        raise OSError("the client has gone away")
+
+    async def main() -> bool:
+        owned = AsyncExitStack()
+        file = owned.enter_context((tmp_path / "tiny.tar.gz").open("rb"))
+        with suppress(OSError, ClientDisconnect):
+            await Download(file, owned)(
+                {"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send
+            )
+        return file.closed
+
+    assert asyncio.run(main())
 
 
 @at_a_terminal()

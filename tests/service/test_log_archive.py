@@ -15,6 +15,7 @@ from obstore.exceptions import BaseError
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Attempt, AttemptState, Revision
 from controller.experiment_store import NO_FENCE, Changes
+from controller.operator import log_archive
 from controller.operator.experiments import HostedExperiments
 from controller.operator.log_archive import UPLOADED, Archiver, LogArchive, Retention
 from controller.runtime.log_limit import trim
@@ -117,6 +118,27 @@ def test_only_experiments_with_ended_attempts_are_behind(
     with pytest.raises(BaseError):  # of the retention
         asyncio.run(archiver.turn())
     assert archiver.behind == frozenset()
+
+
+def test_files_that_are_needed_together_are_all_in_the_directory_meanwhile(
+    bucket: SmallBucket, experiments: HostedExperiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_archive, "KEPT_BYTES", 0)
+    experiments.archiver = archiver = Archiver(archive_in(bucket), experiments, Retention())
+    for trial in range(2):
+        logged(experiments, f"score=0.{trial}\n", trial=trial)
+    folder = experiments.folders(UID).root
+
+    async def claim() -> None:
+        await archiver.turn()
+        assert not [*folder.rglob("log.txt")]
+        async with experiments.with_all_files(UID):
+            await archiver.turn()
+            assert len([*folder.rglob("log.txt")]) == 2
+        await archiver.turn()
+        assert {path.name for path in folder.rglob("*") if path.is_file()} == {UPLOADED}
+
+    asyncio.run(claim())
 
 
 def test_the_hole_of_a_capped_log_is_not_uploaded(

@@ -89,7 +89,7 @@ _CONFLICT, _NOT_FOUND = 409, 404
 # By a quota, by admission, for a right or a definition that is missing.
 _REFUSED = (400, 403, _NOT_FOUND, 422)
 _AGAIN_S = 30.0  # between two tries of an object that was refused
-# So often one of the same name that belongs to something else is waited for, each time for longer.
+# How often an object of the same name, but another owner, is waited for, each time for longer.
 _WAITS = 5
 
 
@@ -113,6 +113,7 @@ class _Written:
     basis: what the last result was made from; it stands as long as that is the same, and until
     again_s, when an object that was refused is tried again.
     taken: how often an object could not be created because another one has its name.
+    lacks_claim: the claim, if the experiment has one, is not known to be there.
     """
 
     stem: str
@@ -127,6 +128,7 @@ class _Written:
     basis: object = None
     again_s: float = math.inf
     taken: int = 0
+    lacks_claim: bool = True
     suggestion: Raw | None = None
     result: TrialsOverview = field(default_factory=lambda: TrialsOverview({}, {}))
 
@@ -559,9 +561,12 @@ class _Writer:
         return {**self.experiment.spec.labels, KATIB_EXPERIMENT_LABEL: object_name(self.resource)}
 
     async def write_suggestion(self, seen: Observation) -> None:
-        """Write the Suggestion when the experiment begins, and when it ends."""
+        """Write the Suggestion, and the claim, when the experiment begins, and when it ends."""
         before = self.shown.suggestion
         spec, name = self.resource["spec"], object_name(self.resource)
+        if self.shown.lacks_claim:
+            claim = claim_of(name, spec)
+            self.shown.lacks_claim = claim is not None and not await self._try_create(CLAIMS, claim)
         if before is None:
             written = {
                 "algorithm": spec.get("algorithm"),
@@ -569,8 +574,6 @@ class _Writer:
             }
             if "earlyStopping" in spec:
                 written["earlyStopping"] = spec["earlyStopping"]
-            if claim := claim_of(name, spec):
-                await self._try_create(CLAIMS, claim)
             made = {"metadata": {"name": name}, "spec": written}
             uid = await self._try_create(KATIB_SUGGESTIONS, made)
             if uid is None:

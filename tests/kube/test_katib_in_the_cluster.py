@@ -606,20 +606,21 @@ async def test_a_right_that_is_missing_for_the_statuses_of_trials_is_told(
     await installed.until_last("Succeeded")
 
 
-def test_a_trial_whose_object_was_refused_is_shown_once_that_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refused", ["trials", "suggestions", "persistentvolumeclaims"])
+def test_an_object_that_was_refused_is_there_once_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     monkeypatch.setattr(katib_module, "_AGAIN_S", 0.1)
 
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
         installed.api.kubelet.play(lambda _job: FOREVER)
-        installed.api.refuse = lambda plural, _obj: (
-            "exceeded quota: q" if plural == "trials" else ""
-        )
-        installed.apply(katib())
+        quota = "exceeded quota: q"
+        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        installed.apply(katib(resumePolicy="FromVolume"))
         await installed.until(lambda: refusals(installed))
         installed.api.refuse = lambda _plural, _obj: ""
+        await installed.until(lambda: installed.api.all(refused, NAMESPACE))
         await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
         assert len(installed.trials) == 3
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _PAGE = 500
 # limit for a silent stream whose TCP connection is alive; bookmarks come every minute
 _SILENCE_S = 120.0
-# A server may need as long for what it then sends.
+# A server may take this long before it sends the first byte.
 _DOWNLOAD_SILENCE_S = 600.0
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
@@ -67,7 +67,7 @@ _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # With its parameter, the `kubernetes` package sends the bytes that it is given.
 _APPLY_PATCH = "application/apply-patch+yaml; charset=utf-8"
-# Beside those that JSON escapes anyway, what YAML takes for a line break or for no text.
+# Characters that YAML takes for line breaks, or refuses, besides those that JSON escapes anyway.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 # Of the fields that `apply` writes, and those of patches, by the header User-Agent.
 MANAGER = "tuner"
@@ -608,8 +608,8 @@ class KubernetesClient:
         return await self._apply(kind.path(namespace, name, "status"), query, body)
 
     async def _apply(self, path: str, query: Mapping[str, str], body: Raw) -> Raw:
-        """Apply server-side. The API server reads YAML, which has no escapes of half a character,
-        as JSON has them for those beyond U+FFFF.
+        """Apply server-side. The API server reads the body as YAML, which has no escapes of
+        surrogate pairs, as JSON has them.
         """
         text = json.dumps(body, ensure_ascii=False)
         text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -339,9 +339,9 @@ def _metric(name: str, values: Sequence[float]) -> dict[str, str]:
 
 
 def number_text(value: float) -> str:
-    """Return a measured value as Katib's clients get it, whose texts are those of the log.
+    """Return the text of a measured value: `2`, since to clients `2.0` is not an integer.
 
-    How a program has printed the number is not known, and clients read `2` also as an integer.
+    Katib has the text of the log. How a program has printed the number is not known here.
     """
     is_whole = value.is_integer() and abs(value) < _EXACT
     return str(int(value)) if is_whole else as_text(value)

@@ -194,7 +194,7 @@ class _Left(enum.Enum):
 class ManagedExperiment:
     """The experiment of the resource of one namespace and name. `run` until the resource is gone.
 
-    changed: called when its status may be another one. hurry: so, and clients shall see it at once.
+    changed: called when its status may have changed. hurry: and clients must see it at once.
     """
 
     namespace: str

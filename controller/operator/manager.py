@@ -337,6 +337,7 @@ class Manager:
                 self._refusals.clear()
                 self._write_statuses()
                 await asyncio.gather(*self._writes.values())
+        self._hurried.clear()  # no other write begins
         for writing in self._writes.values():
             writing.cancel()
         for managed in self._managed.values():

@@ -137,6 +137,8 @@ class TenantBudgets:
                 stops = each["spec"].get("overrun") == STOP
                 bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
         self._bars, self._said = bars, said
+        known = {each["metadata"]["uid"] for each in budgets}
+        self._shown_s = {uid: at_s for uid, at_s in self._shown_s.items() if uid in known}
         for each in budgets:
             await self._show(each, statuses[each["metadata"]["name"]])
 

@@ -30,8 +30,8 @@ _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-# JSON escapes a character beyond U+FFFF as two halves, which YAML's escapes do not know.
-_HALVES = re.compile(
+# JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML does not know.
+_SURROGATES = re.compile(
     r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 _WORDS: dict[str, Data] = {
@@ -107,7 +107,7 @@ def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
     if len(text) > MAX_BYTES:
         raise SpecErrors(source, [LocatedProblem(Mark(1, 1), "", too_large(len(text)))])
     try:
-        roots = _compose(_without_halves(text))
+        roots = _compose(_without_surrogates(text))
     except _Refused as refused:
         raise SpecErrors(source, [refused.located]) from None
     if not roots:
@@ -132,15 +132,15 @@ def too_large(size: int) -> str:
     )
 
 
-def _without_halves(text: str) -> str:
-    """Return a text in JSON with each character instead of its two escapes; others unchanged."""
-    if not _HALVES.search(text):
+def _without_surrogates(text: str) -> str:
+    """Return a text in JSON with characters instead of surrogate pairs; others unchanged."""
+    if not _SURROGATES.search(text):
         return text
     try:
         json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return _HALVES.sub(lambda found: found[1] + json.loads(f'"{found[2]}"'), text)
+    return _SURROGATES.sub(lambda found: found[1] + json.loads(f'"{found[2]}"'), text)
 
 
 def _mark(event: Any) -> Mark:  # PyYAML has no types

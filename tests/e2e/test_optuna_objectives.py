@@ -118,7 +118,7 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
         ),
         ('trial.suggest_categorical("x", [])', "must contain one or more elements"),
         ('trial.set_constraint("c", 1)', "constraint 'c' is not known to the search"),
-        ("trial.study", "a trial is a process of its own"),
+        ("trial.study.best_value", "a trial is a process of its own"),
     ],
 )
 def test_a_wrong_call_fails_the_trial_with_the_rule_and_the_cure(

@@ -870,16 +870,21 @@ async def test_a_trial_whose_object_is_deleted_while_the_watch_is_interrupted_ru
     await until_run_again(installed, job)
 
 
-@on_katibs_cluster()
-async def test_the_result_of_a_trial_whose_object_is_deleted_stays(
-    installed: KatibInstallation,
-) -> None:
+async def begin_with_one_ended(installed: KatibInstallation) -> None:
+    """Begin two trials, one after the other, and wait until the second runs, for ever."""
     installed.api.kubelet.play(
         lambda job: FOREVER if job["metadata"]["name"].endswith("-1") else SCORED
     )
     installed.apply(katib(maxTrialCount=2, parallelTrialCount=1))
     await installed.until(lambda: installed.whole().get("trialsSucceeded") == 1)
     await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+
+
+@on_katibs_cluster()
+async def test_the_result_of_a_trial_whose_object_is_deleted_stays(
+    installed: KatibInstallation,
+) -> None:
+    await begin_with_one_ended(installed)
     first = installed.trials[0]["metadata"]
     installed.api.remove("trials", NAMESPACE, first["name"])
     await installed.until(lambda: len(installed.trials) == 2)
@@ -1007,12 +1012,7 @@ def test_a_status_that_somebody_edits_is_written_again(what: str, tmp_path: Path
 async def test_the_status_of_a_trial_that_somebody_edits_is_written_again(
     installed: KatibInstallation,
 ) -> None:
-    installed.api.kubelet.play(
-        lambda job: FOREVER if job["metadata"]["name"].endswith("-1") else SCORED
-    )
-    installed.apply(katib(maxTrialCount=2, parallelTrialCount=1))
-    await installed.until(lambda: installed.whole().get("trialsSucceeded") == 1)
-    await installed.until(lambda: installed.whole().get("trialsRunning") == 1)
+    await begin_with_one_ended(installed)
 
     def last() -> list[object]:
         return [each["status"]["conditions"][-1:] for each in installed.trials]

@@ -346,6 +346,7 @@ def restarted(installed: Installed, controller: Controller, experiments: int) ->
     listed = installed.kubectl("get", controller.resources.plural, "-n", "idle", "--no-headers")
     assert listed.count("\n") == experiments
     kubectl_s = time.monotonic() - began
+    api.delete(f"{path}/next")  # so that only the trials of later experiments run
     return (
         f"another controller beside {experiments} idle experiments: runs the trial of a new one "
         f"after {first_s:.1f} s and {first_cpu_s:.1f} s of the processor, {controller.cpu_s:.1f} s "

@@ -127,7 +127,15 @@ class ExperimentService:
         if experiment is None:
             return None
         if experiment.state.finished:
-            return NothingToRun(experiment, self._read_again(experiment, document).notes)
+            notes = self._read_again(experiment, document).notes
+            if experiment.directory != str(directory):
+                # A copied project has the name of the first, too.
+                note = (
+                    f"nothing runs here: {experiment.name} has ended, in {experiment.directory}; "
+                    f"for another search choose another metadata.name"
+                )
+                notes = (*notes, document.spec.words(note))
+            return NothingToRun(experiment, notes)
         with ExitStack() as undo:
             lease, experiment = self.leased(experiment, undo)
             again = self._read_again(experiment, document)

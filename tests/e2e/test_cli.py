@@ -168,6 +168,22 @@ def test_a_missing_command_pauses_the_run_and_the_corrected_file_continues(cli: 
     assert (folder / "experiment.r2.yaml").exists()
 
 
+def test_the_file_of_a_finished_experiment_in_another_folder_says_where_it_ran(cli: Cli) -> None:
+    cli.write()
+    first = cli.tuner("run", cli.file)
+    (cli.folder / "there").mkdir()
+    there = Cli(cli.folder / "there")
+    there.env["TUNER_STATE_DIR"] = cli.env["TUNER_STATE_DIR"]
+    second = there.tuner("run", there.write())
+    assert first[0] == second[0] == 0
+    assert (
+        f"nothing runs here: tiny has ended, in {cli.folder}; "
+        f"for another search choose another metadata.name"
+    ) in second[2]
+    assert "nothing runs here" not in cli.tuner("run", cli.file)[2]
+    assert not there.starts()
+
+
 def test_a_finished_experiment_continues_with_a_larger_budget(cli: Cli) -> None:
     cli.tuner("run", cli.write(trials=1))
     code, _, err = cli.tuner("resume", cli.write(trials=2, parallelism=2))

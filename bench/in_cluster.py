@@ -367,6 +367,7 @@ def rest(
 
     def resting() -> int:
         found = states(installed, resources, namespace)
+        assert not found["failed"], f"{found['failed']} of {experiments} failed"
         return found["succeeded"] + found["suspended"]
 
     wait(lambda: resting() == experiments, within_s=3600, every_s=2 + experiments / 1000)

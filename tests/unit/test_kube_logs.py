@@ -339,6 +339,14 @@ def test_a_container_that_never_ran_has_no_log(tmp_path: Path) -> None:
     assert (followed.done, followed.trouble, text_of(tmp_path)) == (True, "", b"")
 
 
+def test_a_node_that_learns_late_that_a_container_ran_is_asked_again(tmp_path: Path) -> None:
+    node = Node(answers=[WAITING] * 4)
+    node.print(b"at last")
+    node.end()
+    followed = copied(node, tmp_path, read_after_s=0)
+    assert (followed.trouble, text_of(tmp_path)) == ("", b"at last\n")
+
+
 def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = Node()

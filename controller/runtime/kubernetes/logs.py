@@ -595,8 +595,10 @@ class LogFollower:
             return False
         if self._gone(error):
             self._losses, self._problem = self._losses or _GONE, ""
-        elif error.status == 400:  # the container never ran
-            self._problem = ""
+        elif error.status == 400:
+            # The container never ran, or its node does not know yet that it did.
+            self._problem = self._problem if self._of.started else ""
+            return self._of.started is None
         return True
 
     def _gone(self, error: ApiError) -> bool:

@@ -6,38 +6,42 @@ so 2^30 of them cost nothing. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import pairwise
 
 from suggest.axis import Axis, axis_of
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 
-# What a parameter is to those that depend on it: the index of a value
-# that some condition mentions, or one of these.
-OTHER = -1
-INACTIVE = -2
+# Takes up to a second. Counting is #P-hard, so some spaces have more, whatever the order.
+MOST_STATES = 150_000
+
+
+class TooManyStates(Exception):
+    """The points cannot be counted, because too many conditions hang together."""
 
 
 def grid_points(space: Space) -> int | None:
     """Return how many points a grid of the space has; None if it cannot have one."""
-    has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
-    return Grid(space, {}).total if has_grid else None
+    if any(axis_of(parameter.domain) is None for parameter in space.parameters):
+        return None
+    grid = Grid.if_countable(space)
+    return None if grid is None else grid.total
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
     """One parameter of the grid, with its values as runs.
 
-    A run is (first index, length, what its values are to the parameter's dependents).
+    A run is (first index, length, the later levels that its values make inactive). A set of levels
+    is an int, whose bits are their depths.
     """
 
-    parameter: Parameter
+    name: str
     axis: Axis
-    when: tuple[tuple[str, frozenset[int]], ...]
     runs: tuple[tuple[int, int, int], ...]
-    # Earlier parameters on which this or later levels depend.
-    needed: tuple[str, ...]
+    # The levels that are inactive whenever this one is.
+    dependents: int
 
 
 class Grid:
@@ -47,69 +51,79 @@ class Grid:
 
     A fixed value need not be one that the grid would try.
 
-    The numbering is a mixed radix over the conditional tree. The number of points below a level
-    depends only on the earlier parameters that later conditions mention, so counts are memoized by
-    those. Children follow their parents directly (depth first), which keeps these keys small.
+    The numbering is a mixed radix over the levels. The number of points below a level depends only
+    on its state: which of it and the later levels are inactive because of earlier values. Children
+    follow their parents directly, which keeps the states few.
+
+    Raises:
+        TooManyStates: there are more than MOST_STATES.
     """
 
     def __init__(self, space: Space, fixed: Mapping[str, Value]) -> None:
         self._space = space
-        order = _depth_first(space)
+        order = _parents_and_children(space)
         self._axes = {
             p.name: Choice((fixed[p.name],)) if p.name in fixed else _axis(p) for p in order
         }
-        mentioned = _mentioned(space, self._axes)
-        self._levels: list[_Level] = []
-        for index, parameter in enumerate(order):
-            conditions = chain.from_iterable(each.when for each in order[index:])
-            later = {condition.parameter for condition in conditions}
-            when = tuple(
-                (c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when
-            )
-            axis = self._axes[parameter.name]
-            runs = _runs(axis, mentioned.get(parameter.name, frozenset()))
-            needed = tuple(p.name for p in order[:index] if p.name in later)
-            self._levels.append(_Level(parameter, axis, when, runs, needed))
-        self._memo: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.total = self._count(0, {})
+        # By parent: the depth of each dependent, and the values of the parent that it allows.
+        conditions: dict[str, list[tuple[int, frozenset[int]]]] = {p.name: [] for p in order}
+        for depth, parameter in enumerate(order):
+            for each in parameter.when:
+                allowed = _indexes(self._axes[each.parameter], each)
+                conditions[each.parameter].append((depth, allowed))
+        self._levels = [_level(name, self._axes[name], conditions[name]) for name in conditions]
+        # By depth and state: how many ways there are to continue.
+        self._counts = self._counted()
+        self.total = self._counts[0][0]
 
-    def _active(self, level: _Level, state: Mapping[str, int]) -> bool:
-        return all(state[parent] in allowed for parent, allowed in level.when)
+    @staticmethod
+    def if_countable(space: Space) -> Grid | None:
+        """Return the grid of a space whose parameters all have points; None if it is too large."""
+        try:
+            return Grid(space, {})
+        except TooManyStates:
+            return None
 
-    def _count(self, depth: int, state: dict[str, int]) -> int:
-        """Return how many ways there are to continue from `depth`, without changing `state`."""
-        if depth == len(self._levels):
-            return 1
-        level = self._levels[depth]
-        key = (depth, tuple(state[name] for name in level.needed))
-        if key not in self._memo:
-            name = level.parameter.name
-            if self._active(level, state):
-                total = 0
-                for _, length, kind in level.runs:
-                    state[name] = kind
-                    total += length * self._count(depth + 1, state)
-            else:
-                state[name] = INACTIVE
-                total = self._count(depth + 1, state)
-            self._memo[key] = total
-        return self._memo[key]
+    def _runs(self, depth: int, state: int) -> list[tuple[int, int, int]]:
+        """Return the runs of a level, each with the state of the next level.
+
+        One of length 1 stands for an inactive level.
+        """
+        level, later = self._levels[depth], state & ~(1 << depth)
+        if state != later:
+            return [(0, 1, later | level.dependents)]
+        return [(first, length, later | inactive) for first, length, inactive in level.runs]
+
+    def _counted(self) -> list[dict[int, int]]:
+        counts: list[dict[int, int]] = [{0: 0}]
+        states = 1
+        for depth in range(len(self._levels)):
+            after = {run[2]: 0 for state in counts[-1] for run in self._runs(depth, state)}
+            states += len(after)
+            if states > MOST_STATES:
+                raise TooManyStates
+            counts.append(after)
+        counts[-1] = dict.fromkeys(counts[-1], 1)
+        for depth in reversed(range(len(self._levels))):
+            below = counts[depth + 1]
+            for state in counts[depth]:
+                runs = self._runs(depth, state)
+                counts[depth][state] = sum(length * below[after] for _, length, after in runs)
+        return counts
 
     def point(self, index: int) -> Assignment:
         """Return the point of a number below `total`."""
-        state: dict[str, int] = {}
+        state = 0
         values: dict[str, Value] = {}
         for depth, level in enumerate(self._levels):
-            name = level.parameter.name
-            if not self._active(level, state):
-                state[name] = INACTIVE
-                continue
-            for first, length, kind in level.runs:
-                state[name] = kind
-                below = self._count(depth + 1, state)
+            is_active = not state >> depth & 1
+            for first, length, after in self._runs(depth, state):
+                below = self._counts[depth + 1][after]
                 if index < length * below:
                     skip, index = divmod(index, below)
-                    values[name] = level.axis.at(first + skip)
+                    if is_active:
+                        values[level.name] = level.axis.at(first + skip)
+                    state = after
                     break
                 index -= length * below
         return self._space.in_order(values)
@@ -120,21 +134,18 @@ class Grid:
 
     def index_of(self, point: Assignment) -> int | None:
         """Return the number of a point; None if it is incomplete or not in this grid."""
-        state: dict[str, int] = {}
-        index = 0
+        state = index = 0
         for depth, level in enumerate(self._levels):
-            name = level.parameter.name
-            if not self._active(level, state):
-                state[name] = INACTIVE
-                continue
-            position = level.axis.index_of(point[name]) if name in point else None
+            position: int | None = 0
+            if not state >> depth & 1:
+                position = level.axis.index_of(point[level.name]) if level.name in point else None
             if position is None:
                 return None
-            for first, length, kind in level.runs:
-                state[name] = kind
-                below = self._count(depth + 1, state)
+            for first, length, after in self._runs(depth, state):
+                below = self._counts[depth + 1][after]
                 if first <= position < first + length:
                     index += (position - first) * below
+                    state = after
                     break
                 index += length * below
             else:
@@ -142,8 +153,11 @@ class Grid:
         return index
 
 
-def _depth_first(space: Space) -> list[Parameter]:
-    """Return parents before children, and each child as soon as its last parent is there."""
+def _parents_and_children(space: Space) -> list[Parameter]:
+    """Return parents before children, and each child as soon as its last parent is there.
+
+    The missing parents of a child that has some come before others, fewest first.
+    """
     children: dict[str, list[Parameter]] = {}
     waiting: dict[str, set[str]] = {}
     for parameter in space.ordered:
@@ -151,14 +165,27 @@ def _depth_first(space: Space) -> list[Parameter]:
         for parent in waiting[parameter.name]:
             children.setdefault(parent, []).append(parameter)
     order: list[Parameter] = []
-    stack = [p for p in reversed(space.ordered) if not p.when]
-    while stack:
-        parameter = stack.pop()
-        order.append(parameter)
-        for child in reversed(children.get(parameter.name, ())):
-            waiting[child.name].discard(parameter.name)
-            if not waiting[child.name]:
-                stack.append(child)
+    # Without conditions, and not in the order yet.
+    roots = {p.name: p for p in space.ordered if not p.when}
+    # Children of which some parents are in the order, and others are not.
+    begun: dict[str, None] = {}
+    while roots:
+        name = next(iter(roots))
+        if begun:
+            name = min(begun, key=lambda child: len(waiting[child]))
+            while waiting[name]:
+                name = min(waiting[name])
+        stack = [roots.pop(name)]
+        while stack:
+            parameter = stack.pop()
+            order.append(parameter)
+            for child in reversed(children.get(parameter.name, ())):
+                waiting[child.name].discard(parameter.name)
+                if waiting[child.name]:
+                    begun[child.name] = None
+                else:
+                    begun.pop(child.name, None)
+                    stack.append(child)
     return order
 
 
@@ -176,27 +203,25 @@ def _indexes(axis: Axis, condition: Condition) -> frozenset[int]:
     return frozenset(k for k in found if k is not None and condition.holds({name: axis.at(k)}))
 
 
-def _mentioned(space: Space, axes: Mapping[str, Axis]) -> dict[str, frozenset[int]]:
-    mentioned: dict[str, frozenset[int]] = {}
-    for parameter in space.parameters:
-        for c in parameter.when:
-            mentioned[c.parameter] = mentioned.get(c.parameter, frozenset()) | _indexes(
-                axes[c.parameter], c
-            )
-    return mentioned
-
-
-def _runs(axis: Axis, mentioned: frozenset[int]) -> tuple[tuple[int, int, int], ...]:
+def _level(name: str, axis: Axis, conditions: list[tuple[int, frozenset[int]]]) -> _Level:
+    """conditions: the depth of each dependent, and the indexes of the values that it allows."""
     count = axis.count
     # An axis is countable.
     assert count is not None
+    cuts = {0, count}
+    for _, allowed in conditions:
+        cuts |= {cut for index in allowed for cut in (index, index + 1)}
     runs: list[tuple[int, int, int]] = []
-    start = 0
-    for index in sorted(mentioned):
-        if start < index:
-            runs.append((start, index - start, OTHER))
-        runs.append((index, 1, index))
-        start = index + 1
-    if start < count:
-        runs.append((start, count - start, OTHER))
-    return tuple(runs)
+    for first, end in pairwise(sorted(cuts)):
+        inactive = _bits(depth for depth, allowed in conditions if first not in allowed)
+        if runs and runs[-1][2] == inactive:
+            first, _, _ = runs.pop()
+        runs.append((first, end - first, inactive))
+    return _Level(name, axis, tuple(runs), _bits(depth for depth, _ in conditions))
+
+
+def _bits(levels: Iterable[int]) -> int:
+    bits = 0
+    for depth in levels:
+        bits |= 1 << depth
+    return bits

@@ -85,7 +85,7 @@ class OptunaTrial:
 
     def __init__(self, trial: Trial, directions: Sequence[str]) -> None:
         self._trial = trial
-        self._metrics = metrics_of(len(directions))
+        self._metrics = trial.needed[: len(directions)]
         self.study = OptunaStudy(directions)
         # For the same callback.
         self._trial_id = trial.number
@@ -217,7 +217,7 @@ class OptunaTrial:
             warnings.warn(f"step {step} was reported before; the first value counts", stacklevel=2)
             return
         self._reported.add(int(step))
-        self._trial.report(int(step), **{VALUE: as_number("value", value)})
+        self._trial.report(int(step), **{self._metrics[0]: as_number("value", value)})
 
     def should_prune(self) -> bool:
         """Return whether the trial was asked to stop, by the pruning rule or by a person."""
@@ -240,7 +240,7 @@ def run(objective: Callable[[Any], Any], trial: Trial, directions: Sequence[str]
     directions: of its values, "minimize" or "maximize".
     """
     objectives = len(directions)
-    metrics = metrics_of(objectives)
+    metrics = trial.needed[:objectives]
     seen = OptunaTrial(trial, directions)
     try:
         returned = objective(seen)

@@ -1,5 +1,5 @@
 """The program of a trial of a script that was written for Optuna:
-`python -m tuner.optuna_worker SCRIPT DIRECTION…`, the command of the trials of `tuner run SCRIPT`.
+`python -m tuner.optuna_worker SCRIPT`, the command of the trials of `tuner run SCRIPT`.
 
 Runs the script without its search, and calls the objective that it gives to `study.optimize`. The
 module has the name of the script's file, so what the script does as a program
@@ -9,6 +9,8 @@ module has the name of the script's file, so what the script does as a program
 from __future__ import annotations
 
 import ast
+import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,15 +25,17 @@ from tuner.worker import run, run_trial
 
 def main() -> int:
     """Run the trial and return its exit code."""
-    path, *directions = sys.argv[1:]
+    path = sys.argv[1]
+    # By metric: its direction, as `--set` or a later revision of the file may say it.
+    objectives = json.loads(os.environ["TUNER_OBJECTIVES"])
     # The script may parse them.
     sys.argv = [path]
 
     def load() -> Callable[[Trial], Any]:
         objective = _objective(Path(path))
-        return lambda trial: inside.run(objective, trial, directions)
+        return lambda trial: inside.run(objective, trial, list(objectives.values()))
 
-    return run_trial(load, inside.metrics_of(len(directions)))
+    return run_trial(load, list(objectives))
 
 
 # Any: what Optuna's objectives take and return

@@ -6,6 +6,7 @@ Creates nothing. An obstacle is raised as an error.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from controller.app.experiment_file import FileOptions, check_rules, directory_of, read_document
 from controller.app.workspace import Workspace
@@ -77,7 +78,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
         return
     points = grid_points(spec.space)
     if points is not None and points > MAX_ROWS:
-        shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
+        shown = f"{points:,}" if points < 10**15 else f"{Decimal(points):.0e}"
         yield document.marks.locate(
             f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; "
             "set spec.budget.trials, give the parameters fewer points, or use another algorithm"

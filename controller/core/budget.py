@@ -22,6 +22,9 @@ from suggest.estimate import LEAST_TRIALS
 from suggest.grid import grid_points
 from suggest.trial import TrialState
 
+# Trials that no search runs, and whose hours are still a float: as good as no limit.
+UNLIMITED = 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -52,7 +55,8 @@ def most_trials(spec: ExperimentSpec) -> int | None:
     """
     is_grid = spec.algorithm.name in END_BY_THEMSELVES and not spec.define_by_run
     limits = [spec.budget.trials, grid_points(spec.space) if is_grid else None]
-    return min((each for each in limits if each is not None), default=None)
+    most = min((each for each in limits if each is not None), default=None)
+    return None if most is None or most > UNLIMITED else most
 
 
 def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:

@@ -191,6 +191,9 @@ def identity(
         "TUNER_ATTEMPT": str(attempt.number),
         "TUNER_SEED": str(trial_seed(experiment, trial.number)),
         "TUNER_PARAMETERS": json.dumps(dict(trial.parameters)),
+        "TUNER_OBJECTIVES": json.dumps(
+            {each.metric: each.direction.value for each in experiment.spec.objectives}
+        ),
         "TUNER_OUTPUT_DIR": output,
         "TUNER_CHECKPOINT_DIR": checkpoint,
         "KATIB_TRIAL_NAME": name,

@@ -50,6 +50,7 @@ GIVEN = frozenset(
         "TUNER_TRIAL_NUMBER",
         "TUNER_ATTEMPT",
         "TUNER_PARAMETERS",
+        "TUNER_OBJECTIVES",
         "TUNER_PARAMETERS_FILE",
         "TUNER_SEED",
         "TUNER_OUTPUT_DIR",

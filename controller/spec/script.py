@@ -66,20 +66,16 @@ class _Reader:
         """Return the native data. Raises SpecErrors."""
         search = self._search()
         objective = self._objective()
-        objectives = objective.get("objectives") or [objective["objective"]]
         spec: dict[str, Any] = {
             **objective,
             "defineByRun": True,
-            **(self._pruning() if len(objectives) == 1 else {}),
+            **(self._pruning() if "objective" in objective else {}),
             **self._initial(),
             "parallelism": self._parallelism(search),
             "budget": self._budget(search),
             "metrics": dict(_METRICS),
             "trial": {
-                "command": [
-                    *("python", "-m", WORKER, Path(self._source).name),
-                    *(each["direction"] for each in objectives),
-                ],
+                "command": ["python", "-m", WORKER, Path(self._source).name],
                 "env": {"PYTHONUNBUFFERED": "1"},
             },
         }
@@ -116,6 +112,8 @@ class _Reader:
         raise SpecErrors(self._source, self._problems)
 
     def _objective(self) -> dict[str, Any]:
+        if self._is_given("spec.objectives"):
+            return {}
         if self._is_given("spec.objective.direction"):
             direction = self._given.get("spec.objective.direction", "minimize")
             return {"objective": {"metric": "value", "direction": direction}}

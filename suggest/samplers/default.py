@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from suggest import settings as checked
 from suggest.errors import Problem
-from suggest.grid import Grid
+from suggest.grid import grid_points
 from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import is_countable
 from suggest.samplers.family import (
@@ -105,7 +105,8 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     # A define-by-run study begins without parameters.
     finite = not spec.define_by_run and is_countable(spec.space)
     has_hints = bool(spec.learn_from or spec.prior)
-    if finite and not has_hints and Grid(spec.space, {}).total <= known.trials:
+    points = grid_points(spec.space) if finite and not has_hints else None
+    if points is not None and points <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
     # One at a time and for several objectives this was no better, or not measured: docs/adr/0008.

@@ -141,7 +141,7 @@ class _Known:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._grid = Grid(space, {}) if is_countable(space) else None
+        self._grid = Grid.if_countable(space) if is_countable(space) else None
         self._held = HeldPoints()
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 

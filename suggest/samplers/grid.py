@@ -25,7 +25,14 @@ from suggest.trial import Trial, TrialState
 
 
 def grid_problems(spec: StudySpec) -> Iterator[Problem]:
-    for parameter in spec.space.parameters:
+    parameters = spec.space.parameters
+    if all(axis_of(each.domain) for each in parameters) and Grid.if_countable(spec.space) is None:
+        yield Problem(
+            "",
+            "the conditions hang together so much that the points of a grid cannot be counted; "
+            "make parameters depend on fewer others, or use random",
+        )
+    for parameter in parameters:
         axis = axis_of(parameter.domain)
         if axis is None:
             yield Problem(

@@ -56,6 +56,34 @@ def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
     assert "experiment study, parameters that its trials name, default, 30 trials" in out, err
 
 
+@pytest.mark.parametrize(
+    ("given", "directions"),
+    [
+        ("spec.objective={metric: gain, direction: maximize}", ["maximize"]),
+        (
+            "spec.objectives=[{metric: gain, direction: maximize}, {metric: cost, direction: "
+            "minimize}]",
+            ["maximize", "minimize"],
+        ),
+    ],
+)
+def test_the_objectives_that_set_gives_reach_the_trials(
+    cli: Cli, given: str, directions: list[str]
+) -> None:
+    (cli.folder / "told.py").write_text(
+        "import optuna\n\ndef objective(trial):\n"
+        "    told = [each.name.lower() for each in trial.study.directions]\n"
+        '    trial.suggest_categorical("told", [repr(told)])\n'
+        '    values = [trial.suggest_float("x", 0, 1), 0.0]\n'
+        "    return values[:len(told)] if len(told) > 1 else values[0]\n\n"
+        "optuna.create_study().optimize(objective, n_trials=1)\n"
+    )
+    code, _, err = cli.tuner("run", "told.py", "--set", given)
+    assert code == 0, err
+    (trial,) = cli.json("get", "trials", "told", "-o", "json")
+    assert trial["parameters"]["told"] == repr(directions)
+
+
 def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
     (cli.folder / "study.py").write_text(
         "import optuna\n\ndef objective(trial):\n"

@@ -130,6 +130,12 @@ def test_lists_and_mappings_may_be_points_of_a_grid() -> None:
     assert most_trials(replace(SPEC, algorithm=Algorithm("grid"), space=Space((layers,)))) == 3
 
 
+def test_a_grid_of_more_points_than_a_float_can_say_has_no_forecast() -> None:
+    space = Space(tuple(Parameter(f"p{k}", Choice((False, True))) for k in range(1200)))
+    budget, algorithm = Budget(gpu_hours=100.0), Algorithm("grid")
+    assert most_trials(replace(SPEC, budget=budget, algorithm=algorithm, space=space)) is None
+
+
 def test_a_search_without_any_end_has_no_forecast() -> None:
     endless = replace(SPEC, budget=Budget(gpu_hours=100.0), algorithm=Algorithm("random"))
     assert trials_left(most_trials(endless), {}) is None

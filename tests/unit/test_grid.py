@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from suggest.axis import EvenPoints
 from suggest.engine import Engine, check_spec
-from suggest.grid import Grid
+from suggest.grid import Grid, grid_points
 from suggest.samplers.grid import grid_problems
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
@@ -82,6 +83,62 @@ def test_many_parents_before_many_children_do_not_explode() -> None:
     parents = [Parameter(f"p{k}", Choice((False, True))) for k in range(40)]
     children = [Parameter(f"c{k}", Int(0, 2), (Condition(f"p{k}", (True,)),)) for k in range(40)]
     assert Grid(Space((*parents, *children)), {}).total == 4**40
+
+
+def interlinked(parents: int, children: int, *, each: int, seed: int = 1) -> Space:
+    """Return parents, and behind them children that each depend on several of them."""
+    draw = random.Random(seed)
+    switches = [Parameter(f"p{k}", Choice((False, True))) for k in range(parents)]
+    dependents = []
+    for k in range(children):
+        names = [f"p{j}" for j in draw.sample(range(parents), each)]
+        when = tuple(Condition(name, (draw.random() < 0.5,)) for name in names)
+        dependents.append(Parameter(f"c{k}", Int(0, 2), when))
+    return Space((*switches, *dependents))
+
+
+@pytest.mark.parametrize("each", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_interlinked_conditions_are_counted_exactly(each: int, seed: int) -> None:
+    space = interlinked(5, 4, each=each, seed=seed)
+    grid = Grid(space, {})
+    points = [frozen(grid.point(k)) for k in range(grid.total)]
+    assert sorted(points) == sorted({frozen(p) for p in every_point(space)})
+
+
+@pytest.mark.parametrize(
+    ("parents", "children", "each"),
+    [(60, 60, 1), (60, 60, 2), (30, 60, 2), (20, 30, 3), (60, 1, 60)],
+)
+def test_dozens_of_interlinked_conditions_are_counted(
+    parents: int, children: int, each: int
+) -> None:
+    grid = Grid(interlinked(parents, children, each=each), {})
+    assert grid.index_of(grid.point(grid.total - 1)) == grid.total - 1
+
+
+def test_parents_that_are_far_apart_are_counted() -> None:
+    parents = tuple(Parameter(f"p{k}", Choice((False, True))) for k in range(60))
+    children = tuple(
+        Parameter(
+            f"c{k}", Int(0, 2), (Condition(f"p{k}", (True,)), Condition(f"p{k + 30}", (True,)))
+        )
+        for k in range(30)
+    )
+    assert Grid(Space((*parents, *children)), {}).total == 6**30
+
+
+def test_thousands_of_parameters_are_counted() -> None:
+    parents = [Parameter(f"p{k}", Choice((False, True))) for k in range(1500)]
+    children = [Parameter(f"c{k}", Int(0, 2), (Condition(f"p{k}", (True,)),)) for k in range(1500)]
+    assert Grid(Space((*parents, *children)), {}).total == 4**1500
+
+
+def test_conditions_that_cannot_be_counted_refuse_a_grid() -> None:
+    space = interlinked(60, 60, each=6)
+    assert grid_points(space) is None
+    (problem,) = check_spec(study(space, "grid").spec)
+    assert problem.message.endswith("make parameters depend on fewer others, or use random")
 
 
 SIX = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))

@@ -65,6 +65,7 @@ def test_the_whole_job_of_a_small_trial() -> None:
         "TUNER_ATTEMPT": "1",
         "TUNER_SEED": "566170137",
         "TUNER_PARAMETERS": '{"lr": 0.1, "activation": "tanh"}',
+        "TUNER_OBJECTIVES": '{"accuracy": "maximize"}',
         "TUNER_OUTPUT_DIR": "/tuner/output",
         "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints/12",
         "KATIB_TRIAL_NAME": "digits-x7k2q-12",

@@ -60,6 +60,7 @@ def test_a_launch_is_the_template_the_parameters_and_the_identity() -> None:
             "TUNER_ATTEMPT": "2",
             "TUNER_SEED": "566170137",
             "TUNER_PARAMETERS": '{"lr": 0.1, "activation": "tanh"}',
+            "TUNER_OBJECTIVES": '{"accuracy": "maximize"}',
             "TUNER_OUTPUT_DIR": "/state/experiments/x/trials/12/2/output",
             "TUNER_CHECKPOINT_DIR": "/state/experiments/x/trials/12/checkpoint",
             "KATIB_TRIAL_NAME": "digits-x7k2q-12",

@@ -8,6 +8,7 @@ Optuna is imported when the objective raises its exception or reads a distributi
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -32,14 +33,6 @@ _PRINTED = b"tuner.optuna "
 PRUNED = "the objective raised optuna.TrialPruned"
 # The metrics of several objectives, and of constraints.
 VALUE, CONSTRAINT = "value", "constraint."
-
-# Names that Optuna has removed or deprecated, and the cure.
-_INSTEAD = {
-    "suggest_uniform": "use trial.suggest_float(name, low, high)",
-    "suggest_loguniform": "use trial.suggest_float(name, low, high, log=True)",
-    "suggest_discrete_uniform": "use trial.suggest_float(name, low, high, step=q)",
-    "storage": "a trial is a process of its own, and its search is stored by tuner",
-}
 
 
 def metrics_of(objectives: int) -> list[str]:
@@ -107,6 +100,18 @@ class OptunaTrial:
         self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
         return self._trial.float(name, low, high, log=log, step=step)
 
+    def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        """Deprecated in Optuna: `suggest_float`."""
+        return self.suggest_float(name, low, high)
+
+    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        """Deprecated in Optuna: `suggest_float` with `log=True`."""
+        return self.suggest_float(name, low, high, log=True)
+
+    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        """Deprecated in Optuna: `suggest_float` with `step=q`."""
+        return self.suggest_float(name, low, high, step=q)
+
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
@@ -129,6 +134,11 @@ class OptunaTrial:
     def _note(self, name: str, kind: str, **shape: Any) -> None:
         domain = {"name": kind, "attributes": shape}
         before = self._domains.setdefault(name, domain)
+        if before["name"] == kind == "CategoricalDistribution" and before != domain:
+            raise ValueError(
+                f"parameter {name!r} has other choices in one trial: {before['attributes']}; use "
+                "another name for one of them"
+            )
         if before["name"] == kind and before != domain:
             warnings.warn(
                 f"parameter {name!r} has two ranges in one trial; the first one counts: "
@@ -174,9 +184,14 @@ class OptunaTrial:
 
     def set_constraint(self, key: str, value: float) -> None:
         """Report the value of a constraint: at most 0 if the trial is feasible."""
-        number = as_number(key, value)
+        number = _as_float(key, value)
         if math.isnan(number):
             raise ValueError(f"constraint {key!r} is NaN")
+        if key in self._kept["constraints"]:
+            warnings.warn(
+                f"constraint {key!r} was set before; the first value counts", stacklevel=2
+            )
+            return
         metric = CONSTRAINT + key
         if metric not in self._trial.needed:
             raise ValueError(
@@ -211,13 +226,16 @@ class OptunaTrial:
         """Report the objective's value at a step. See `optuna.Trial.report`."""
         if len(self._metrics) > 1:
             raise NotImplementedError("Trial.report is not supported for multiple objectives")
-        if int(step) < 0:
+        number = _as_float("value", value)
+        # Optuna cuts off fractions.
+        whole = int(as_number("step", step))
+        if whole < 0:
             raise ValueError(f"the `step` is {step}, and must not be negative")
-        if int(step) in self._reported:
+        if whole in self._reported:
             warnings.warn(f"step {step} was reported before; the first value counts", stacklevel=2)
             return
-        self._reported.add(int(step))
-        self._trial.report(int(step), **{self._metrics[0]: as_number("value", value)})
+        self._reported.add(whole)
+        self._trial.report(whole, **{self._metrics[0]: number})
 
     def should_prune(self) -> bool:
         """Return whether the trial was asked to stop, by the pruning rule or by a person."""
@@ -229,8 +247,11 @@ class OptunaTrial:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            if name in _INSTEAD:
-                raise AttributeError(f"a trial has no attribute {name!r}: {_INSTEAD[name]}")
+            if name == "storage":
+                raise AttributeError(
+                    "a trial has no attribute 'storage': a trial is a process of its own, and its "
+                    "search is stored by tuner"
+                )
             return object.__getattribute__(self, name)
 
 
@@ -252,14 +273,27 @@ def run(objective: Callable[[Any], Any], trial: Trial, directions: Sequence[str]
         raise Infeasible(f"{PRUNED}: {error}" if str(error) else PRUNED) from None
     finally:
         seen.end()
-    if objectives == 1:
-        return returned
-    if not isinstance(returned, Sequence) or len(returned) != objectives:
+    if returned is None:
+        return None
+    # A list of one value is a value, as in Optuna.
+    values = returned if isinstance(returned, Sequence) else [returned]
+    if len(values) != objectives:
         raise TypeError(
-            f"the objective returned {returned!r}; the study has {objectives} directions, return a "
-            "value for each"
+            f"the objective returned {returned!r}; return one number for each direction of the "
+            f"study: {', '.join(directions)}"
         )
-    return dict(zip(metrics, returned, strict=True))
+    return {
+        metric: _as_float("the objective's return value", value)
+        for metric, value in zip(metrics, values, strict=True)
+    }
+
+
+def _as_float(name: str, value: object) -> float:
+    """Return a number, or a text that says one, as Optuna does. Raises TypeError."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    return as_number(name, value)
 
 
 def _is_pruned(error: Exception) -> bool:

@@ -110,7 +110,7 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('trial.suggest_uniform("x", 0, 1)', "use trial.suggest_float(name, low, high)"),
+        ("trial.storage", "its search is stored by tuner"),
         ('trial.suggest_float("x", 1, 0)', "`low <= high` must hold"),
         (
             'trial.suggest_float("x", 0.1, 1, log=True, step=0.1)',
@@ -190,6 +190,53 @@ for name in list(theirs)[{half}::2]:
     lines = scripts.output(QUIET + body).splitlines()
     assert len(lines) == 10
     assert {line.split(" ", 1)[1] for line in lines} == {"True True True"}
+
+
+def test_what_optuna_takes_for_a_number_or_a_step_is_one(scripts: Scripts) -> None:
+    body = """
+import math, warnings
+
+def refused(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error as raised:
+        return type(raised) is error
+    return False
+
+def objective(trial):
+    held = {
+        "deprecated names": [
+            0 <= trial.suggest_uniform("a", 0, 1) <= 1,
+            1 <= trial.suggest_loguniform("b", 1, 2) <= 2,
+            trial.suggest_discrete_uniform("c", 0, 1, 0.5) in (0, 0.5, 1)],
+        "their ranges": [
+            trial.suggest_float("b", 1, 2, log=True) == trial.params["b"],
+            trial.distributions["c"] == optuna.distributions.FloatDistribution(0, 1, step=0.5)],
+        "choices": [
+            trial.suggest_categorical("d", (1, 2)) in (1, 2),
+            refused(ValueError, trial.suggest_categorical, "d", (1, 2, 3))],
+        "what is no value": [
+            refused(TypeError, trial.report, value, step)
+            for value, step in [(None, 1), ("one", 1), ([1, 2], 1), ("one", -1), (1, None),
+                                (1, "one"), (1, [1])]],
+        "a negative step": [refused(ValueError, trial.report, 1, -1)],
+    }
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for value, step in [(1.5, 1), ("2.5", 2.9), (math.nan, 3), ("inf", 4), (9, 2)]:
+            trial.report(value, step)
+        trial.set_constraint("weight", "-1.5")
+        trial.set_constraint("weight", 2)
+        held["said once"] = [len(seen) == 2]
+    held["a constraint is kept"] = [trial.constraints == {"weight": -1.5}]
+    trial.set_user_attr("broken", [claim for claim, holds in held.items() if not all(holds)])
+    return [(1.25,), 2, ["0.5"]][trial.number]
+
+study = tuner.optimize_optuna(
+    objective, trials=3, name="taken", constraints={"weight": {"max": 0}}, progress=False)
+print([(trial.values, trial.user_attrs["broken"]) for trial in study.trials])
+"""
+    assert scripts.output(QUIET + body) == "[([1.25], []), ([2.0], []), ([0.5], [])]\n"
 
 
 def test_suggest_methods_do_what_optuna_documents(scripts: Scripts) -> None:

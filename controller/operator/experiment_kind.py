@@ -49,6 +49,12 @@ class ExperimentKind(Protocol):
         Raises what the client, the store and the service raise; then it is called again.
         """
 
+    def is_behind(self, resource: ExperimentResource) -> bool:
+        """Return whether `shown` has to be called again, though nothing changes.
+
+        The cluster has refused an object that goes with the resource.
+        """
+
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete what `shown` has created, before the experiment's own objects go. Idempotent."""
 
@@ -100,6 +106,9 @@ class TunerExperiments:
         status: Status,
     ) -> Raw:
         return dict(status)
+
+    def is_behind(self, resource: ExperimentResource) -> bool:
+        return False
 
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Do nothing: `shown` creates nothing."""

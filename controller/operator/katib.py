@@ -203,13 +203,17 @@ class KatibExperiments:
             seen = replace(seen, experiment=None, refusal=None)
         elif experiment is not None:
             is_told = status == resource["status"] and says_the_end(whole["conditions"])
-            if experiment.state.finished and is_told:
+            if experiment.state.finished and is_told and not self.is_behind(resource):
                 self._shown.pop(experiment.uid, None)
                 return dict(whole)
             if seen.progress is None or not seen.progress.known:
                 return self.whole(resource, status)
             trials = await self._trials(client, workspace, resource, seen, experiment)
         return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
+
+    def is_behind(self, resource: ExperimentResource) -> bool:
+        shown = self._shown.get(uid_of(resource))
+        return shown is not None and shown.again_s < math.inf
 
     def trial_deleted(self, trial: KubernetesObject) -> None:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""

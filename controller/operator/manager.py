@@ -392,7 +392,9 @@ class Manager:
         self._refusals[key] = failures + 1, time.monotonic() + _STATUS_BACKOFF.pause_s(failures)
         self._dirty.add(key)
         # It has changed or gone meanwhile, and that comes with an event.
-        if isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND):
+        is_told = isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND)
+        # Without the lease none is written, which is told once.
+        if is_told or not self._workspace.guard.holds:
             return
         self.status_writes[REFUSED] += 1
         if not failures:
@@ -415,6 +417,7 @@ class Manager:
         await self._workspace.guard.check()
         try:
             whole = await kind.shown(client, self._workspace, resource, seen, status)
+            managed.is_behind = kind.is_behind(resource)
             if whole == kind.whole(resource, before or {}):
                 managed.park()
                 return

@@ -95,6 +95,13 @@ class Installation:
             with contextlib.suppress(asyncio.CancelledError):
                 await running
 
+    async def until_ended(self) -> BaseException | None:
+        """Return why the controller has ended by itself."""
+        running, self._running = self._running, None
+        assert running is not None
+        await asyncio.wait([running])
+        return running.exception()
+
     def apply(self, resource: Raw) -> None:
         self.api.put(self.plural, resource)
 

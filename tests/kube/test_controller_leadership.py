@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,12 @@ from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
 from controller.runtime.kubernetes.lease import Superseded, format_time
 from tests.kube.fake_api import FakeApi
+from tests.kube.fake_kubelet import Script
+from tests.kube.operated import Installation, experiment, on_a_cluster
 from tests.kube.small_cluster import eventually, with_a_cluster
 
 NAMESPACE = "user1"
+SECOND = {"holderIdentity": "second", "leaseTransitions": 9}
 
 
 class Clock:
@@ -302,3 +306,28 @@ def test_a_holder_renews_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPat
         await first.release()
 
     check()
+
+
+def reads_lease(request: tuple[str, str, dict[str, str]]) -> bool:
+    method, path, _ = request
+    return method == "GET" and path.endswith(f"/leases/{NAME}")
+
+
+def test_a_leader_that_loses_its_lease_says_nothing_of_each_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on_a_cluster(Script(forever=True))
+    async def claim(installed: Installation) -> None:
+        api = installed.api
+        api.hold("PATCH", "/status")
+        for name in ("one", "two"):
+            installed.apply(experiment(name))
+        await installed.until(lambda: api.held == 2)
+        before = len(api.requests)
+        api.change("leases", NAMESPACE, NAME, lambda lease: lease["spec"].update(SECOND))
+        await installed.until(lambda: any(map(reads_lease, api.requests[before:])))
+        api.release()
+        assert isinstance(await installed.until_ended(), Superseded)
+
+    claim(tmp_path)
+    assert "status of" not in caplog.text

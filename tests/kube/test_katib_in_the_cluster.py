@@ -19,6 +19,7 @@ from controller.kube.client import Kind, KubernetesClient
 from controller.kube.custom_resource import KATIB_SUGGESTIONS, KATIB_TRIALS
 from controller.kube.errors import ApiError
 from controller.operator import katib as katib_module
+from controller.operator import managed as managed_module
 from controller.operator import manager as manager_module
 from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.katib import KatibExperiments, KatibSelection
@@ -622,6 +623,27 @@ def test_an_object_that_was_refused_is_there_once_that_is_over(
         installed.api.refuse = lambda _plural, _obj: ""
         await installed.until(lambda: installed.api.all(refused, NAMESPACE))
         await installed.until(lambda: installed.whole().get("trialsRunning") == 3)
+        assert len(installed.trials) == 3
+
+    claim(tmp_path)
+
+
+@pytest.mark.parametrize("refused", ["trials", "suggestions", "persistentvolumeclaims"])
+def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr(katib_module, "_AGAIN_S", 1.0)
+    monkeypatch.setattr(managed_module, "_RESYNC_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        quota = "exceeded quota: q"
+        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        installed.apply(katib(resumePolicy="FromVolume"))
+        await installed.until_last("Succeeded")
+        installed.api.refuse = lambda _plural, _obj: ""
+        await installed.until(lambda: installed.api.all(refused, NAMESPACE))
+        await installed.until(lambda: installed.whole()["trialsSucceeded"] == 3)
         assert len(installed.trials) == 3
 
     claim(tmp_path)

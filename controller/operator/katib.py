@@ -648,4 +648,8 @@ class _Writer:
                     f"{kind.kind} {about['name']} belongs to {other}; delete it, or use another "
                     "name for the experiment"
                 ) from None
+            if kind != CLAIMS:  # a volume that somebody has made is not deleted with the experiment
+                # Somebody has made it with this name, or it was created and the answer got lost.
+                whole = {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
+                await self.client.patch(kind, self._namespace, about["name"], whole)
         return str(made["metadata"]["uid"])

@@ -7,6 +7,7 @@ changes moves to the end, and the columns of kubectl show the last one.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -328,8 +329,8 @@ def observed_text(metric: str, reason: str) -> dict[str, Any]:
 
 
 def _metric(name: str, values: Sequence[float]) -> dict[str, str]:
-    # nan is neither the least nor the greatest.
-    numbers = [value for value in values if value == value] or list(values)
+    # What is not finite is neither the least nor the greatest.
+    numbers = [value for value in values if math.isfinite(value)] or list(values)
     return {
         "name": name,
         "latest": number_text(values[-1]),

@@ -164,8 +164,14 @@ class Webhook:
 
 async def _at_stored_version(asked: Mapping[str, Any]) -> Raw:
     """Give an edit the stored version; the configuration says which edits may have it."""
-    version = asked["oldObject"]["metadata"]["resourceVersion"]
-    patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
+    stored = asked["oldObject"]["metadata"]
+    kept = {
+        "resourceVersion": stored["resourceVersion"],
+        "finalizers": stored.get("finalizers", []),
+    }
+    patch = [
+        {"op": "add", "path": f"/metadata/{key}", "value": value} for key, value in kept.items()
+    ]
     written = base64.b64encode(orjson.dumps(patch)).decode()
     return {"allowed": True, "patchType": "JSONPatch", "patch": written}
 

@@ -12,10 +12,12 @@ import pytest
 from controller.operator.resource import FINALIZER
 from tests.cluster.api import Api, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.installed import WITH_POLICIES, Kubectl, rendered
+from tests.cluster.installed import SYSTEM, WITH_POLICIES, Kubectl, rendered
 from tests.cluster.test_katib_crd import DEFINITION, katib
 from tests.cluster.waiting import eventually
 
+# The controller's own writes are those of its ServiceAccount.
+OF_THE_CONTROLLER = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 Write = Callable[[Api, str, Object], Object]
 
 
@@ -25,6 +27,8 @@ def api(level_b: ControlPlane) -> Api:
     objects = rendered("katib.enabled=true", WITH_POLICIES)
     kubectl.apply([each for each in objects if each["kind"] == "CustomResourceDefinition"])
     kubectl.established(DEFINITION)
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}])
+    kubectl.apply([each for each in objects if each["kind"] in OF_THE_CONTROLLER])
     kubectl.apply([each for each in objects if each["metadata"]["name"] == "tuner-katib-edits"])
     return level_b.api()
 
@@ -42,9 +46,12 @@ def path(api: Api, namespace: str) -> Iterator[str]:
     api.patch(f"{where}/tiny", {"metadata": {"finalizers": None}})
 
 
+OWN = {"tuner": {"state": "running"}}
+
+
 def write_status(api: Api, path: str, **numbers: int) -> None:
     """Write the status as the controller does."""
-    patch = [{"op": "add", "path": "/status", "value": numbers}]
+    patch = [{"op": "add", "path": "/status", "value": {**OWN, **numbers}}]
     api.patch(f"{path}/status", patch, kind="application/json-patch+json")
 
 
@@ -96,10 +103,35 @@ def test_a_status_written_since_the_read_is_no_conflict(
     write(api, path, edited(found, 20))
     now = api.get(path)
     assert now["spec"]["maxTrialCount"] == 20
-    assert now["status"] == {"trials": 100, "trialsFailed": 1}
+    assert now["status"] == {**OWN, "trials": 100, "trialsFailed": 1}
     # The controller still owns the keys that it wrote in between.
     write_status(api, path, trials=100)
-    assert api.get(path)["status"] == {"trials": 100}
+    assert api.get(path)["status"] == {**OWN, "trials": 100}
+
+
+@WRITES
+@pytest.mark.parametrize(("before", "since"), [([], [FINALIZER]), ([FINALIZER], [])])
+def test_a_finalizer_of_tuners_is_no_conflict_and_stays_as_it_is(
+    api: Api, path: str, in_force: None, write: Write, before: list[str], since: list[str]
+) -> None:
+    api.patch(path, {"metadata": {"finalizers": ["example.org/kept", *before]}})
+    found = api.get(path)
+    now = [*since, "example.org/kept"]
+    api.patch(path, {"metadata": {"finalizers": now}})
+    write(api, path, edited(found, 20))
+    assert api.get(path)["spec"]["maxTrialCount"] == 20
+    assert api.get(path)["metadata"]["finalizers"] == now
+
+
+def test_the_controller_adds_its_finalizer_to_the_version_that_it_knows(
+    api: Api, level_b: ControlPlane, path: str, in_force: None
+) -> None:
+    api.patch(path, {"metadata": {"finalizers": None}})
+    version = api.get(path)["metadata"]["resourceVersion"]
+    write_status(api, path, trials=100)
+    patch = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
+    token = level_b.service_account_token(SYSTEM, "tuner-controller")
+    assert refused(lambda: level_b.api(token=token).patch(path, patch))
 
 
 @WRITES
@@ -143,7 +175,7 @@ def test_a_label_that_an_edit_leaves_as_it_is_is_no_conflict(
 def test_an_experiment_that_katib_runs_is_left_to_katib(
     api: Api, path: str, in_force: None
 ) -> None:
-    api.patch(path, {"metadata": {"finalizers": ["update-prometheus-metrics"]}})
+    api.patch(f"{path}/status", {"status": {"tuner": None}})
     found = api.get(path)
-    write_status(api, path, trials=100)
+    api.patch(f"{path}/status", {"status": {"trials": 100}})
     assert refused(lambda: merged(api, path, edited(found, 20)))

@@ -649,6 +649,27 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
     claim(tmp_path)
 
 
+@on_katibs_cluster()
+async def test_a_trial_that_somebody_has_made_becomes_that_of_the_trial_of_its_name(
+    installed: KatibInstallation,
+) -> None:
+    installed.api.kubelet.play(lambda _job: FOREVER)
+    installed.apply(katib(parallelTrialCount=1))
+    await installed.until(lambda: installed.trials)
+    (first,) = installed.trials
+    name = f"{first['metadata']['name'].removesuffix('0')}1"
+    made = [{"name": "x", "value": "7"}]
+    about = {"name": name, "namespace": NAMESPACE}
+    installed.api.put("trials", {"metadata": about, "spec": {"parameterAssignments": made}})
+    installed.api.kubelet.play(lambda _job: SCORED)
+    installed.api.remove("jobs", NAMESPACE, first["metadata"]["name"])
+    await installed.until_last("Succeeded")
+    found = installed.api.get("trials", NAMESPACE, name)
+    assert found["spec"]["parameterAssignments"] != made
+    assert found["metadata"]["ownerReferences"] == first["metadata"]["ownerReferences"]
+    assert found["metadata"]["labels"] == first["metadata"]["labels"]
+
+
 def test_a_suggestion_of_another_owner_is_named_and_hinders_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -217,6 +218,10 @@ OBSERVED: dict[str, tuple[list[Measurement], dict[str, tuple[str, str, str]]]] =
     "nan is neither least nor greatest": (
         measured((1, "score", 0, 0.5), (1, "score", 1, NAN)),
         {"score": ("nan", "0.5", "0.5")},
+    ),
+    "inf is neither least nor greatest": (
+        measured((1, "score", 0, 0.5), (1, "score", 1, math.inf), (1, "score", 2, 0.4)),
+        {"score": ("0.4", "0.4", "0.5")},
     ),
     "without the objective": (measured((1, "loss", 0, 2.0)), {}),
 }

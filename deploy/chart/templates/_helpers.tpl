@@ -118,16 +118,23 @@ v1beta1
 {{/* Of a write of one of Katib's Experiments: whether its client read an earlier version, and since then only the status has changed. */}}
 {{- define "tuner.statusOnlyEdits" -}}
 - name: run-by-tuner
-  expression: "'tuner.dev/stop' in oldObject.metadata.?finalizers.orValue([])"
+  expression: oldObject.?status.?tuner.hasValue()
 - name: of-an-earlier-version
   expression: has(object.metadata.resourceVersion) && object.metadata.resourceVersion != oldObject.metadata.resourceVersion
 # The generation counts the changes of the spec.
 - name: nothing-else-has-changed
   expression: >-
-    ['uid', 'generation', 'labels', 'annotations', 'finalizers', 'ownerReferences'].all(key,
+    ['uid', 'generation', 'labels', 'annotations', 'ownerReferences'].all(key,
     object.metadata[?key] == oldObject.metadata[?key])
+# Tuner's own comes and goes with what runs.
+- name: nor-another-finalizer
+  expression: >-
+    object.metadata.?finalizers.orValue([]).filter(each, each != 'tuner.dev/stop') ==
+    oldObject.metadata.?finalizers.orValue([]).filter(each, each != 'tuner.dev/stop')
 # A merge patch may have a resourceVersion without a generation, which is then the stored one: its client may have seen another spec.
-# A client that sends the status that it read sends the whole object.
+# A client that sends the status or the finalizers that it read sends the whole object, unless it is the controller.
 - name: the-whole-object
-  expression: object.?status != oldObject.?status
+  expression: object.?status != oldObject.?status || object.metadata.?finalizers != oldObject.metadata.?finalizers
+- name: by-a-client
+  expression: request.userInfo.username != 'system:serviceaccount:{{ .Release.Namespace }}:tuner-controller'
 {{- end }}

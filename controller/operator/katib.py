@@ -382,6 +382,8 @@ class _Writer:
             numbers = [trial.number for trial in trials] or [shown.first_open]
             stored = self.workspace.experiments.attempts_between(uid, numbers[0], numbers[-1])
             attempts = by_trial((attempt.trial, attempt) for attempt in stored)
+            unfinished = {number for number, each in shown.trials.items() if not each.ended}
+            most = self.experiment.spec.parallelism
             for trial in trials:
                 tried = attempts.get(trial.number)
                 newest = tried[-1] if tried else None
@@ -392,8 +394,17 @@ class _Writer:
                     continue
                 if name != said[0] and shown.again_s < math.inf:
                     continue  # the one before was refused
+                # The successor of a trial begins before the end of that one is known. To clients,
+                # no more run than the experiment says.
+                is_new = trial.number not in shown.uids
+                if is_new and not each.ended and len(unfinished) >= most:
+                    continue
                 observed = await self._observed(studies, trial, newest) if each.ended else {}
                 await self._write_trial(trial, newest, each, observed)
+                if trial.number in shown.uids and not each.ended:
+                    unfinished.add(trial.number)
+                else:
+                    unfinished.discard(trial.number)
             if best is not None and best.number not in shown.optimal:
                 shown.optimal = {best.number: await self._optimal(studies, best)}
         for trial in trials:

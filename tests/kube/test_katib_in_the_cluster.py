@@ -649,6 +649,45 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
     claim(tmp_path)
 
 
+def test_no_more_trials_are_seen_to_run_than_the_experiment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "STATUS_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        api = installed.api
+        api.kubelet.play(lambda _job: Script(lines=("score=0.5",), seconds=0.5))
+        installed.apply(katib(parallelTrialCount=2, maxTrialCount=12))
+        await installed.until(lambda: installed.whole().get("trialsSucceeded", 0) >= 4)
+        api.hold("GET", "/log")  # the ends of trials are not known
+        await installed.until(lambda: len(ended_pods(installed)) == 4)
+        api.release()
+        await installed.until_last("Succeeded")
+        assert most_unfinished(installed) == 2
+
+    claim(tmp_path)
+
+
+def ended_pods(installed: KatibInstallation) -> list[Raw]:
+    pods = installed.api.all("pods", NAMESPACE)
+    return [pod for pod in pods if pod["status"].get("phase") == "Succeeded"]
+
+
+def most_unfinished(installed: KatibInstallation) -> int:
+    """Return how many Trials that had not ended there were at the same time."""
+    unfinished: set[str] = set()
+    most = 0
+    for change in installed.api.changes:
+        if change.plural == "trials" and change.after is not None:
+            conditions = (change.after.get("status") or {}).get("conditions", [])
+            ends = [each["type"] for each in conditions] and conditions[-1]["type"] == "Succeeded"
+            name = change.after["metadata"]["name"]
+            (unfinished.discard if ends else unfinished.add)(name)
+            most = max(most, len(unfinished))
+    return most
+
+
 @on_katibs_cluster()
 async def test_a_trial_that_somebody_has_made_becomes_that_of_the_trial_of_its_name(
     installed: KatibInstallation,

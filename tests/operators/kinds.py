@@ -209,8 +209,6 @@ KINDS = (
         (TRAINER, JOBSET),
         _FIRST,
         "Complete",
-        # Kueue 0.15 writes back a TrainJob of Trainer 2.1, without `runtimePatches`.
-        queued=False,
     ),
 )
 QUEUED = tuple(kind for kind in KINDS if kind.queued)

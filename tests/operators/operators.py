@@ -46,7 +46,7 @@ from tests.operators.trainers import MPI_DELIVERY
 from tests.ports import free_port
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
-VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.12.0", "Training Operator": "1.9.3", "Trainer": "2.3.0"}
+VERSIONS = {"Kueue": "0.19.0", "JobSet": "0.12.0", "Training Operator": "1.9.3", "Trainer": "2.3.0"}
 READY_WITHIN_S = 60  # three seconds on an idle machine
 QPS, BURST = 500, 1000
 CERTIFICATE_FOLDER = "k8s-webhook-server/serving-certs"  # below TMPDIR, or below /tmp

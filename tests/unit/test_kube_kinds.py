@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
+from controller.core.model import FailureClass
+from controller.runtime.kubernetes.attempt_status import main_of, ranks_of, status_of
 from controller.runtime.kubernetes.job_builder import (
     build_objects,
     cannot_be_labeled,
@@ -624,6 +626,31 @@ def test_a_cluster_with_trainer_2_1_gets_overrides() -> None:
         "the file chooses"
     )
     assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
+
+
+def test_a_train_job_that_lost_the_labels_of_its_pods_fails_with_the_cure() -> None:
+    """Kueue 0.15 writes it back in the form of Trainer 2.1 when it admits it."""
+    kept, queued, alone = made("TrainJob"), made("TrainJob"), made("TrainJob")
+    queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
+    for each in (queued, alone):
+        del each["spec"]["runtimePatches"]
+    queued["spec"]["podTemplateOverrides"] = [{"targetJobs": [{"name": "node"}]}]
+    assert start_failure(kept) == ""
+    assert start_failure(queued) == (
+        "its TrainJob has lost the labels of its pods, which are in spec.runtimePatches or "
+        "podTemplateOverrides, so Tuner does not find them; Kueue before 0.17 drops them when it "
+        "admits a TrainJob of Trainer 2.2 or later: upgrade it"
+    )
+    assert "see its metadata.managedFields for who changed it" in start_failure(alone)
+    queued["spec"]["suspend"] = True
+    assert start_failure(queued) == ""
+
+
+def start_failure(obj: Raw) -> str:
+    """Return why it fails before it starts; "" if it waits."""
+    end = status_of("x-0", obj, [], stopped=False, now=datetime.now(UTC)).exit
+    assert end is None or end.failure_class is FailureClass.CONFIGURATION
+    return "" if end is None else end.reason
 
 
 def test_the_overrides_of_a_train_job_are_kept() -> None:

@@ -24,6 +24,7 @@ from controller.runtime.kubernetes.kinds import (
     JOB,
     StatusRules,
     is_suspended,
+    lost_labels,
     preset_of,
     status_rules_of,
 )
@@ -366,6 +367,8 @@ def _waiting(
     now: datetime,
 ) -> WaitingReason:
     if not members:
+        if obj is not None and (lost_pods := lost_labels(obj)):
+            return WaitingReason(lost_pods, start_failure=lost_pods)
         return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
     for member in members:
         if member.start_time is None:

@@ -9,6 +9,7 @@ takes precedence, so that a controller without the file can follow the object. O
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,9 +34,11 @@ from controller.runtime.kubernetes.labels import (
     TRAINER_GROUP,
     TRAINING_REPLICA,
     TRAINING_ROLE,
+    UID,
     VOLCANO_GROUP,
     VOLCANO_TASK,
     VOLCANO_TASK_INDEX,
+    queue_of,
 )
 from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
@@ -685,6 +688,29 @@ def is_suspended(obj: AnyObject) -> bool:
     if suspend is not None:
         return suspend is True
     return preset.suspended is not None and matching_condition(obj, preset.suspended) is not None
+
+
+def lost_labels(obj: AnyObject) -> str:
+    """Return why the pods of this object cannot be found, with the cure; "" if they can.
+
+    A controller that writes an object back as an earlier version of its kind drops fields.
+    """
+    preset = preset_of(obj)
+    if preset is None or not preset.pod_fields:
+        return ""
+    # `templates` adds those that are missing.
+    if any(UID in _labels_in(each) for each in preset.templates(copy.deepcopy(dict(obj)))):
+        return ""
+    kind, where = obj.get("kind"), " or ".join(preset.pod_fields)
+    cure = (
+        f"Kueue before 0.17 drops them when it admits a {kind} of Trainer 2.2 or later: upgrade it"
+        if queue_of(obj)
+        else "see its metadata.managedFields for who changed it"
+    )
+    return (
+        f"its {kind} has lost the labels of its pods, which are in spec.{where}, so Tuner does "
+        f"not find them; {cure}"
+    )
 
 
 def over(obj: AnyObject) -> bool:

@@ -1097,7 +1097,7 @@ def test_the_zero_time_of_a_kubelet_is_not_a_time() -> None:
     [
         (DIGEST, DIGEST),
         ("docker-pullable://x@sha256:1", "x@sha256:1"),
-        ("sha256:1", "x:3@sha256:1"),
+        ("sha256:1", "x:3"),  # loaded into the node
         ("", "x:3"),
     ],
 )

@@ -117,12 +117,13 @@ def phase_of(pod: Pod) -> str:
 
 
 def image_of(pod: Pod, name: str) -> str:
-    """Return the container's image, with its digest if it is known."""
+    """Return the container's image, with its digest if a registry has it.
+
+    An image that was loaded into a node has an id there, by which no node can pull it.
+    """
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
-    if "@" in by_digest or not status.get("image"):
-        return by_digest
-    return f"{status['image']}@{by_digest}".rstrip("@")
+    return by_digest if "@" in by_digest else str(status.get("image") or "")
 
 
 def deletion_asked(pod: Pod) -> datetime | None:

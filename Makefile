@@ -78,7 +78,7 @@ cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a 
 cluster-packages:  ## as root, on Debian: install what those with a real node need
 	$(APT) update -qq
 	DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends \
-	  containerd runc containernetworking-plugins buildah debootstrap iproute2 openssl </dev/null
+	  containerd runc containernetworking-plugins buildah debootstrap iproute2 iptables openssl </dev/null
 
 .PHONY: postgres-packages
 postgres-packages:  ## as root, on Debian: install what the tests on PostgreSQL need

@@ -83,6 +83,9 @@ class Module:
 TRAINERS = ("2.0", "2.1", "2.2", "2.3")
 _MONITORING = "example/prometheus-operator-crd/monitoring.coreos.com"
 _VERSION = "k8s.io/component-base/version"
+_KUBERNETES = (
+    f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34"
+)
 MODULES = (
     Module(
         "core",
@@ -95,9 +98,10 @@ MODULES = (
             "kubectl",
         ),
         renamed=("server", "etcd"),
-        stamp=f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X "
-        f"{_VERSION}.gitMinor=34",
+        stamp=_KUBERNETES,
     ),
+    # Apart from `core`, which takes most of the time to build: its key stays.
+    Module("kube-proxy", ("kube-proxy",), stamp=_KUBERNETES),
     Module("kwok", ("kwok",)),
     Module("logs", ("logs",), own=True),
     Module("pause", ("pause",), own=True),
@@ -178,7 +182,7 @@ LEVEL_B = (
     "monitoring",
     *(f"trainer-{version}" for version in TRAINERS),
 )
-LEVEL_C = ("core", "pause", "coredns")
+LEVEL_C = ("core", "kube-proxy", "pause", "coredns")
 OPERATORS = ("kueue", "trainer", "trainingoperator")
 KATIB = ("katib",)
 

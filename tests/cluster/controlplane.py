@@ -14,6 +14,7 @@ import random
 import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 
 from tests.cluster import kwok
@@ -52,6 +53,7 @@ class ControlPlane:
         fake_nodes: int = 0,
         reached_by: tuple[str, ...] = (),
         users: Mapping[str, str] | None = None,
+        services: str = "10.96.0.0/16",
         flags: Sequence[str] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tuner-test-cluster-"))
@@ -59,7 +61,9 @@ class ControlPlane:
         try:
             self._reached_by = reached_by
             self._flags = flags
-            names = (LOOPBACK, "localhost", "kubernetes.default.svc", "10.96.0.1", *reached_by)
+            self._services = services
+            own_service = str(next(ip_network(services).hosts()))
+            names = (LOOPBACK, "localhost", "kubernetes.default.svc", own_service, *reached_by)
             self._ports = {name: free_port() for name in ("api", "etcd", "peer", "kwok", "logs")}
             self.authority = Authority(self.folder)
             self._serving = self.authority.issue("serving", "/CN=test-cluster", names)
@@ -232,9 +236,10 @@ class ControlPlane:
                 f"--token-auth-file={self.folder}/tokens.csv",
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
-                "--service-cluster-ip-range=10.96.0.0/16",
+                f"--service-cluster-ip-range={self._services}",
                 "--allow-privileged=true",
-                "--endpoint-reconciler-type=none",
+                # A loopback address cannot be an endpoint of the Service `kubernetes`.
+                f"--endpoint-reconciler-type={'lease' if self._reached_by else 'none'}",
                 # A pod is evicted from a lost node after five seconds, not five minutes.
                 "--default-not-ready-toleration-seconds=5",
                 "--default-unreachable-toleration-seconds=5",

@@ -8,7 +8,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,18 @@ class Kubectl:
         )
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
+
+    @contextmanager
+    def forwarded(self, target: str, port: int, namespace: str) -> Iterator[str]:
+        """Yield `localhost:PORT`, which leads to this port of a pod or Service."""
+        command = [*self._command, "-n", namespace, "port-forward", target, f":{port}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                # Forwarding from 127.0.0.1:PORT -> ...
+                yield f"localhost:{process.stdout.readline().split()[2].rpartition(':')[2]}"
+            finally:
+                process.kill()
 
     def apply(self, documents: list[Object]) -> str:
         text = "---\n".join(json.dumps(document) + "\n" for document in documents)

@@ -669,41 +669,45 @@ def collected() -> Any:
     return found
 
 
-PUSHES = """
+READS = """
 import os, sys, time
 from kubeflow.katib import KatibClient, report_metrics
-x, address = float(sys.argv[1]), sys.argv[2]
+def read_back(count, **where):
+    while True:
+        try:
+            found = KatibClient().get_trial_metrics(os.environ["KATIB_TRIAL_NAME"], **where)
+        except RuntimeError as error:
+            print(error, flush=True)
+            found = ()
+        if len(found) == count:
+            return
+        time.sleep(0.5)
+"""
+# Without its domain, the name leads to the sidecar of this pod.
+PUSHES = f"""{READS}
+x = float(sys.argv[1])
 print("begins", flush=True)
 for value in (x, x + 1):
-    report_metrics({"score": value, "loss": 1})
-while True:
-    try:
-        read = KatibClient().get_trial_metrics(os.environ["KATIB_TRIAL_NAME"], db_manager_address=address)
-    except RuntimeError as error:
-        print(error, flush=True)
-        read = ()
-    if len(read) == 4:
-        break
-    time.sleep(0.5)
+    report_metrics({{"score": value, "loss": 1}})
+read_back(4, db_manager_address="katib-db-manager.kubeflow.svc.cluster.local:6789")
 print("ends", flush=True)
 """
-PRINTS = "for each in 1 2 3; do echo score=$each; sleep 1; done"
+PRINTS = f"""{READS}
+for score in (1, 2, 3):
+    print(f"score={{score}}", flush=True)
+    time.sleep(1)
+read_back(3)
+print("read", flush=True)
+"""
 
 
 def logged() -> Any:
     """Logs while a trial runs and after its end, and values that a pod reports and reads.
 
-    SDK: a claim with this SDK's packages. DB_MANAGER: its port. GATEWAY: this machine's address as
-    pods see it.
+    SDK: a claim with this SDK's packages. DB_MANAGER: the address of this machine that leads to it.
     """
-    port = os.environ["DB_MANAGER"]
-    address = f"{os.environ['GATEWAY']}:{port}"
-    commands = {
-        "Push": ["python3", "-c", PUSHES, "${trialParameters.x}", address],
-        "StdOut": ["sh", "-c", PRINTS, "${trialParameters.x}"],
-    }
     found = {}
-    for kind, command in commands.items():
+    for kind, program in (("Push", PUSHES), ("StdOut", PRINTS)):
         name = f"logged-{kind.lower()}"
         collector = {"collector": {"kind": kind}}
         made = experiment(
@@ -715,7 +719,7 @@ def logged() -> Any:
         pod["volumes"] = [{"name": "sdk", "persistentVolumeClaim": {"claimName": "sdk"}}]
         pod["containers"][0] |= {
             "image": os.environ["IMAGE"],
-            "command": command,
+            "command": ["python3", "-c", program, "${trialParameters.x}"],
             "env": [{"name": "PYTHONPATH", "value": "/sdk"}],
             "volumeMounts": [{"name": "sdk", "mountPath": "/sdk", "readOnly": True}],
         }
@@ -724,7 +728,7 @@ def logged() -> Any:
         (trial,) = (each.metadata.name for each in client.list_trials(name))
         followed = list(client.get_job_logs(name, trial, follow=True))
         wait(name)
-        values = client.get_trial_metrics(trial, db_manager_address=f"localhost:{port}")
+        values = client.get_trial_metrics(trial, db_manager_address=os.environ["DB_MANAGER"])
         found[kind] = {
             "followed": followed,
             "is_same": list(client.get_job_logs(name, trial)) == followed,

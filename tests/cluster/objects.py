@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.api import BATCH, CORE, Api, Object
@@ -78,6 +79,19 @@ def quota(name: str, **hard: str) -> Object:
     return {
         "metadata": {"name": name},
         "spec": {"hard": {_quota_name(key): value for key, value in hard.items()}},
+    }
+
+
+def disk(name: str, namespace: str, folder: Path, *, claim: str = "tuner-studies") -> Object:
+    """Create a volume on this machine for the claim, in place of a storage class."""
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": namespace, "name": claim},
+        },
     }
 
 

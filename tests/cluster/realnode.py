@@ -1,12 +1,14 @@
-"""A control plane and one real node on this machine: kubelet, containerd, runc, a bridge, CoreDNS.
-Needs root.
+"""A control plane and one real node on this machine: kubelet, containerd, runc, a bridge, CoreDNS,
+kube-proxy. Needs root.
 
-Containers, logs, kills, out-of-memory and names are real. The node's two `nvidia.com/gpu` are not:
-they are a number patched into its status, which scheduler, quota and kubelet count; no container
-gets a device. There is one node, no kube-proxy (headless Services have names, but no ClusterIP
-answers, not even that of the API server), and no route to other networks.
+Containers, logs, kills, out-of-memory, names and Services are real. The node's two `nvidia.com/gpu`
+are not: they are a number patched into its status, which scheduler, quota and kubelet count; no
+container gets a device. There is one node, and no route to other networks.
 
-Folders, sockets, ports, bridge and subnet are its own, so that several can share a machine.
+Folders, sockets, ports and subnet are its own, so that several can share a machine. The node's
+processes run in a network namespace, whose rules kube-proxy writes: those of the machine stay as
+they are. The control plane runs outside of it, as on a machine of its own: a pair of interfaces
+gives this machine the address `host` in the subnet of the node and its pods.
 """
 
 from __future__ import annotations
@@ -33,12 +35,18 @@ GPUS = 2
 IMPORTED_WITHIN_S = 600.0  # more than a gigabyte, without overlays
 # for the whole machine
 SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+# for the node's network namespace alone: what a rule redirects is forwarded, and what pods send each
+# other on the bridge passes the rules
+SET_FOR_PROXY = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
+NAMESPACES = "/run/netns"
+BRIDGE, HOST = "pods", "host"  # interfaces in the node's network namespace
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
     "buildah": "buildah",
     "ip": "iproute2",
+    "iptables": "iptables",
     "openssl": "openssl",
 }
 
@@ -61,14 +69,17 @@ class RealNode(ControlPlane):
     """
 
     def __init__(self, *, flags: Sequence[str] = ()) -> None:
-        mark = random.randrange(1 << 14)  # of 10.192.0.0/10: 256 addresses each
-        self.subnet = f"10.{192 + mark // 256}.{mark % 256}.0/24"
-        self.gateway = f"10.{192 + mark // 256}.{mark % 256}.1"
-        self.bridge = f"tuner{mark:04x}"
+        # 256 addresses each: of 10.192.0.0/10, and for Services of 10.128.0.0/10
+        mark = random.randrange(1 << 14)
+        pods, services = (f"10.{start + mark // 256}.{mark % 256}" for start in (192, 128))
+        self.subnet = f"{pods}.0/24"
+        self.address, self.host, self._first_of_pods = (f"{pods}.{last}" for last in (1, 2, 3))
+        self.link = f"tuner{mark:04x}"  # the network namespace, and this machine's interface to it
         self.name = f"real-{mark:04x}"
         super().__init__(
-            reached_by=(self.gateway,),
-            users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
+            reached_by=(self.host,),
+            services=f"{services}.0/24",
+            users={f"system:node:{self.name}": "system:nodes", "network": "system:masters"},
             flags=flags,
         )
         try:
@@ -76,12 +87,13 @@ class RealNode(ControlPlane):
                 value = Path("/proc/sys", setting).read_text().strip()
                 self.processes.undo_with("sh", "-c", f"echo {value} > /proc/sys/{setting}")
             self._socket = self.folder / "containerd.sock"
-            sweep = [sys.executable, "-I", sweeping.__file__, str(self.folder), self.bridge]
+            sweep = [sys.executable, "-I", sweeping.__file__, str(self.folder), self.link]
             self.processes.undo_with(*sweep)
             self._start_network()
             self._start_containerd()
             self.load(images.PAUSE)
             self.start_kubelet()
+            self._start_proxy()
             self.load(images.BASE)
         except BaseException:
             self.close()
@@ -121,7 +133,7 @@ class RealNode(ControlPlane):
     def start_kubelet(self) -> None:
         """Start it; return when the node is Ready and has its GPUs."""
         files = self.folder
-        self.processes.start(
+        self._start_inside(
             "kubelet",
             [
                 program("kubelet"),
@@ -129,8 +141,8 @@ class RealNode(ControlPlane):
                 f"--root-dir={files}/kubelet",
                 f"--cert-dir={files}/kubelet-certificates",
                 f"--hostname-override={self.name}",
-                f"--node-ip={self.gateway}",
-                f"--kubeconfig={self.kubeconfig(f'system:node:{self.name}')}",
+                f"--node-ip={self.address}",
+                f"--kubeconfig={self.kubeconfig(f'system:node:{self.name}', host=self.host)}",
             ],
         )
         path = f"{CORE}/nodes/{self.name}"
@@ -160,46 +172,99 @@ class RealNode(ControlPlane):
             lambda node: node["status"]["allocatable"].get(GPU) == str(count),
         )
 
+    def _start_inside(self, name: str, command: Sequence[str | Path]) -> None:
+        """Start it in the node's network. It sees the files and mounts of this machine."""
+        self.processes.start(name, ["nsenter", f"--net={NAMESPACES}/{self.link}", *command])
+
     def _start_network(self) -> None:
         for words in (
-            ("link", "add", self.bridge, "type", "bridge"),
-            ("address", "add", f"{self.gateway}/24", "dev", self.bridge),
-            ("link", "set", self.bridge, "up"),
+            ("netns", "add", self.link),
+            ("link", "add", self.link, "type", "veth", "peer", "name", HOST, "netns", self.link),
+            ("address", "add", f"{self.host}/24", "dev", self.link),
+            ("link", "set", self.link, "up"),
+            ("-n", self.link, "link", "set", "lo", "up"),
+            ("-n", self.link, "link", "add", BRIDGE, "type", "bridge"),
+            ("-n", self.link, "address", "add", f"{self.address}/24", "dev", BRIDGE),
+            ("-n", self.link, "link", "set", BRIDGE, "up"),
+            ("-n", self.link, "link", "set", HOST, "master", BRIDGE, "up"),
+            # The API server calls webhooks.
+            ("route", "add", self._services, "via", self.address, "dev", self.link),
         ):
             subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+        self._let_rules_apply()
         subnet = {
             "type": "host-local",
             "dataDir": f"{self.folder}/leases",
-            "ranges": [[{"subnet": self.subnet, "gateway": self.gateway}]],
+            "ranges": [
+                [
+                    {
+                        "subnet": self.subnet,
+                        "rangeStart": self._first_of_pods,
+                        "gateway": self.address,
+                    }
+                ]
+            ],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
-        # No gateway and no masquerading: those would change settings of the whole machine.
         bridge = {
             "type": "bridge",
-            "bridge": self.bridge,
+            "bridge": BRIDGE,
             "isGateway": False,
             "ipMasq": False,
             "ipam": subnet,
         }
         (self.folder / "cni").mkdir()
-        network = {"cniVersion": "0.4.0", "name": self.bridge, "plugins": [bridge]}
+        network = {"cniVersion": "0.4.0", "name": self.link, "plugins": [bridge]}
         (self.folder / "cni/10-bridge.conflist").write_text(json.dumps(network))
         (self.folder / "Corefile").write_text(f"""
             cluster.local:53 in-addr.arpa:53 {{
-                bind {self.gateway}
+                bind {self.address}
                 kubernetes cluster.local in-addr.arpa {{
-                    kubeconfig {self.kubeconfig("dns")} test
+                    kubeconfig {self.kubeconfig("network", host=self.host)} test
                     ttl 1
                 }}
             }}
             .:53 {{
-                bind {self.gateway}
+                bind {self.address}
                 template ANY ANY {{
                     rcode NXDOMAIN
                 }}
             }}
         """)
-        self.processes.start("coredns", [program("coredns"), "-conf", self.folder / "Corefile"])
+        self._start_inside("coredns", [program("coredns"), "-conf", self.folder / "Corefile"])
+
+    def _let_rules_apply(self) -> None:
+        script = "\n".join(f"echo 1 > /proc/sys/{setting}" for setting in SET_FOR_PROXY)
+        done = subprocess.run(
+            ["nsenter", f"--net={NAMESPACES}/{self.link}", "sh", "-ec", script],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise PartFailed(f"kube-proxy needs br_netfilter: {done.stderr.strip()}")
+
+    def _start_proxy(self) -> None:
+        options = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "clientConnection": {"kubeconfig": str(self.kubeconfig("network", host=self.host))},
+            "hostnameOverride": self.name,
+            "mode": "iptables",
+            "clusterCIDR": self.subnet,
+            # Settings of the whole machine, which a network namespace may not write.
+            "conntrack": {
+                "maxPerCore": 0,
+                "min": 0,
+                "tcpEstablishedTimeout": "0s",
+                "tcpCloseWaitTimeout": "0s",
+            },
+            "iptables": {"localhostNodePorts": False},
+        }
+        path = self.folder / "kube-proxy.json"
+        path.write_text(json.dumps(options))
+        self._start_inside("kube-proxy", [program("kube-proxy"), f"--config={path}"])
 
     def _start_containerd(self) -> None:
         self._snapshotter = "overlayfs" if _overlay_works(self.folder) else "native"
@@ -227,7 +292,7 @@ class RealNode(ControlPlane):
               bin_dir = "{_cni()}"
               conf_dir = "{self.folder}/cni"
         """)
-        self.processes.start(
+        self._start_inside(
             "containerd", ["containerd", "--config", self.folder / "containerd.toml"]
         )
 
@@ -242,7 +307,7 @@ class RealNode(ControlPlane):
         (self.folder / "kubelet.json").write_text(json.dumps(self._kubelet_options()))
 
     def _kubelet_options(self) -> Object:
-        serving = self.authority.issue("kubelet", f"/CN={self.name}", (self.gateway,))
+        serving = self.authority.issue("kubelet", f"/CN={self.name}", (self.address,))
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -254,7 +319,7 @@ class RealNode(ControlPlane):
             "authorization": {"mode": "AlwaysAllow"},
             "tlsCertFile": str(serving.certificate),
             "tlsPrivateKeyFile": str(serving.key),
-            "address": self.gateway,
+            "address": self.address,
             "port": free_port(),
             "healthzPort": free_port(),
             "containerRuntimeEndpoint": f"unix://{self._socket}",
@@ -264,7 +329,7 @@ class RealNode(ControlPlane):
             "containerLogMonitorInterval": "3s",
             "volumePluginDir": f"{self.folder}/volume-plugins",
             "podCIDR": self.subnet,
-            "clusterDNS": [self.gateway],
+            "clusterDNS": [self.address],
             "clusterDomain": "cluster.local",
             "resolvConf": "",
             "failSwapOn": False,
@@ -277,7 +342,6 @@ class RealNode(ControlPlane):
                 "imagefs.available": "1%",
             },
             "imageGCHighThresholdPercent": 100,
-            "makeIPTablesUtilChains": False,  # the machine's tables are not ours to change
         }
 
 

@@ -1,6 +1,6 @@
-"""The cleanup after a node: containers, mounts, cgroups, a bridge, and files in fixed places.
+"""The cleanup after a node: containers, mounts, cgroups, a network, and files in fixed places.
 
-`python -I sweeping.py FOLDER BRIDGE` ends all processes under this folder's containerd and releases
+`python -I sweeping.py FOLDER NETWORK` ends all processes under this folder's containerd and releases
 their resources. Outside of the folder it touches only what carries the folder's name. It also runs
 after the tests were killed, so it imports the standard library only.
 """
@@ -22,7 +22,7 @@ CNI_RESULTS = Path("/var/lib/cni/results")
 LOG_LINKS = Path("/var/log/containers")
 
 
-def sweep(folder: Path, bridge: str) -> None:
+def sweep(folder: Path, network: str) -> None:
     shims = [
         pid
         for pid, words in _processes()
@@ -38,7 +38,9 @@ def sweep(folder: Path, bridge: str) -> None:
                 place.rmdir()
     for path in fixed:
         path.unlink(missing_ok=True)
-    subprocess.run(["ip", "link", "delete", bridge], capture_output=True, timeout=30, check=False)
+    # With its last process, the network namespace ends: its interfaces, and the rules of kube-proxy.
+    for words in (("link", "delete", network), ("netns", "delete", network)):
+        subprocess.run(["ip", *words], capture_output=True, timeout=30, check=False)
 
 
 def _processes() -> Iterator[tuple[int, list[str]]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,69 +15,25 @@ import pytest
 import yaml
 
 from tests.cluster import images
-from tests.cluster.api import CORE, Object
-from tests.cluster.installed import CHART, EXPERIMENTS, SYSTEM, Kubectl, helm
+from tests.cluster.api import CORE, Object, RequestRefused
+from tests.cluster.installed import EXPERIMENTS, SYSTEM, Kubectl
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
+from tests.cluster.release import RESTRICTED, released
+from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "experiment.yaml"
 PUBLISHED = "docker.io/tuner/digits:1"  # as the file of the example names it
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 @pytest.fixture
 def installed(level_c: RealNode) -> Iterator[Kubectl]:
-    """Install the chart with helm and the image of this checkout, and remove it at the end."""
-    images.server()
     images.digits()
-    level_c.load(images.SERVER)
     level_c.load(images.DIGITS)
     level_c.ctr("images", "tag", "--force", images.DIGITS, PUBLISHED)
-    kubectl = Kubectl(level_c.kubeconfig())
-    kubectl.apply(
-        [
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": SYSTEM, "labels": RESTRICTED},
-            }
-        ]
-    )
-    folder = level_c.folder / "disk-controller"
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o777)  # a hostPath volume does not follow fsGroup
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "controller"},
-        "spec": {
-            "capacity": {"storage": "10Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": str(folder)},
-            "claimRef": {"namespace": SYSTEM, "name": "tuner-controller"},
-        },
-    }
-    kubectl.apply([volume])
-    repository, _, tag = images.SERVER.rpartition(":")
-    values = folder.with_suffix(".json")
-    image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
-    values.write_text(json.dumps({"image": image, "controller": {"env": reached_at(level_c)}}))
-    # Other tests have created the same objects without helm.
-    installing = ("install", "tuner", str(CHART), "--take-ownership", "--values", str(values))
-    helm(level_c.kubeconfig(), *installing)
-    yield kubectl
-    kubectl("delete", "texp", "--all", "--all-namespaces", "--timeout=60s")
-    helm(level_c.kubeconfig(), "uninstall", "tuner")
-    # The next test installs under the same names.
-    kubectl("delete", "namespace", SYSTEM, "--timeout=120s")
-    kubectl("delete", "persistentvolume", "controller", "--timeout=60s")
-
-
-def reached_at(level_c: RealNode) -> list[Object]:
-    """Return where pods of this node reach the API server: it has no proxy of Services."""
-    server = {"HOST": level_c.gateway, "PORT": level_c.server.rpartition(":")[2]}
-    return [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
+    with released(level_c, webhook={"enabled": True}) as kubectl:
+        yield kubectl
 
 
 def digits(namespace: str, **spec: Any) -> Object:
@@ -89,8 +45,17 @@ def digits(namespace: str, **spec: Any) -> Object:
     return document
 
 
-def test_from_an_empty_cluster_to_a_best_trial_also_when_the_controller_is_replaced(
-    level_c: RealNode, namespace: str, installed: Kubectl
+def answer_to(level_c: RealNode, document: Object) -> str:
+    """Return what the API server says to an experiment, which it does not store."""
+    path = EXPERIMENTS.format(namespace=document["metadata"]["namespace"])
+    try:
+        return str(level_c.api().post(path, document, dryRun="All"))
+    except RequestRefused as refused:
+        return str(refused)
+
+
+def test_from_an_empty_cluster_to_a_confirmed_best_though_the_controller_is_replaced(
+    level_c: RealNode, namespace: str, installed: Kubectl, tmp_path: Path
 ) -> None:
     api = level_c.api()
     api.patch(f"{CORE}/namespaces/{namespace}", {"metadata": {"labels": RESTRICTED}})
@@ -115,7 +80,19 @@ def test_from_an_empty_cluster_to_a_best_trial_also_when_the_controller_is_repla
         if pod["metadata"]["uid"] != controller["metadata"]["uid"]
     )
     assert all(each["restartCount"] == 0 for each in successor["status"]["containerStatuses"])
-    installed("delete", "texp", "digits", "-n", namespace, "--timeout=60s")
+    best = f"digits/{ended['best']['number']}"
+    with closing(Searcher(tmp_path, level_c.kubeconfig(namespace=namespace), namespace)) as person:
+        for words, shows in (
+            (("confirm", "digits", "--top", "1", "--seeds", "2"), "of digits, with 2 new seeds"),
+            (("reproduce", best), "the recorded value is reproduced exactly"),
+        ):
+            code, out, err = person.tuner(*words, "--context", "test")
+            assert (code, shows in out) == (0, True), f"{out}{err}"
+    refused = digits(namespace)
+    refused["spec"]["trial"]["serviceAccount"] = "builder"
+    # The API server reaches the webhook by its Service.
+    eventually(lambda: "denied the request" in answer_to(level_c, refused), within_s=60)
+    installed("delete", "texp", "--all", "-n", namespace, "--timeout=60s")
     eventually(lambda: not list(api.items(pods(namespace))), within_s=60)
 
 

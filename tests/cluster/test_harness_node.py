@@ -16,7 +16,7 @@ from tests.cluster.conftest import lacks
 from tests.cluster.images import BASE
 from tests.cluster.kwok import GPU
 from tests.cluster.objects import ended, job, jobs, pod_of, pods, terminated
-from tests.cluster.realnode import GPUS, RealNode
+from tests.cluster.realnode import GPUS, NAMESPACES, RealNode
 from tests.cluster.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +28,26 @@ for _ in range(300):
         break
     except OSError:
         time.sleep(0.1)
+"""
+
+TELLS_WHO_ASKS = """
+import socket
+with socket.create_server(("", 8080)) as server:
+    while True:
+        asks, (address, _) = server.accept()
+        with asks:
+            asks.sendall(address.encode())
+"""
+ASKS = """
+import os, socket, time
+def ask(host, port):
+    for _ in range(300):
+        try:
+            with socket.create_connection((host, port), timeout=1) as server:
+                return server.getpeername()[0], server.recv(99).decode() if port == 80 else ""
+        except OSError:
+            time.sleep(0.1)
+print(*ask("tells", 80), *ask("kubernetes.default", 443))
 """
 
 
@@ -151,6 +171,25 @@ def test_pods_of_an_indexed_job_have_host_names(level_c: RealNode, namespace: st
         assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
 
 
+def test_a_service_leads_to_its_pod_which_sees_the_address_of_the_one_that_asks(
+    level_c: RealNode, namespace: str
+) -> None:
+    api = level_c.api()
+    leads = {"selector": {"job-name": "tells"}, "ports": [{"port": 80, "targetPort": 8080}]}
+    made = api.post(
+        f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "tells"}, "spec": leads}
+    )
+    for name, program in (("tells", TELLS_WHO_ASKS), ("asks", ASKS)):
+        api.post(jobs(namespace), job(name, gpus=0, image=BASE, command=["python", "-c", program]))
+    api.until(jobs(namespace, "asks"), ended, within_s=180)
+    asks = pod_of(api, namespace, "asks")
+    assert asks is not None
+    seen = api.logs(namespace, asks["metadata"]["name"]).split()
+    of_the_api_server = api.get(f"{CORE}/namespaces/default/services/kubernetes")
+    addresses = [each["spec"]["clusterIP"] for each in (made, of_the_api_server)]
+    assert seen == [addresses[0], asks["status"]["podIP"], addresses[1]]
+
+
 def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namespace: str) -> None:
     api = level_c.api()
     api.post(jobs(namespace), real("goes-on", "sleep 3; echo done", gpus=1))
@@ -173,7 +212,7 @@ def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
         "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', "
         "'stays')\n"
     )
-    program += "print(c.folder, c.bridge, flush=True); input()"
+    program += "print(c.folder, c.link, flush=True); input()"
     tests = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=ROOT,
@@ -185,14 +224,15 @@ def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
         assert tests.stdout is not None
         watchdog = threading.Timer(180, tests.kill)
         watchdog.start()
-        folder, bridge = tests.stdout.readline().split()
+        folder, link = tests.stdout.readline().split()
         watchdog.cancel()
         assert folder in command_lines()
         tests.send_signal(signal.SIGKILL)
     eventually(lambda: not Path(folder).exists(), within_s=180)
     eventually(lambda: folder not in command_lines())  # the guard ends last
     assert folder not in Path("/proc/self/mountinfo").read_text()
-    assert not Path("/sys/class/net", bridge).exists()
+    assert not Path("/sys/class/net", link).exists()
+    assert not Path(NAMESPACES, link).exists()
 
 
 def command_lines() -> str:

@@ -11,10 +11,10 @@ import pytest
 from tests.cluster import images
 from tests.cluster.api import CORE
 from tests.cluster.conftest import lacks
-from tests.cluster.installed import Installed
+from tests.cluster.installed import SYSTEM, Installed
 from tests.cluster.realnode import RealNode
+from tests.cluster.release import released
 from tests.cluster.test_katib_sdk import ANSWERS, PYTHON, sdk
-from tests.ports import free_port
 
 EVENTS = Path(__file__).resolve().parents[1] / "fixtures" / "collectors" / "torch"
 
@@ -29,12 +29,9 @@ def installed(
     level_c.load(images.COLLECTOR)
     monkeypatch.setenv("TUNER_COLLECTOR_IMAGE", images.COLLECTOR)
     monkeypatch.setenv("IMAGE", images.DIGITS)
-    port = str(free_port())
-    monkeypatch.setenv("DB_MANAGER", port)
-    monkeypatch.setenv("GATEWAY", level_c.gateway)
     made = Installed(level_c, tmp_path, "katib.enabled=true")
     try:
-        made.start("--katib", "--db-manager-port", port)
+        made.start("--katib")
         yield made
     finally:
         made.close()
@@ -80,8 +77,23 @@ def sdk_of_pods(level_c: RealNode, namespace: str) -> Iterator[None]:
     api.delete(f"{CORE}/persistentvolumes/sdk-{namespace}")
 
 
-def test_logs_and_values_of_trials_are_read_and_reported_by_the_sdk(
-    installed: Installed,
+@pytest.fixture
+def forwarded(level_c: RealNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the chart, and forward a local port to the Service of its DBManager."""
+    for build, image in ((images.digits, images.DIGITS), (images.collector, images.COLLECTOR)):
+        build()
+        level_c.load(image)
+    monkeypatch.setenv("IMAGE", images.DIGITS)
+    collector = {"name": "TUNER_COLLECTOR_IMAGE", "value": images.COLLECTOR}
+    with released(level_c, katib={"enabled": True}, controller={"env": [collector]}) as kubectl:
+        kubectl("-n", SYSTEM, "rollout", "status", "deployment/tuner-controller", "--timeout=60s")
+        with kubectl.forwarded("service/tuner", 6789, SYSTEM) as address:
+            monkeypatch.setenv("DB_MANAGER", address)
+            yield
+
+
+def test_values_are_read_and_reported_at_the_name_of_katibs_service(
+    forwarded: None,
     level_c: RealNode,
     namespace: str,
     sdk_of_pods: None,
@@ -91,7 +103,7 @@ def test_logs_and_values_of_trials_are_read_and_reported_by_the_sdk(
     assert found == {
         "Push": {"followed": ["begins", "ends"], "metrics": ["score", "loss"] * 2, **same},
         "StdOut": {
-            "followed": ["score=1", "score=2", "score=3"],
+            "followed": ["score=1", "score=2", "score=3", "read"],
             "metrics": ["score"] * 3,
             **same,
         },

@@ -10,12 +10,7 @@ import base64
 import hashlib
 import re
 import secrets
-import selectors
-import socket
-import socketserver
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +21,8 @@ from suggest.client import Client, Float, maximize
 from tests.certificates import Authority
 from tests.cluster import images
 from tests.cluster.api import CORE, Object
-from tests.cluster.objects import pods
+from tests.cluster.installed import Kubectl
+from tests.cluster.objects import disk, pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.tenant import place, role_without
 from tests.cluster.waiting import eventually
@@ -62,51 +58,6 @@ def secret(name: str, **files: str) -> Object:
 
 def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
-
-
-def disk(name: str, namespace: str, folder: Path, *, claim: str = "tuner-studies") -> Object:
-    """Create a volume on this machine for the claim, in place of a storage class."""
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "10Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": str(folder)},
-            "claimRef": {"namespace": namespace, "name": claim},
-        },
-    }
-
-
-@contextmanager
-def forwarded(host: str, port: int) -> Iterator[str]:
-    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward:
-    the certificate names localhost.
-    """
-
-    class Forward(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with (
-                socket.create_connection((host, port), timeout=10) as far,
-                selectors.DefaultSelector() as ready,
-            ):
-                ready.register(self.request, selectors.EVENT_READ, far)
-                ready.register(far, selectors.EVENT_READ, self.request)
-                with suppress(OSError):
-                    while True:
-                        for key, _ in ready.select():
-                            data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]  # a socket
-                            if not data:
-                                return
-                            key.data.sendall(data)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"localhost:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -151,9 +102,10 @@ def ready(level_c: RealNode, namespace: str, *, other_than: str = "") -> Any:
 def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
     level_c: RealNode, namespace: str, deployed: Path
 ) -> None:
+    kubectl = Kubectl(level_c.kubeconfig())
     first = ready(level_c, namespace)
     with (
-        forwarded(first["status"]["podIP"], 7117) as address,
+        kubectl.forwarded(f"pod/{first['metadata']['name']}", 7117, namespace) as address,
         Client(address, token=TOKEN, tls_ca=str(deployed)) as client,
     ):
         study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
@@ -162,9 +114,9 @@ def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
             trial.complete()
         before = study.best
     level_c.api().delete(pods(namespace, first["metadata"]["name"]))
-    second = ready(level_c, namespace, other_than=first["metadata"]["uid"])
+    ready(level_c, namespace, other_than=first["metadata"]["uid"])
     with (
-        forwarded(second["status"]["podIP"], 7117) as address,
+        kubectl.forwarded("service/tuner", 7117, namespace) as address,
         Client(address, token=TOKEN, tls_ca=str(deployed)) as client,
     ):
         study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
@@ -200,18 +152,12 @@ def controller(level_c: RealNode, namespace: str) -> Iterator[str]:
         "data": {"experiment.yaml": yaml.safe_dump(experiment)},
     }
     api.post(f"{CORE}/namespaces/{namespace}/configmaps", files)
-    # Without kube-proxy no address of the API server's Service answers.
-    server = {"HOST": level_c.gateway, "PORT": level_c.server.rpartition(":")[2]}
     for document in yaml.safe_load_all(RUN.read_text(encoding="utf-8")):
         if document["kind"] == "PersistentVolumeClaim":
             document["spec"]["storageClassName"] = ""
         if document["kind"] == "Job":
             (container,) = document["spec"]["template"]["spec"]["containers"]
-            env = [
-                {"name": f"KUBERNETES_SERVICE_{key}", "value": value}
-                for key, value in server.items()
-            ]
-            container |= {"image": images.SERVER, "imagePullPolicy": "Never", "env": env}
+            container |= {"image": images.SERVER, "imagePullPolicy": "Never"}
         api.post(PATHS[document["kind"]].format(namespace), document, fieldValidation="Strict")
     yield "digits-controller"
     api.delete(f"{CORE}/persistentvolumes/{namespace}")

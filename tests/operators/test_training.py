@@ -7,19 +7,15 @@ of pods is recorded while the experiment runs.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.cluster.api import CORE, Api, Object
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.api import CORE, Api
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
@@ -80,7 +76,7 @@ def test_replicas_train_one_model_and_the_main_pod_reports_the_metrics(
     real: Operators, me: Searcher, training: Training
 ) -> None:
     api = real.cluster.api()
-    running = me.start("run", here(real.cluster, me, training), "--namespace", me.namespace)
+    running = me.start("run", here(me, training), "--namespace", me.namespace)
     logs = recorded(api, me, running)
     _, err = running.communicate()
     assert running.returncode == 0, err
@@ -112,33 +108,12 @@ def test_replicas_train_one_model_and_the_main_pod_reports_the_metrics(
     assert nothing_left(api, me, training)
 
 
-def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
+def here(me: Searcher, training: Training) -> Path:
     """Return the example's file with the locally built image."""
-    assert isinstance(cluster, RealNode)
     text = (trainers.EXAMPLES / f"{training.name}.yaml").read_text()
-    content = yaml.safe_load(
-        text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name])
-    )
-    server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
-    for replica in replicas(content):
-        (container,) = replica["template"]["spec"]["containers"]
-        # Without kube-proxy no address of the API server's Service answers,
-        # and MPI's launcher calls it.
-        container["env"] = [
-            {"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()
-        ]
     path = me.folder / f"{training.name}.yaml"
-    path.write_text(json.dumps(content))  # JSON, which is YAML
+    path.write_text(text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name]))
     return path
-
-
-def replicas(content: Any) -> list[Object]:
-    (found,) = (
-        value
-        for key, value in content["spec"]["trial"]["template"]["spec"].items()
-        if "ReplicaSpecs" in key
-    )
-    return list(found.values())
 
 
 def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str, list[str]]:

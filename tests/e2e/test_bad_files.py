@@ -5,18 +5,12 @@ with all problems, and nothing is started.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, ended, experiment
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
+from tests.e2e.cli import Cli, ended, experiment
 
 
 def missing(file: Path) -> None:

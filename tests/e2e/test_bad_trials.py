@@ -90,12 +90,6 @@ sys.stdout.buffer.write(b"y" * 1000)
 """
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
-
-
 @pytest.fixture(scope="module")
 def everything(
     tmp_path_factory: pytest.TempPathFactory,

@@ -8,12 +8,11 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, why
+from tests.e2e.cli import Cli, ended, eventually, experiment, why
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
 PUSHES = "from tuner import push\npush(step=7, score=0.5)\npush({'val/loss': float('nan')})\n"
@@ -68,12 +67,6 @@ for n in range(1, 61):
     report_metrics({{"score": n}})
     time.sleep(0.02)
 """
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def write(

@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.cli import Cli, cli_in
+from tests.e2e.cli import Cli
 from tests.e2e.test_python_api import Scripts, scripts
 
 __all__ = ["scripts"]  # a fixture
@@ -23,12 +20,6 @@ assert trial is tuner.current_trial()
 for step in range(trial["rounds"]):
     trial.report(step, score=trial["x"], other=1)
 """
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def test_a_script_of_tuner_run_gets_its_parameters_and_its_reports_are_metrics(cli: Cli) -> None:

@@ -7,14 +7,13 @@ import shlex
 import signal
 import ssl
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.certificates import Authority
-from tests.e2e.cli import Cli, cli_in
+from tests.e2e.cli import Cli
 from tests.service.granted import tokens_file
 
 ROOT = Path(__file__).parents[2]
@@ -25,12 +24,6 @@ COMMANDS = [
     )
     for line in block.splitlines()
 ]
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def test_the_extras_to_install_exist() -> None:

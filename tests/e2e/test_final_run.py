@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment
+from tests.e2e.cli import Cli, ended, eventually, experiment
 
 FINAL = """
   final:
@@ -21,12 +18,6 @@ EXPORT = (
     "mkdir -p $TUNER_OUTPUT_DIR/sub; printf abc > $TUNER_OUTPUT_DIR/sub/$MODEL; echo exported"
 )
 UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def write(cli: Cli, script: str) -> Path:

@@ -6,21 +6,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tuner
-from tests.e2e.cli import Cli, cli_in
+from tests.e2e.cli import Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def test_the_commands_on_the_page_write_the_files_that_they_name(cli: Cli) -> None:

@@ -22,18 +22,12 @@ from controller.ui.visitor import MOST_STREAMS
 from suggest.client import Choice, Client, Float, Outcome, StudyName, TrialState, maximize, minimize
 from tests import called
 from tests.certificates import Authority
-from tests.e2e.cli import Cli, cli_in, eventually
+from tests.e2e.cli import Cli, eventually
 from tests.service.granted import secret, tokens_file
 from tests.ui.page import NO_TLS, PageOfServer, page_of_server
 
 STUDY = "/api/studies/default/parabola"
 NAME = StudyName("default", "parabola")
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 @contextmanager

@@ -20,12 +20,6 @@ TINY = "/api/experiments/default/tiny"
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
-
-
-@pytest.fixture
 def page(cli: Cli) -> Iterator[ServedPage]:
     with served(cli) as page:
         yield page

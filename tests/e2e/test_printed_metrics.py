@@ -6,18 +6,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, experiment, why
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
+from tests.e2e.cli import Cli, experiment, why
 
 
 def program(cli: Cli, text: str, *, trials: int = 1, trial: str = "gracePeriod: 1s") -> None:

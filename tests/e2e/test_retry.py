@@ -4,12 +4,9 @@ and failed trials can run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, eventually, experiment
+from tests.e2e.cli import Cli, eventually, experiment
 
 # Fails until it is fixed. The output differs between trials.
 BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
@@ -19,12 +16,6 @@ UNLUCKY = (
     "echo crazy;; "
     "*) echo odd;; esac; exit 1; fi; echo score=$1"
 )
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def script(

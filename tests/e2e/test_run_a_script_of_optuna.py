@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.cli import Cli, cli_in, eventually
+from tests.e2e.cli import Cli, eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "optuna.md"
 WAITS = """
@@ -29,12 +26,6 @@ def objective(trial, scale):
 study.optimize(lambda trial: objective(trial, 2), n_trials=3, n_jobs=2)
 print("the best:", study.best_trials)
 """
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:

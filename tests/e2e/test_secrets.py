@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, experiment
+from tests.e2e.cli import Cli, experiment
 
 SECRETS = ("hush-1", "hush-2")
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 @pytest.fixture

@@ -4,19 +4,10 @@ stops no trial, and survives a kill.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 import tuner
-from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
+from tests.e2e.cli import Cli, ended, eventually, experiment
 
 
 def started(cli: Cli) -> list[str]:

@@ -5,24 +5,16 @@ its parameters as a file, and inherited variables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.e2e.cli import Cli, cli_in, experiment
+from tests.e2e.cli import Cli, experiment
 
 SPACE = (
     "x: {type: float, min: 1.0e-7, max: 1.0e-6}, n: {type: int, min: 3, max: 3}, act: ['on', "
     "relu], fast: [true]"
 )
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
 
 
 def write(cli: Cli, script: str, *, more: str = "") -> None:

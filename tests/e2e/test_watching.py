@@ -5,18 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.e2e.cli import Cli, cli_in, eventually, experiment
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
+from tests.e2e.cli import Cli, eventually, experiment
 
 
 def said_after(process: subprocess.Popen[str]) -> str:

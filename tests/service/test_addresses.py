@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,12 +16,6 @@ from suggest.server import Server
 from tests.service.running import a_server
 
 STORAGE = "sqlite:///unused.db"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +28,6 @@ from tests.service.running import NAME, SPEC, a_process
 from tests.unit.builders import a_spec, an_experiment, at
 
 TUNER = Path(sys.executable).parent / "tuner"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ and never unencrypted to another machine.
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,12 +47,6 @@ def protection(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -
         reader=(["read"], "all"),
     )
     return Protection(tokens=str(file), tls_cert=str(pair.certificate), tls_key=str(pair.key))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def test_both_clients_send_a_token_over_tls(

@@ -7,7 +7,6 @@ import gc
 import resource
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -33,13 +32,6 @@ from tests.service.running import NAME, SPEC, a_process, score
 
 SHORT_S = 0.2
 NEVER_S = 3600.0
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def close_all(studies: StudyService) -> int:

@@ -5,9 +5,7 @@ acknowledged writes are stored exactly once.
 from __future__ import annotations
 
 import random
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +23,6 @@ POINTS = [
     for name in failpoints.names()
     if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")
 ]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +31,6 @@ SPEC_LEARNING = replace(
     learn_from=(EarlierStudy("parabola", 0.5),),
 )
 LATER = StudyName("default", "later")
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        yield client
 
 
 def finish_parabola(

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,13 +28,6 @@ from tests.service.running import NAME, SPEC, a_process
 from tests.unit.builders import a_spec, an_experiment, at
 
 Harm = Callable[[Path], None]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def remove(path: Path) -> None:

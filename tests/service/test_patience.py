@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,12 +56,6 @@ UNKNOWN_HOST = Failure(
 NO_TRUST = Failure(
     grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer"
 )
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def test_only_the_deadline_ends_attempts_to_reach_an_absent_service() -> None:

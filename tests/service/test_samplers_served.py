@@ -4,11 +4,7 @@ if their server is killed in the middle.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from suggest.client import Client
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -29,13 +25,6 @@ ALGORITHMS = [
     Algorithm("optuna:nsgaii", seed=7, settings={"populationSize": 6}),
 ]
 STUDIES = {StudyName("default", a.name.replace(":", "-")): a for a in ALGORITHMS}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def searched(server: ServerProcess, *, kill_at: int | None) -> dict[StudyName, list[Assignment]]:

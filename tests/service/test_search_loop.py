@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,12 +42,6 @@ for trial in study.trials(30):
     trial.complete()
 print(study.best.value)
 """
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ repetition and errors of each method.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,6 @@ from tests.service.running import NAME, SPEC, a_server, score
 SUCCEEDED = Outcome(TrialState.SUCCEEDED)
 CANCELLED = Outcome(TrialState.CANCELLED)
 POINT: Assignment = {"x": 1.5, "kind": "a"}
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ or the database dies or freezes.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +28,6 @@ from tests.service.load import PATIENCE_S, a_client, eventually, started, under_
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
 OUTAGE_S = 3.0  # twice the silence after which another server may take a study
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ and refuses, also after a restart.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +21,6 @@ from tests.service.running import NAME, SPEC, a_server
 from tests.unit.builders import an_experiment
 
 WIDER = Space((Parameter("x", Float(-20.0, 10.0)), Parameter("kind", Choice(("a", "c", "b")))))
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        yield client
 
 
 def test_a_grown_study_is_the_same_for_all_clients_and_after_a_restart(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,13 +34,6 @@ SLOW = StudyName("default", "slow")
 SLOW_SPEC = StudySpec(
     SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1})
 )
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 30) -> None:

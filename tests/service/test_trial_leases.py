@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -329,12 +328,6 @@ def test_a_search_with_expired_trials_proposes_the_same_points(tmp_path: Path) -
 
 
 # Over the wire, with real clients
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        yield Path(name)
 
 
 PROGRAM = """

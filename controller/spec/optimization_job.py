@@ -18,7 +18,6 @@ from controller.spec.problems import ProblemCollector
 from suggest.domain import Scale
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-KIND = "OptimizationJob"
 # Of Trainer's definition: of trials, of parameters, and of the choices of one.
 _MOST = 100
 _MOST_LETTERS = 64

@@ -3,7 +3,7 @@ and its databases say how.
 
 `tuner export NAME --format json` of commit 799b4279 wrote tests/fixtures/exports-before-0.1.0:
 conditional parameters with succeeded, pruned, infeasible and failed trials; two objectives with a
-constraint; trials of several fidelities.
+constraint; trials of several fidelities. They are cut to a trial of each kind, without events.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in
+from tests.e2e.cli import Cli
 from tests.forked import TUNER
 
 EXPORTS = Path(__file__).parents[1] / "fixtures" / "exports-before-0.1.0"
@@ -39,12 +38,6 @@ BEFORE = {
 }
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    with cli_in(tmp_path) as cli:
-        yield cli
-
-
 def kept(export: Any) -> list[dict[str, Any]]:
     return [{key: trial[key] for key in KEPT if key in trial} for trial in export["trials"]]
 
@@ -56,7 +49,7 @@ def test_an_export_is_imported_with_all_trials_and_measurements(cli: Cli, name: 
     for _ in range(2):
         assert cli.tuner("import", cli.file, "--from", EXPORTS / f"{name}.json")[0] == 0
     imported = cli.json("export", name, "--format", "json")
-    assert len(kept(imported)) > 4
+    assert len(kept(imported)) > 1
     assert kept(imported) == kept(exported)
 
 

@@ -5,8 +5,10 @@ what its trials need of it. Pure.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
+from symtable import symtable
 
 _SEARCHES = ("create_study", "load_study", "optimize")
 
@@ -16,24 +18,34 @@ class OptunaScript:
     """The module of a script.
 
     searches: its calls of `study.optimize`. studies: of `create_study`. enqueued: of
-    `study.enqueue_trial`.
+    `study.enqueue_trial`. added: of `study.add_trial` and `add_trials`. constrained: those with a
+    `constraints_func`.
     """
 
     module: ast.Module
     searches: tuple[ast.Call, ...]
     studies: tuple[ast.Call, ...]
     enqueued: tuple[ast.Call, ...]
+    added: tuple[ast.Call, ...]
+    constrained: tuple[ast.Call, ...]
 
     @staticmethod
     def read(text: str, path: str) -> OptunaScript:
         """Raises SyntaxError."""
         module = ast.parse(text, path)
 
-        def calls(name: str) -> tuple[ast.Call, ...]:
-            return tuple(each for each in _calls(module) if _called(each) == name)
+        def calls(*names: str) -> tuple[ast.Call, ...]:
+            return tuple(each for each in _calls(module) if _called(each) in names)
 
         return OptunaScript(
-            module, calls("optimize"), calls("create_study"), calls("enqueue_trial")
+            module,
+            searches=calls("optimize"),
+            studies=calls("create_study"),
+            enqueued=calls("enqueue_trial"),
+            added=calls("add_trial", "add_trials"),
+            constrained=tuple(
+                each for each in _calls(module) if argument(each, None, "constraints_func")
+            ),
         )
 
     def without_search(self) -> ast.Module:
@@ -57,6 +69,28 @@ class OptunaScript:
                 }
         return ast.Module(kept, [])
 
+    def repeats(self, search: ast.Call) -> bool:
+        """Return whether the call is in a loop."""
+        loops = (each for each in ast.walk(self.module) if isinstance(each, ast.For | ast.While))
+        return any(search in ast.walk(loop) for loop in loops)
+
+    def undefined(self, objective: ast.expr) -> list[str]:
+        """Return the names in an expression that the module without its search does not define."""
+        text = ast.unparse(self.without_search())
+        if any("*" in (alias.name for alias in each.names) for each in _imports(self.module)):
+            return []
+        symbols = symtable(text, "", "exec").get_symbols()
+        known = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+        for node in ast.walk(self.module):
+            if isinstance(node, ast.Global):
+                known.update(node.names)
+        names = [each for each in ast.walk(objective) if isinstance(each, ast.Name)]
+        # Arguments of a lambda, and targets of comprehensions.
+        own = {each.arg for each in ast.walk(objective) if isinstance(each, ast.arg)}
+        own |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
+        used = {each.id for each in names} - own
+        return sorted(used - known - set(dir(builtins)) - {"__file__", "__name__"})
+
 
 def objective_of(search: ast.Call) -> ast.expr | None:
     """Return the first argument of a call of `study.optimize`."""
@@ -68,6 +102,10 @@ def argument(call: ast.Call, place: int | None, name: str) -> ast.expr | None:
     if place is not None and place < len(call.args):
         return call.args[place]
     return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:
+    return (each for each in ast.walk(module) if isinstance(each, ast.ImportFrom))
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:

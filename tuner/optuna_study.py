@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
+from controller.spec.script import CONSTRAINED
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState as OurState
@@ -59,6 +60,10 @@ def optimize_optuna(
         study = optuna.create_study()
     if not isinstance(study, optuna.Study):
         refuse(_CALLER, "study", study, "a study of Optuna, such as optuna.create_study()")
+    if getattr(study.sampler, "_constraints_func", None) is not None:
+        raise InvalidArgument.at(
+            _CALLER, f"the study's sampler has a constraints_func; {CONSTRAINED}"
+        )
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
@@ -154,7 +159,9 @@ def _frozen(
         datetime_start=_local(entry.start_time or trial.create_time),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={name: trial.parameters[name] for name in named},
-        distributions={name: distributions[name] for name in named},
+        distributions={
+            name: _having(distributions[name], trial.parameters[name]) for name in named
+        },
         user_attrs=kept.get("user_attrs", {}),
         system_attrs={
             **kept.get("system_attrs", {}),
@@ -162,6 +169,22 @@ def _frozen(
         },
         intermediate_values=curve,
     )
+
+
+def _having(
+    distribution: optuna.distributions.BaseDistribution, value: Any
+) -> optuna.distributions.BaseDistribution:
+    """Return the distribution, wider if an enqueued value is outside, or Optuna refuses the trial.
+
+    Any: a value of any kind.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(distribution, CategoricalDistribution) or distribution._contains(value):
+        return distribution
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, high = min(distribution.low, value), max(distribution.high, value)
+    return type(distribution)(low, high, log=distribution.log)
 
 
 def _local(time: datetime | None) -> datetime | None:

@@ -165,7 +165,12 @@ class Trial(Mapping[str, Any]):
 
         The values are text, numbers, booleans, None, and lists and dicts of these.
         """
-        return self._parameter(name, {"type": "choice", "values": list(values)})
+        given = list(values)
+        value = self._parameter(name, {"type": "choice", "values": given})
+        # The objective's own: JSON makes lists of its tuples.
+        own = next((each for each in given if _as_json(each) == _as_json(value)), value)
+        self.parameters[name] = own
+        return own
 
     def _parameter(self, name: str, domain: dict[str, Any]) -> Any:
         named = self._named.setdefault(name, domain)
@@ -313,6 +318,10 @@ def as_number(name: str, value: object) -> float:
             # RuntimeError: of a tensor of PyTorch with several elements.
             pass
     raise TypeError(f"{name}: expected a number, got {_excerpt(value)} ({type(value).__name__})")
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _excerpt(value: object) -> str:

@@ -20,6 +20,10 @@ WORKER = "tuner.optuna_worker"
 # As those of functions: see `tuner.trial`.
 _METRICS = {"step": "step", "pattern": r"tuner\.([A-Za-z_][\w./-]*)=(\S+)"}
 _UNKNOWN = object()
+CONSTRAINED = (
+    'only Optuna calls it; report each by trial.set_constraint("weight", value) in the objective, '
+    'and call tuner.optimize_optuna(objective, study, constraints={"weight": {"max": 0}})'
+)
 # The defaults of Optuna's MedianPruner, and the names of its settings here.
 _MEDIAN = {
     "n_startup_trials": ("nStartupTrials", 5),
@@ -85,6 +89,7 @@ class _Reader:
                 "callbacks are called in a process that has the study; call "
                 "tuner.optimize_optuna(objective, study, callbacks=[…]) in the script instead",
             )
+        self._check_what_is_lost(search)
         if self._problems:
             raise SpecErrors(self._source, self._problems)
         return {
@@ -93,6 +98,32 @@ class _Reader:
             "metadata": {"name": self._name()},
             "spec": spec,
         }
+
+    def _check_what_is_lost(self, search: ast.Call) -> None:
+        """Refuse what the script says and its trials would never see."""
+        objective = objective_of(search)
+        assert objective is not None, "a search has an objective"
+        if names := self._script.undefined(objective):
+            self._problem(
+                objective,
+                f"{', '.join(names)} is not defined at the top level of the script, which is what "
+                "each trial runs; move it there, outside of functions and of if __name__ == "
+                '"__main__", or call tuner.optimize_optuna(objective, study) in its place',
+            )
+        if self._script.repeats(search):
+            self._problem(
+                search,
+                "calls study.optimize in a loop, and the search would do it once; call it once, "
+                "with n_trials of all, and write each search into its own script",
+            )
+        for call in self._script.added:
+            self._problem(
+                call,
+                "adds trials that the search would not know; remove it, and import them from a "
+                "stored study with tuner import, or enqueue their points with study.enqueue_trial",
+            )
+        for call in self._script.constrained:
+            self._problem(call, f"has a constraints_func; {CONSTRAINED}")
 
     def _search(self) -> ast.Call:
         match [each for each in self._script.searches if objective_of(each) is not None]:
@@ -180,10 +211,13 @@ class _Reader:
         return {"pruning": {"name": "optuna:median", **settings}}
 
     def _initial(self) -> dict[str, Any]:
-        points = []
+        points: list[object] = []
         for call in self._script.enqueued:
             node = argument(call, 0, "params")
             value = _UNKNOWN if node is None else self._value(node)
+            once = argument(call, 2, "skip_if_exists")
+            if once is not None and self._value(once) is True and value in points:
+                continue
             if isinstance(value, dict):
                 points.append(value)
             elif not self._is_given("spec.initial"):

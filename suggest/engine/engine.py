@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
 from suggest.domain import NO_MEMBER, Domain, Value
-from suggest.engine.met_parameters import Evidence, conditioned, joined
+from suggest.engine.met_parameters import Evidence, conditioned, joined, with_chosen
 from suggest.engine.promotion import PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound
@@ -409,9 +409,12 @@ class Engine:
         Changes nothing.
 
         Raises:
-            InvalidArgument: the parameter differs from that of earlier trials in more than range.
+            InvalidArgument: the parameter differs from that of earlier trials in more than range,
+                or has no range with the value that was enqueued.
         """
         study = self.study
+        if name in (chosen := json.loads(trial.labels.get(ENQUEUED, "{}"))):
+            domain = with_chosen(name, domain, chosen[name])
         space = joined(study.spec.space, name, domain)
         is_new = len(space.parameters) > len(study.spec.space.parameters)
         joining = space.parameters[-1] if is_new else None

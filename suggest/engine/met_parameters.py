@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from suggest.domain import Choice, Domain, Float, Int, Value, identity, show
+from suggest.domain import (
+    NO_MEMBER,
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Value,
+    identity,
+    number,
+    show,
+)
 from suggest.errors import InvalidArgument
 from suggest.space import Assignment, Condition, Parameter, Space
 from suggest.trial import Trial, TrialState
@@ -40,6 +50,26 @@ def joined(space: Space, name: str, domain: Domain) -> Space:
         return space
     parameters = [replace(p, domain=both) if p.name == name else p for p in space.parameters]
     return Space(tuple(parameters))
+
+
+def with_chosen(name: str, domain: Domain, chosen: Value) -> Domain:
+    """Return the domain, with the value that a person chose for the trial even if it is outside.
+
+    Raises InvalidArgument: no range of this kind has it.
+    """
+    if domain.canonical(chosen) is not NO_MEMBER:
+        return domain
+    value, wider = number(chosen), domain
+    if isinstance(domain, Float) and value is not None:
+        wider = Float(min(domain.min, value), max(domain.max, value), domain.scale)
+    elif isinstance(domain, Int) and value is not None and float(value).is_integer():
+        wider = Int(min(domain.min, int(value)), max(domain.max, int(value)), domain.scale)
+    if wider is not domain and not any(True for _ in wider.problems()):
+        return wider
+    raise InvalidArgument.at(
+        f"parameter.{name}",
+        f"the trial was enqueued with it: {domain.problem_with(chosen)}; enqueue another value",
+    )
 
 
 def _including(name: str, old: Domain, new: Domain) -> Domain:

@@ -91,6 +91,10 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "study.pruner = optuna.pruners.HyperbandPruner()",
             "the study has a HyperbandPruner; name",
         ),
+        (
+            "study.sampler = optuna.samplers.TPESampler(constraints_func=lambda trial: (0,))",
+            "the study's sampler has a constraints_func; only Optuna calls it; report each by",
+        ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],
@@ -190,6 +194,26 @@ for name in list(theirs)[{half}::2]:
     lines = scripts.output(QUIET + body).splitlines()
     assert len(lines) == 10
     assert {line.split(" ", 1)[1] for line in lines} == {"True True True"}
+
+
+def test_an_enqueued_point_is_used_whatever_the_range(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    trial.suggest_float("x", 10, 20)
+    trial.suggest_int("n", 2, 8, step=2)
+    return len(trial.suggest_categorical("kind", ((1, 2), "a"))) + isinstance(
+        trial.params["kind"], tuple)
+
+study = optuna.create_study()
+study.enqueue_trial({"x": 1, "n": 9, "kind": (1, 2)})
+study.enqueue_trial({"x": 15, "n": 4, "kind": "b"})
+study = tuner.optimize_optuna(objective, study, trials=3, name="chosen", progress=False)
+first, second, third = study.trials
+print(first.params, first.value, second.state.name, third.state.name)
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "{'x': 1.0, 'n': 9, 'kind': [1, 2]} 3.0 FAIL COMPLETE"
+    ]
 
 
 def test_what_optuna_takes_for_a_number_or_a_step_is_one(scripts: Scripts) -> None:

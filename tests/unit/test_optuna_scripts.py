@@ -141,6 +141,86 @@ def test_callbacks_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("study.add_trial(create_trial(value=1.0))", "6:1 adds trials that the search would not"),
+        ("s = TPESampler(constraints_func=f)", "6:5 has a constraints_func; only Optuna calls it"),
+    ],
+)
+def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, problem: str) -> None:
+    path = tmp_path / "my_study.py"
+    script = SCRIPT.format(study="create_study()", options="4").splitlines()
+    path.write_text("\n".join([*script[:5], line, *script[5:]]))
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    (found,) = (str(each) for each in caught.value.located)
+    assert problem in found
+
+
+def test_a_search_in_a_loop_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "def objective(t): ...\nfor _ in range(3):\n    study.optimize(objective, n_trials=1)\n"
+    )
+    with pytest.raises(SpecErrors, match=r"3:5 calls study\.optimize in a loop"):
+        read_path(path)
+
+
+def test_a_point_that_is_enqueued_if_it_is_new_is_enqueued_once(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "def objective(t): ...\nstudy.enqueue_trial({'x': 1})\n"
+        "study.enqueue_trial({'x': 1}, skip_if_exists=True)\nstudy.enqueue_trial({'x': 2}, None, True)\n"
+        "study.optimize(objective, n_trials=3)\n"
+    )
+    assert read_path(path).spec.document["spec"]["initial"] == [{"x": 1}, {"x": 2}]
+
+
+@pytest.mark.parametrize(
+    ("module", "objective", "lost"),
+    [
+        ("def objective(t): ...\nif True:\n    {}\n", "objective", None),
+        ("def main():\n    def objective(t): ...\n    {}\nmain()\n", "objective", "objective"),
+        ("class T:\n    def run(self):\n        {}\n", "self.objective", "self"),
+        (
+            "from functools import partial\nstudy = create_study()\ndef f(t, s): ...\n{}\n",
+            "partial(f, s=study)",
+            "study",
+        ),
+        ("def objective(t): ...\n{}\n", "lambda t: objective(t)", None),
+        ("from objectives import *\n{}\n", "objective", None),
+        (
+            "import a.b as c, d.e\nX = 1\n{}\n",
+            "lambda t, *r, k=X: sum(c(q) + d.e(t) for q in r)",
+            None,
+        ),
+        (
+            "if True:\n    def objective(t): ...\nelse:\n    objective = None\n{}\n",
+            "objective",
+            None,
+        ),
+        (
+            "def start():\n    global objective\n    objective = len\nstart()\n{}\n",
+            "objective",
+            None,
+        ),
+    ],
+)
+def test_an_objective_that_trials_cannot_name_is_refused(
+    tmp_path: Path, module: str, objective: str, lost: str | None
+) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(module.format(f"create_study().optimize({objective}, n_trials=3)"))
+    if lost is None:
+        read_path(path)
+        return
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    (found,) = (str(each) for each in caught.value.located)
+    assert f"{lost} is not defined at the top level of the script" in found
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("def f(:\n", "is not Python"),

@@ -19,7 +19,7 @@ class OptunaScript:
 
     searches: its calls of `study.optimize`. studies: of `create_study`. enqueued: of
     `study.enqueue_trial`. added: of `study.add_trial` and `add_trials`. constrained: those with a
-    `constraints_func`.
+    `constraints_func`. constraints: of `trial.set_constraint`.
     """
 
     module: ast.Module
@@ -28,6 +28,7 @@ class OptunaScript:
     enqueued: tuple[ast.Call, ...]
     added: tuple[ast.Call, ...]
     constrained: tuple[ast.Call, ...]
+    constraints: tuple[ast.Call, ...]
 
     @staticmethod
     def read(text: str, path: str) -> OptunaScript:
@@ -46,6 +47,7 @@ class OptunaScript:
             constrained=tuple(
                 each for each in _calls(module) if argument(each, None, "constraints_func")
             ),
+            constraints=calls("set_constraint"),
         )
 
     def without_search(self) -> ast.Module:
@@ -68,6 +70,12 @@ class OptunaScript:
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
         return ast.Module(kept, [])
+
+    def constraint_names(self) -> list[str]:
+        """Return the names of constraints that are written in the script."""
+        keys = [argument(each, 0, "key") for each in self.constraints]
+        names = [key.value for key in keys if isinstance(key, ast.Constant)]
+        return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
     def repeats(self, search: ast.Call) -> bool:
         """Return whether the call is in a loop."""

@@ -31,17 +31,19 @@ def main() -> int:
     # The script may parse them.
     sys.argv = [path]
 
+    script = OptunaScript.read(Path(path).read_text(encoding="utf-8"), path)
+
     def load() -> Callable[[Trial], Any]:
-        objective = _objective(Path(path))
+        objective = _objective(script, Path(path))
         return lambda trial: inside.run(objective, trial, list(objectives.values()))
 
-    return run_trial(load, list(objectives))
+    constraints = [inside.CONSTRAINT + name for name in script.constraint_names()]
+    return run_trial(load, list(objectives), constraints)
 
 
 # Any: what Optuna's objectives take and return
-def _objective(path: Path) -> Callable[[Any], Any]:
+def _objective(script: OptunaScript, path: Path) -> Callable[[Any], Any]:
     """Return the objective of the script, whose module can be imported from now on."""
-    script = OptunaScript.read(path.read_text(encoding="utf-8"), str(path))
     module = ModuleType(path.stem)
     module.__file__ = str(path.absolute())
     sys.modules[path.stem] = module

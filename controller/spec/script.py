@@ -75,6 +75,7 @@ class _Reader:
             "defineByRun": True,
             **(self._pruning() if "objective" in objective else {}),
             **self._initial(),
+            **self._constraints(),
             "parallelism": self._parallelism(search),
             "budget": self._budget(search),
             "metrics": dict(_METRICS),
@@ -207,7 +208,11 @@ class _Reader:
                     if (value := argument(node, at, name)) is not None:
                         settings[here] = self._number(value, f"spec.pruning.{here}")
             case _:
-                self._problem(node, "is not the median rule; add --set spec.pruning.name=asha")
+                self._problem(
+                    node,
+                    f"{ast.unparse(node)} is not the median rule; name the rule, as in --set "
+                    "spec.pruning.name=asha",
+                )
         return {"pruning": {"name": "optuna:median", **settings}}
 
     def _initial(self) -> dict[str, Any]:
@@ -226,6 +231,21 @@ class _Reader:
                     "enqueues a point that is not written there; write it as a dict of literals",
                 )
         return {"initial": points} if points else {}
+
+    def _constraints(self) -> dict[str, Any]:
+        for call in self._script.constraints:
+            if not isinstance(argument(call, 0, "key"), ast.Constant):
+                self._problem(
+                    call,
+                    "names a constraint that is known only when the script runs; write its name "
+                    "there as text, or call tuner.optimize_optuna(objective, study, "
+                    'constraints={"weight": {"max": 0}})',
+                )
+        # As `tuner.optuna_trial.CONSTRAINT`.
+        bounds = [
+            {"metric": f"constraint.{name}", "max": 0} for name in self._script.constraint_names()
+        ]
+        return {"constraints": bounds} if bounds else {}
 
     def _parallelism(self, search: ast.Call) -> int:
         node = argument(search, 3, "n_jobs")

@@ -75,6 +75,18 @@ def test_the_objectives_that_set_gives_reach_the_trials(
     assert trial["parameters"]["told"] == repr(directions)
 
 
+def test_a_script_is_bound_by_the_constraints_that_it_names(cli: Cli) -> None:
+    (cli.folder / "bound.py").write_text(
+        "import optuna\n\ndef objective(trial):\n"
+        '    trial.set_constraint("weight", trial.number - 0.5)\n'
+        "    return -trial.number\n\n"
+        "optuna.create_study().optimize(objective, n_trials=2)\n"
+    )
+    code, _, err = cli.tuner("run", "bound.py")
+    assert code == 0, err
+    assert cli.json("best", "bound", "-o", "json")["number"] == 0
+
+
 def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
     (cli.folder / "study.py").write_text(
         "import optuna\n\ndef objective(trial):\n"

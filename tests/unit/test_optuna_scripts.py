@@ -157,6 +157,24 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
     assert problem in found
 
 
+def test_constraints_that_the_objective_names_bound_the_search(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    script = (
+        "def objective(trial):\n    trial.set_constraint({}, 1.0)\n"
+        "    trial.set_constraint(key='b', value=2.0)\n"
+        "study.optimize(objective, n_trials=3)\n"
+    )
+    path.write_text(script.format("'a'"))
+    bounds = read_path(path).spec.document["spec"]["constraints"]
+    assert bounds == [
+        {"metric": "constraint.a", "max": 0},
+        {"metric": "constraint.b", "max": 0},
+    ]
+    path.write_text(script.format("f'{trial.number}'"))
+    with pytest.raises(SpecErrors, match="2:5 names a constraint that is known only when"):
+        read_path(path)
+
+
 def test_a_search_in_a_loop_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "my_study.py"
     path.write_text(

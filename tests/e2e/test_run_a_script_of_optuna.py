@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cli import Cli, eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "optuna.md"

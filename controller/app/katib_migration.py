@@ -290,6 +290,8 @@ async def take_over(client: KubernetesClient, found: Found) -> Found:
         await cluster_changes.accepted(client, ours)
         await _stop(client, found)
         found = await _found(client, await _experiment(client, found))
+        if found.is_taken_over:  # by another command at the same time
+            return found
         if found.blocked:
             raise FailedPrecondition(found.blocked)
         await _apply(client, found, is_suspended=False)

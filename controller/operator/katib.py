@@ -576,7 +576,7 @@ class _Writer:
         return {**self.experiment.spec.labels, KATIB_EXPERIMENT_LABEL: object_name(self.resource)}
 
     async def write_suggestion(self, seen: Observation) -> None:
-        """Write the Suggestion, and the claim, when the experiment begins, and when it ends."""
+        """Write the claim, and the Suggestion, which counts the trials."""
         before = self.shown.suggestion
         spec, name = self.resource["spec"], object_name(self.resource)
         if self.shown.lacks_claim:
@@ -595,18 +595,18 @@ class _Writer:
                 return
             before = {"uid": uid, "basis": None, "status": {}}
         state, count = self.experiment.state, len(self.shown.trials)
-        # A short continuation may begin and end between two statuses.
-        basis = state, count if state.finished else None
+        basis = state, count
         if before["basis"] == basis:
             self.shown.suggestion = before
             return
         # The number of trials that are asked for: after the end, those that were needed.
         requests = count if state.finished else spec.get("maxTrialCount")
-        asked = {"spec": {"requests": requests}}
         policy = spec.get("resumePolicy")
         status = suggestion_status(seen, count, policy, before["status"], datetime.now(UTC))
         try:
-            await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
+            if "requests" not in before or before["requests"] != requests:
+                asked = {"spec": {"requests": requests}}
+                await self.client.patch(KATIB_SUGGESTIONS, self._namespace, name, asked)
             await self.client.replace_status(
                 KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
             )
@@ -614,7 +614,12 @@ class _Writer:
             if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
                 self.shown.suggestion = None
             raise
-        self.shown.suggestion = {"uid": before["uid"], "basis": basis, "status": status}
+        self.shown.suggestion = {
+            "uid": before["uid"],
+            "basis": basis,
+            "requests": requests,
+            "status": status,
+        }
 
     async def _try_create(self, kind: Kind, body: Raw) -> str | None:
         """Create an object, and return its uid; None: it is refused, which an Event tells.

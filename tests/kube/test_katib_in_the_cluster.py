@@ -418,6 +418,21 @@ async def test_a_suggestion_has_the_name_of_its_experiment(installed: KatibInsta
     assert suggestion["status"]["conditions"][-1]["type"] == "Succeeded"
 
 
+@on_katibs_cluster(FOREVER)
+async def test_a_suggestion_counts_the_trials_so_far(installed: KatibInstallation) -> None:
+    def count() -> int | None:
+        found = installed.api.find("suggestions", NAMESPACE, "tiny") or {}
+        given: int | None = found.get("status", {}).get("suggestionCount")
+        return given
+
+    installed.apply(katib(parallelTrialCount=2))
+    await installed.until(lambda: count() == 2)
+    assert installed.api.get("suggestions", NAMESPACE, "tiny")["spec"]["requests"] == 3
+    installed.api.remove("suggestions", NAMESPACE, "tiny")
+    installed.edit("tiny", parallelTrialCount=3)
+    await installed.until(lambda: count() == 3)
+
+
 @on_katibs_cluster()
 async def test_the_suggestion_ends_with_its_experiment_unless_that_may_go_on(
     installed: KatibInstallation,

@@ -449,6 +449,24 @@ async def test_a_take_over_that_was_killed_goes_on(terminal: BesideKatib) -> Non
     assert (ours["spec"]["budget"]["trials"], ours["spec"]["suspend"]) == (16, False)
 
 
+@beside_katib(FOREVER)
+async def test_two_commands_at_once_take_over_once(terminal: BesideKatib) -> None:
+    terminal.katib(maxTrialCount=20)
+    status = f"/apis/kubeflow.org/v1beta1/namespaces/{NAMESPACE}/experiments/tiny/status"
+
+    def goes_on(method: str, path: str) -> int:
+        if (method, path) == ("PATCH", status):
+            terminal.api.fails = lambda _method, _path: 0
+            terminal.installed.edit("tiny", suspend=False)  # by the other command
+        return 0
+
+    terminal.api.fails = goes_on
+    said = await terminal.migrate("--yes")
+    assert said.code == 0, said.err
+    assert terminal.ours() is not None
+    assert terminal.katibs()["status"]["conditions"][-1]["reason"] == katib_migration.TAKEN_OVER
+
+
 @beside_katib()
 async def test_ended_experiments_are_listed_if_asked(terminal: BesideKatib) -> None:
     terminal.katib()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuner.asking import ANSWERS
 from tuner.trial import Infeasible, Pruned, Trial, as_number
+from tuner.trial import choices as named_choices
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -133,7 +134,7 @@ class OptunaTrial:
         """See `optuna.Trial.suggest_categorical`."""
         if not choices:
             raise ValueError(f"parameter {name!r}: the `choices` must contain one or more elements")
-        self._note(name, "CategoricalDistribution", choices=list(choices))
+        self._note(name, "CategoricalDistribution", choices=named_choices(name, choices))
         return self._trial.choice(name, choices)
 
     def _note(self, name: str, kind: str, **shape: Any) -> None:
@@ -192,11 +193,11 @@ class OptunaTrial:
         return dict(self._kept["constraints"])
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value that can be JSON with the trial."""
+        """Keep a value that can be JSON with the trial; warn of any other."""
         self._set("user_attrs", key, value)
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """Keep a value that can be JSON with the trial."""
+        """Keep a value that can be JSON with the trial; warn of any other."""
         self._set("system_attrs", key, value)
 
     def set_constraint(self, key: str, value: float) -> None:
@@ -219,8 +220,14 @@ class OptunaTrial:
         self._trial.report(None, **{metric: number})
 
     def _set(self, kind: str, key: str, value: Any) -> None:
-        json.dumps(value)  # raises TypeError
-        self._kept[kind][key] = value
+        try:
+            self._kept[kind][key] = json.loads(json.dumps(value, default=_plain))
+        except (TypeError, ValueError) as error:
+            warnings.warn(
+                f"attribute {key!r} is not kept: {error}; write it to a file, and keep its path",
+                stacklevel=3,
+            )
+            return
         self._keep()
 
     def _keep(self) -> None:
@@ -303,6 +310,16 @@ def run(objective: Callable[[Any], Any], trial: Trial, directions: Sequence[str]
         metric: _as_float("the objective's return value", value)
         for metric, value in zip(metrics, values, strict=True)
     }
+
+
+def _plain(value: Any) -> object:
+    """Return an array, a tensor or one number of these for JSON. Raises TypeError.
+
+    Any: of libraries that are not imported here.
+    """
+    if not hasattr(value, "tolist"):
+        raise TypeError(f"an object of type {type(value).__name__} cannot be JSON")
+    return value.tolist()
 
 
 def _as_float(name: str, value: object) -> float:

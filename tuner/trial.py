@@ -165,7 +165,7 @@ class Trial(Mapping[str, Any]):
 
         The values are text, numbers, booleans, None, and lists and dicts of these.
         """
-        given = list(values)
+        given = choices(name, values)
         value = self._parameter(name, {"type": "choice", "values": given})
         # The objective's own: JSON makes lists of its tuples.
         own = next((each for each in given if _as_json(each) == _as_json(value)), value)
@@ -318,6 +318,19 @@ def as_number(name: str, value: object) -> float:
             # RuntimeError: of a tensor of PyTorch with several elements.
             pass
     raise TypeError(f"{name}: expected a number, got {_excerpt(value)} ({type(value).__name__})")
+
+
+def choices(name: str, values: Sequence[Any]) -> list[Any]:
+    """Return the values. Raises TypeError if one of them cannot be a choice."""
+    for value in values:
+        try:
+            _as_json(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"parameter {name!r}: {_excerpt(value)} cannot be a choice ({error}); choose among "
+                "names, and look the object up by its name"
+            ) from None
+    return list(values)
 
 
 def _as_json(value: object) -> str:

@@ -122,6 +122,10 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
         ),
         ('trial.suggest_categorical("x", [])', "must contain one or more elements"),
         ('trial.set_constraint("c", 1)', "constraint 'c' is not known to the search"),
+        (
+            'trial.suggest_categorical("x", [min, max])',
+            "parameter 'x': <built-in function min> cannot be a choice",
+        ),
         ("trial.study.best_value", "a trial is a process of its own"),
     ],
 )
@@ -194,6 +198,26 @@ for name in list(theirs)[{half}::2]:
     lines = scripts.output(QUIET + body).splitlines()
     assert len(lines) == 10
     assert {line.split(" ", 1)[1] for line in lines} == {"True True True"}
+
+
+def test_attributes_that_cannot_be_stored_fail_no_trial(scripts: Scripts) -> None:
+    body = """
+import numpy as np
+
+def objective(trial):
+    trial.set_user_attr("model", object())
+    trial.set_user_attr("accuracy", np.float32(0.5))
+    trial.set_user_attr("curve", {"loss": np.array([1, 2])})
+    return 1.0
+
+study = tuner.optimize_optuna(objective, trials=1, name="kept", progress=False)
+print(study.trials[0].user_attrs)
+print("attribute 'model' is not kept: an object of type object" in tuner.open("kept").log(0))
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "{'accuracy': 0.5, 'curve': {'loss': [1, 2]}}",
+        "True",
+    ]
 
 
 def test_an_enqueued_point_is_used_whatever_the_range(scripts: Scripts) -> None:

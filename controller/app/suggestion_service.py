@@ -7,7 +7,7 @@ Callers that only read use `Workspace.reading`, which needs no server for a stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,8 +16,7 @@ from controller.app.workspace import ServiceCredentials, is_address
 from suggest import server as serving
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
-from suggest.study import Study, StudyName, StudySpec
-from suggest.trial import NO_LABELS
+from suggest.study import Study
 
 # for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
 PATIENCE_S = 10.0
@@ -25,7 +24,7 @@ HURRIED_S = 2.0  # how long somebody who has interrupted a run twice waits for a
 
 
 class SessionClient(AsyncClient):
-    """A client that can hurry, and keeps the seed of the study that it last created or read.
+    """A client that can hurry, and keeps the seed of the study that it last met.
 
     The seed is for provenance.json.
     """
@@ -45,33 +44,13 @@ class SessionClient(AsyncClient):
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time() + HURRIED_S)
 
-    async def create_study(
-        self,
-        name: StudyName,
-        spec: StudySpec,
-        *,
-        request_id: str,
-        labels: Mapping[str, str] = NO_LABELS,
-        validate_only: bool = False,
-    ) -> Study:
-        study = await super().create_study(
-            name, spec, request_id=request_id, labels=labels, validate_only=validate_only
-        )
-        self.seed = study.seed
-        return study
-
-    async def get_study(self, name: StudyName) -> Study:
-        study = await super().get_study(name)
-        self.seed = study.seed
-        return study
-
     # the overridden method is generic
     async def _send(self, method: str, *rest: Any, **options: Any) -> Any:
         limit = asyncio.timeout(HURRIED_S if self._hurries else None)
         try:
             async with limit:
                 self._limits.add(limit)
-                return await super()._send(method, *rest, **options)
+                reply = await super()._send(method, *rest, **options)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -81,6 +60,9 @@ class SessionClient(AsyncClient):
             ) from None
         finally:
             self._limits.discard(limit)
+        if isinstance(reply, Study):
+            self.seed = reply.seed
+        return reply
 
 
 @asynccontextmanager

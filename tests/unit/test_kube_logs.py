@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, assume, given, settings
@@ -70,7 +71,7 @@ class Node:
             else b""
         )
 
-    async def log(
+    def log(
         self,
         namespace: str,
         pod: str,
@@ -83,6 +84,11 @@ class Node:
     ) -> AsyncIterator[bytes]:
         assert (namespace, pod, container) == ("team-a", POD, CONTAINER)
         self.asked.append(since)
+        return self.stream(since, last_lines, previous, follow)
+
+    async def stream(
+        self, since: str, last_lines: int, previous: bool, follow: bool
+    ) -> AsyncIterator[bytes]:
         if self.answers:
             raise self.answers.pop(0)
         left, broken = self.breaks.pop(0) if self.breaks else (1 << 60, False)
@@ -297,17 +303,7 @@ def test_the_copy_of_a_long_log_is_capped(tmp_path: Path) -> None:
 
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
-        async def log(
-            self,
-            namespace: str,
-            pod: str,
-            *,
-            container: str = "",
-            since: str = "",
-            last_lines: int = 0,
-            previous: bool = False,
-            follow: bool = True,
-        ) -> AsyncIterator[bytes]:
+        async def stream(self, *asked: Any) -> AsyncIterator[bytes]:
             yield self.stamp(START, 0) + b" \r1/9 accuracy=0.1"
             yield b"\r2/9 accuracy=0.2"
             await self.more.wait()
@@ -690,27 +686,9 @@ def test_an_unreadable_end_of_a_log_is_abandoned(
 class FarNode(Node):
     """Answers each request after 20 ms."""
 
-    async def log(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        container: str = "",
-        since: str = "",
-        last_lines: int = 0,
-        previous: bool = False,
-        follow: bool = True,
-    ) -> AsyncIterator[bytes]:
+    async def stream(self, *asked: Any) -> AsyncIterator[bytes]:
         await asyncio.sleep(0.02)
-        async for piece in super().log(
-            namespace,
-            pod,
-            container=container,
-            since=since,
-            last_lines=last_lines,
-            previous=previous,
-            follow=follow,
-        ):
+        async for piece in super().stream(*asked):
             yield piece
 
 
@@ -791,26 +769,8 @@ class SlowNode(Node):
 
     stalls_in_order = False
 
-    async def log(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        container: str = "",
-        since: str = "",
-        last_lines: int = 0,
-        previous: bool = False,
-        follow: bool = True,
-    ) -> AsyncIterator[bytes]:
-        async for piece in super().log(
-            namespace,
-            pod,
-            container=container,
-            since=since,
-            last_lines=last_lines,
-            previous=previous,
-            follow=follow,
-        ):
+    async def stream(self, since: str, last_lines: int, *asked: Any) -> AsyncIterator[bytes]:
+        async for piece in super().stream(since, last_lines, *asked):
             await asyncio.sleep(60 if self.stalls_in_order and not last_lines else 0.02)
             yield piece
 
@@ -903,18 +863,7 @@ def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None
 
 def test_a_final_read_that_ends_within_a_line_is_repeated(tmp_path: Path) -> None:
     class Cut(Node):
-        async def log(
-            self,
-            namespace: str,
-            pod: str,
-            *,
-            container: str = "",
-            since: str = "",
-            last_lines: int = 0,
-            previous: bool = False,
-            follow: bool = True,
-        ) -> AsyncIterator[bytes]:
-            self.asked.append(since)
+        async def stream(self, *asked: Any) -> AsyncIterator[bytes]:
             whole = self.stamp(START, 0) + b" accuracy=0.75\n"
             yield whole if len(self.asked) > 1 else whole[:-3]
 
@@ -951,17 +900,7 @@ def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None
     import tracemalloc
 
     class Endless(Node):
-        async def log(
-            self,
-            namespace: str,
-            pod: str,
-            *,
-            container: str = "",
-            since: str = "",
-            last_lines: int = 0,
-            previous: bool = False,
-            follow: bool = True,
-        ) -> AsyncIterator[bytes]:
+        async def stream(self, *asked: Any) -> AsyncIterator[bytes]:
             yield self.stamp(START, 0) + b" "
             for _ in range(256):
                 yield b"x" * (1 << 16)

@@ -14,6 +14,7 @@ in controller.db, by which other commands find the experiment, are written last.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -23,7 +24,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -244,12 +245,35 @@ def write(experiments: LocalExperiments, experiment: Experiment, url: str, targe
 
 @contextmanager
 def _partial_folder(target: Path) -> Iterator[str]:
-    """Yield a folder beside a file that is written, and remove those of killed commands."""
+    """Yield a folder beside a file that is written, and remove those of killed commands.
+
+    Raises AlreadyExists: another command writes the file now.
+    """
     prefix = f".{target.name}.partial-"
     for leftover in target.parent.glob(f"{prefix}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary:
+        with suppress(FileNotFoundError), _locked(leftover, target):
+            shutil.rmtree(leftover, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary,
+        _locked(Path(temporary), target),
+    ):
         yield temporary
+
+
+@contextmanager
+def _locked(folder: Path, target: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which the kernel frees when its command dies."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AlreadyExists(
+                f"{target}: another command is writing it; name another file with --to"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _private(path: Path) -> IO[bytes]:
@@ -483,6 +507,10 @@ def _reading(source: Path) -> Iterator[tarfile.TarFile]:
         file: IO[bytes] = source.open("rb")
     except FileNotFoundError as error:
         raise NotFound(f"{source}: there is no such file") from error
+    except IsADirectoryError as error:
+        raise InvalidArgument.at(
+            str(source), "is a folder; name the file that pack wrote"
+        ) from error
     except OSError as error:
         raise Unavailable(f"{source}: {error.strerror}") from error
     with file:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -116,6 +118,24 @@ def test_a_killed_pack_leaves_no_file_of_its_name(cli: Cli) -> None:
     assert not (cli.folder / "again.tar.gz").exists()
     assert cli.tuner("pack", "tiny", "--to", "again.tar.gz")[0] == 0
     assert list(cli.folder.glob(".again*")) == []
+
+
+def test_two_packs_never_write_one_file(cli: Cli) -> None:
+    # As the folder of another command that writes the same file now.
+    other = cli.folder / ".both.tar.gz.partial-x"
+    other.mkdir()
+    descriptor = os.open(other, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    code, _, err = cli.tuner("pack", "tiny", "--to", "both.tar.gz")
+    assert (code, "another command is writing it; name another file" in err) == (6, True), err
+    assert other.exists()
+    os.close(descriptor)
+    assert cli.tuner("pack", "tiny", "--to", "both.tar.gz")[0] == 0
+    assert list(cli.folder.glob(".both*")) == []
+
+
+def test_a_folder_is_not_unpacked(cli: Cli) -> None:
+    assert "is a folder; name the file that pack wrote" in refused(cli, cli.folder)
 
 
 def test_an_existing_file_and_a_known_search_are_kept(cli: Cli) -> None:

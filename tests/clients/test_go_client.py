@@ -9,9 +9,8 @@ import math
 import os
 import secrets
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from suggest.client import Client, Outcome, StudyName, Trial, TrialState
 from tests.clients.serving import Served
 from tests.clients.toolchain import EXAMPLE, ROOT, go, lacks
+from tests.conditions import eventually
 
 NAME = StudyName("default", "go-example")
 BATCH, STEPS = 4, 10
@@ -46,13 +46,6 @@ def running(tune: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def eventually(condition: Callable[[], object], *, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def loss(parameters: dict[str, float | str], step: int) -> float:

@@ -29,7 +29,7 @@ def with_a_cluster(test: Test) -> Callable[[], None]:
     return wrapped
 
 
-async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> None:
+async def eventually(condition: Callable[[], object], *, within_s: float = 10) -> None:
     give_up_at = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up_at

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from suggest.errors import FailedPrecondition
 from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
+from tests.kube.small_cluster import eventually
 
 FINAL = """
   final:
@@ -61,13 +61,6 @@ class Cluster:
 
     def jobs(self) -> list[str]:
         return [job["metadata"]["name"] for job in self.api.all("jobs", "user1")]
-
-
-async def eventually(condition: Callable[[], object], *, within_s: float = 30) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "never so"
-        await asyncio.sleep(0.02)
 
 
 def beside_a_cluster(folder: Path, play: Callable[[Cluster], Any]) -> None:

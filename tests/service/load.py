@@ -5,7 +5,6 @@ and the checks of the study afterwards.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 
 from suggest.client import Client
 from suggest.trial import Outcome, Trial, TrialState
+from tests.conditions import eventually
 from tests.service.running import NAME, ServerProcess, score
 
 PATIENCE_S = 40.0
@@ -87,10 +87,3 @@ def under_load(servers: list[ServerProcess]) -> Iterator[Load]:
             load.end()
         for client in clients:
             client.result()
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -14,10 +14,10 @@ import pytest
 from suggest.server import Protection
 from suggest.server.access import audit
 from suggest.v1 import suggest_pb2 as pb
+from tests.conditions import eventually
 from tests.service.granted import Refusal, call, secret, tokens_file
 from tests.service.running import a_server
 from tests.service.test_authentication import creation
-from tests.service.test_certificates import eventually
 
 STUDY = "namespaces/default/studies/s"
 

@@ -22,8 +22,9 @@ from controller.experiment_store import SqlExperimentStore, sqlite_database
 from suggest.errors import StoreBroken
 from suggest.storage.sqlite_store import SqliteStore
 from tests import forked
+from tests.conditions import eventually
 from tests.contract.store_contract import a_study
-from tests.service.load import a_client, eventually, started, under_load
+from tests.service.load import a_client, started, under_load
 from tests.service.running import NAME, SPEC, a_process
 from tests.unit.builders import a_spec, an_experiment, at
 

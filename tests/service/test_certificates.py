@@ -8,8 +8,6 @@ import logging
 import os
 import socket
 import ssl
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -20,16 +18,10 @@ from suggest.errors import InvalidArgument
 from suggest.server import Protection, Server
 from suggest.server.access.certificates import KeyPair
 from tests.certificates import Authority, replace
+from tests.conditions import eventually
 from tests.service.running import a_server
 
 HOSTS = ("localhost",)
-
-
-def eventually(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def shown_by(server: Server, authority: Authority) -> str:

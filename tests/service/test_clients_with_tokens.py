@@ -14,9 +14,9 @@ from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, U
 from suggest.server import Protection
 from suggest.study import StudyName
 from tests.certificates import Authority
+from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_server
-from tests.service.test_certificates import eventually
 
 FAR = "tuner.example:7117"
 

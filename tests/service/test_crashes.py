@@ -16,8 +16,8 @@ from suggest.errors import Unavailable
 from suggest.space import Float, Parameter, Space
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
+from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_process, a_server, score
-from tests.service.test_certificates import eventually
 
 OTHER = StudyName("default", "other")
 NAMING = StudyName("default", "naming")  # whose trials name their parameters

@@ -27,7 +27,8 @@ from suggest.storage.store import Lease
 from suggest.studies import StudyService
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Outcome, Trial, TrialState
-from tests.service.load import a_client, eventually
+from tests.conditions import eventually
+from tests.service.load import a_client
 from tests.service.running import NAME, SPEC, a_process, score
 
 SHORT_S = 0.2

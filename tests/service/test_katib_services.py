@@ -16,9 +16,9 @@ from suggest.errors import InvalidArgument
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.server import Protection, Server, ServerOptions
+from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
-from tests.service.load import eventually
 from tests.service.running import a_server
 
 AT_KATIBS_PORTS = ServerOptions(katib=(0, 0))

@@ -12,8 +12,9 @@ import pytest
 
 import suggest.storage.sql_store  # noqa: F401  declares its failpoints
 from suggest import failpoints
+from tests.conditions import eventually
 from tests.postgres import Postgres, a_postgres
-from tests.service.load import a_client, eventually, under_load
+from tests.service.load import a_client, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process
 
 CLIENTS = 16

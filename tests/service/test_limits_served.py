@@ -4,8 +4,6 @@ and the behavior of clients.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_server, score
 
 SUCCEEDED = Outcome(TrialState.SUCCEEDED, 1.0)
@@ -37,13 +36,6 @@ def file(tmp_path: Path) -> Path:
 def limited(file: Path, text: str) -> ServerOptions:
     file.write_text(text)
     return ServerOptions(limits=str(file))
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def suggest(client: Client, request_id: str, count: int = 1) -> int:

@@ -21,9 +21,10 @@ from suggest.errors import StoreBroken, TunerError
 from suggest.storage.sqlite_file import DatabaseFile
 from suggest.storage.sqlite_store import SqliteStore
 from suggest.trial import Trial
+from tests.conditions import eventually
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, running
-from tests.service.load import a_client, eventually, started
+from tests.service.load import a_client, started
 from tests.service.running import NAME, SPEC, a_process
 from tests.unit.builders import a_spec, an_experiment, at
 

@@ -22,10 +22,10 @@ from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
 from tests import forked
 from tests.certificates import Authority, Certificate, replace
+from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import a_request, an_experiment
 from tests.service.running import NAME, SPEC, a_server
-from tests.service.test_certificates import eventually
 
 
 class Parties:

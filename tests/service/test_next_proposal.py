@@ -62,7 +62,7 @@ from suggest.space import Choice, Float, Parameter, Space
 from suggest.studies import StudyService
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
-from tests.service.load import eventually
+from tests.conditions import eventually
 
 studies = StudyService(open_store("sqlite:///{tmp_path}/s.db"), address="")
 for k, domain in enumerate([Choice(("a", "b")), Float(0, 1)]):

@@ -21,9 +21,9 @@ from suggest.errors import InvalidArgument, NotFound, Unauthenticated, Unavailab
 from suggest.grpc_status import status_of
 from suggest.server import Protection
 from tests.certificates import Authority
+from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_process, a_server
-from tests.service.test_certificates import eventually
 
 HOUR_S = 3600.0  # a timeout that no test reaches, so an error that is raised came at once
 

@@ -8,10 +8,8 @@ import os
 import re
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from suggest.server.store_health import SETTLED_S, StoreHealth
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from tests import forked
+from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_server
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
@@ -44,13 +43,6 @@ def samples(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
         for family in families
         for s in family.samples
     }
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def a_search(client: Client) -> None:

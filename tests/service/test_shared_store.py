@@ -20,11 +20,12 @@ from suggest.storage.postgres_store import SILENCE_S, OwnedByHeartbeat, Postgres
 from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
 from tests import forked
+from tests.conditions import eventually
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running
 from tests.e2e.cli import experiment
 from tests.postgres import Postgres, a_postgres
-from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
+from tests.service.load import PATIENCE_S, a_client, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
 OUTAGE_S = 3.0  # twice the silence after which another server may take a study

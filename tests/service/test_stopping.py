@@ -11,9 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_process, a_server
 
 SLOW = StudyName("default", "slow")
@@ -34,13 +33,6 @@ SLOW = StudyName("default", "slow")
 SLOW_SPEC = StudySpec(
     SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1})
 )
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = 30) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def slow_calls(

@@ -22,8 +22,8 @@ from suggest.studies.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from tests import forked
+from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_process, a_server, score
-from tests.service.test_certificates import eventually
 
 LEASE_S = 60.0
 WIRE_LEASE_S = 4.0  # of processes: on a busy machine, one may not run for a second or two

@@ -25,7 +25,7 @@ from suggest.space import Choice, Float, Parameter, Space
 from suggest.studies import StudyService, next_point
 from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.trial import PROPOSED_BY, Outcome, Trial, TrialState
-from tests.service.load import eventually
+from tests.conditions import eventually
 from tests.service.running import NAME, a_server, score
 from tests.service.test_trial_leases import Hours
 from tests.unit.slow_models import LATCH

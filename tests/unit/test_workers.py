@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
+from tests.conditions import eventually
 
 ROOT = Path(__file__).parents[2]
 SPACE = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(1e-4, 1.0, scale=Scale.LOG))))
@@ -55,13 +56,6 @@ def model(pool: Workers, name: str, settings: object = None, *, seed: int = 7) -
 
 def trial(number: int, value: float = 0.5) -> Trial:
     return Trial(number, TrialState.SUCCEEDED, {"x": 0.5, "y": 0.1}, value=value)
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.005)
 
 
 def lives(pid: int) -> bool:

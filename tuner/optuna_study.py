@@ -79,6 +79,8 @@ def optimize_optuna(
         options["pruning"] = rule
     options["initial"] = _enqueued(study)
     bounds = options.get("constraints") or {}
+    if not isinstance(bounds, Mapping):
+        refuse(_CALLER, "constraints", bounds, "a dict such as {'weight': {'max': 0}}")
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     objectives = dict(zip(metrics, directions, strict=True))
     ran = search("optimize_optuna", of_ours, None, objectives, options)

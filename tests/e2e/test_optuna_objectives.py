@@ -96,6 +96,7 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "the study's sampler has a constraints_func; only Optuna calls it; report each by",
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
+        ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],
 )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from symtable import symtable
 
+# The samplers of Optuna that say which values are tried, and not only in which order.
+FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
 _SEARCHES = ("create_study", "load_study", "optimize")
 
 
@@ -19,7 +21,7 @@ class OptunaScript:
 
     searches: its calls of `study.optimize`. studies: of `create_study`. enqueued: of
     `study.enqueue_trial`. added: of `study.add_trial` and `add_trials`. constrained: those with a
-    `constraints_func`. constraints: of `trial.set_constraint`.
+    `constraints_func`. constraints: of `trial.set_constraint`. fixing: of FIXING_SAMPLERS.
     """
 
     module: ast.Module
@@ -29,6 +31,7 @@ class OptunaScript:
     added: tuple[ast.Call, ...]
     constrained: tuple[ast.Call, ...]
     constraints: tuple[ast.Call, ...]
+    fixing: tuple[ast.Call, ...]
 
     @staticmethod
     def read(text: str, path: str) -> OptunaScript:
@@ -48,6 +51,7 @@ class OptunaScript:
                 each for each in _calls(module) if argument(each, None, "constraints_func")
             ),
             constraints=calls("set_constraint"),
+            fixing=calls(*FIXING_SAMPLERS),
         )
 
     def without_search(self) -> ast.Module:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
-from controller.spec.script import CONSTRAINED
+from controller.optuna_script import FIXING_SAMPLERS
+from controller.spec.script import CONSTRAINED, FIXED_VALUES
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState as OurState
@@ -63,6 +64,10 @@ def optimize_optuna(
     if getattr(study.sampler, "_constraints_func", None) is not None:
         raise InvalidArgument.at(
             _CALLER, f"the study's sampler has a constraints_func; {CONSTRAINED}"
+        )
+    if type(study.sampler).__name__ in FIXING_SAMPLERS and "algorithm" not in options:
+        raise InvalidArgument.at(
+            _CALLER, f"{FIXED_VALUES}; to search without it, pass algorithm='tpe'"
         )
     for name in ("metric", "fidelity", "initial"):
         if name in options:

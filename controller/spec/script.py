@@ -31,6 +31,10 @@ _MEDIAN = {
     "interval_steps": ("intervalSteps", 1),
     "n_min_trials": ("nMinTrials", 1),
 }
+FIXED_VALUES = (
+    "the sampler says which values are tried, and only Optuna reads that; write them in the "
+    'objective, as in trial.suggest_categorical("x", [1, 2])'
+)
 
 
 def experiment_text(text: str, source: str, overrides: Sequence[str] = ()) -> str:
@@ -125,6 +129,12 @@ class _Reader:
             )
         for call in self._script.constrained:
             self._problem(call, f"has a constraints_func; {CONSTRAINED}")
+
+        for call in self._script.fixing:
+            if not self._is_given("spec.algorithm.name"):
+                self._problem(
+                    call, f"{FIXED_VALUES}; to search without it, add --set spec.algorithm.name=tpe"
+                )
 
     def _search(self) -> ast.Call:
         match [each for each in self._script.searches if objective_of(each) is not None]:

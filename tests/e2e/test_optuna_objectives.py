@@ -96,6 +96,10 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "the study's sampler has a constraints_func; only Optuna calls it; report each by",
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
+        (
+            "study.sampler = optuna.samplers.GridSampler({'x': [1, 2]})",
+            "the sampler says which values are tried, and only Optuna reads that; write them in",
+        ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],

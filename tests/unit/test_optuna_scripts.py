@@ -144,6 +144,8 @@ def test_callbacks_are_refused(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("study.add_trial(create_trial(value=1.0))", "6:1 adds trials that the search would not"),
+        ("s = GridSampler({'x': [1]})", "6:5 the sampler says which values are tried, and only"),
+        ("s = PartialFixedSampler({}, RandomSampler())", "add --set spec.algorithm.name=tpe"),
         ("s = TPESampler(constraints_func=f)", "6:5 has a constraints_func; only Optuna calls it"),
     ],
 )
@@ -155,6 +157,8 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
         read_path(path)
     (found,) = (str(each) for each in caught.value.located)
     assert problem in found
+    if "PartialFixed" in line:
+        read_path(path, overrides=("spec.algorithm.name=tpe",))
 
 
 def test_constraints_that_the_objective_names_bound_the_search(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Plays games of the problems in `forty.py` and `many_minima.py` and saves each as a line
 of a file, for `bench/quality.py`.
 
-The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python
-of an environment that has it: `--interpreter ENVIRONMENT/bin/python`.
+The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 and BoTorch are played with
+the Python of an environment that has them: `--interpreter ENVIRONMENT/bin/python`.
 """
 
 from __future__ import annotations

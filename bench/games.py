@@ -38,8 +38,10 @@ from suggest.trial import Trial, TrialState
 
 OPTUNA, OPTUNAS_CMA, OPTUNAS_GP = "Optuna 5", "Optuna 5 CMA-ES", "Optuna 5 GP"
 OPTUNAS = {OPTUNA: "TPESampler", OPTUNAS_CMA: "CmaEsSampler", OPTUNAS_GP: "GPSampler"}
-SMAC = "SMAC3"
-PEERS = (*OPTUNAS, SMAC)
+SMAC, BOTORCH = "SMAC3", "BoTorch qLogNEI"
+# Programs that an environment of their own runs.
+PROGRAMS = {SMAC: "smac_peer.py", BOTORCH: "botorch_peer.py"}
+PEERS = (*OPTUNAS, *PROGRAMS)
 
 Point = tuple[int, Assignment]  # with the number by which the contestant identifies it
 
@@ -92,8 +94,8 @@ _this_commit = functools.cache(commit)  # of the code that is loaded, when the f
 def contestant(game: Game) -> Contestant:
     if game.who in OPTUNAS:
         return _optunas(game)
-    if game.who == SMAC:
-        return _smac(game)
+    if game.who in PROGRAMS:
+        return _of_a_program(game)
     settings: dict[str, Value] = (
         {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
     )
@@ -165,11 +167,11 @@ def _optunas(game: Game) -> Contestant:
     return Contestant(f"optuna {optuna.__version__}", ask, tell)
 
 
-def _smac(game: Game) -> Contestant:
-    """Return a process of `smac_peer.py` in SMAC's environment,
+def _of_a_program(game: Game) -> Contestant:
+    """Return a process of the peer's program in its environment,
     which reads and writes a line of JSON at a time.
     """
-    program = Path(__file__).with_name("smac_peer.py")
+    program = Path(__file__).with_name(PROGRAMS[game.who])
     process = subprocess.Popen(
         [game.interpreter, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -185,7 +187,7 @@ def _smac(game: Game) -> Contestant:
         into.flush()
         line = out.readline()
         if not line:
-            raise RuntimeError(f"{SMAC} ended with status {process.wait()}; its error is above")
+            raise RuntimeError(f"{game.who} ended with status {process.wait()}; its error is above")
         reply: dict[str, Any] = json.loads(line)
         cpu_s = reply["cpu_s"]
         return reply

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forty_games import SETS, run
 from forty_summary import show
-from games import SMAC
+from games import PROGRAMS
 
 
 def main() -> None:
@@ -30,7 +30,9 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2, help="games at a time, each in a process")
-    parser.add_argument("--interpreter", default="", help=f"a Python that has {SMAC}")
+    parser.add_argument(
+        "--interpreter", default="", help=f"a Python that has {' or '.join(PROGRAMS)}"
+    )
     parser.add_argument("--summary", action="store_true", help="print the results so far")
     parser.add_argument(
         "--keep", action="store_true", help="write the page from what has been played; play nothing"

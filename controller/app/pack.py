@@ -15,6 +15,7 @@ in controller.db, by which other commands find the experiment, are written last.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -136,8 +137,7 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
     Raises NotFound, AlreadyExists, Unavailable, and FailedPrecondition if it runs, or if its study
     is on a server.
     """
-    if target.exists():
-        raise AlreadyExists(f"{target}: already exists; name another file with --to")
+    _refuse_existing(target)
     with workspace.opened() as experiments:
         service = ExperimentService(experiments)
         refused = "{name} cannot be packed while it runs"
@@ -157,8 +157,7 @@ def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path)
 
     Raises as `pack`, and FailedPrecondition for what runs only there.
     """
-    if target.exists():
-        raise AlreadyExists(f"{target}: already exists; name another file with --to")
+    _refuse_existing(target)
     experiments = ClusterExperiments(api)
     experiment = find(experiments, name, namespace)
     if name.endswith(KATIB_SUFFIX):
@@ -243,37 +242,44 @@ def write(experiments: LocalExperiments, experiment: Experiment, url: str, targe
         failpoints.reach(_AFTER_NAMED)
 
 
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise AlreadyExists(f"{target}: already exists; name another file with --to")
+
+
 @contextmanager
 def _partial_folder(target: Path) -> Iterator[str]:
     """Yield a folder beside a file that is written, and remove those of killed commands.
 
-    Raises AlreadyExists: another command writes the file now.
+    Raises AlreadyExists: another command writes the file now, or has just written it.
     """
     prefix = f".{target.name}.partial-"
-    for leftover in target.parent.glob(f"{prefix}*"):
-        with suppress(FileNotFoundError), _locked(leftover, target):
-            shutil.rmtree(leftover, ignore_errors=True)
+    # Lock before looking: two commands that begin at once cannot miss each other.
     with (
         tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary,
         _locked(Path(temporary), target),
     ):
+        for leftover in target.parent.glob(f"{glob.escape(prefix)}*"):
+            if leftover.name != Path(temporary).name:
+                with _locked(leftover, target):
+                    shutil.rmtree(leftover, ignore_errors=True)
+        _refuse_existing(target)
         yield temporary
 
 
 @contextmanager
 def _locked(folder: Path, target: Path) -> Iterator[None]:
     """Hold the lock of a folder, which the kernel frees when its command dies."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with ExitStack() as undo:
         try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            undo.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except (BlockingIOError, FileNotFoundError) as error:
             raise AlreadyExists(
                 f"{target}: another command is writing it; name another file with --to"
             ) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _private(path: Path) -> IO[bytes]:

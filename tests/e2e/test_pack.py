@@ -10,11 +10,15 @@ import re
 import shlex
 import signal
 import tarfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path, PosixPath
+from typing import Self
 
 import pytest
 
+from controller.app import pack
+from suggest.errors import AlreadyExists
 from tests.e2e.cli import Cli, cli_in, experiment
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -132,6 +136,29 @@ def test_two_packs_never_write_one_file(cli: Cli) -> None:
     os.close(descriptor)
     assert cli.tuner("pack", "tiny", "--to", "both.tar.gz")[0] == 0
     assert list(cli.folder.glob(".both*")) == []
+
+
+def test_at_most_one_of_two_packs_that_begin_at_once_writes(tmp_path: Path) -> None:
+    target = tmp_path / "both.tar.gz"
+
+    class Folder(PosixPath):
+        """Another command begins when this one has looked for others."""
+
+        def glob(self, pattern: str) -> Generator[Self, None, None]:
+            found = list(super().glob(pattern))
+            others.enter_context(pack._partial_folder(target))
+            yield from found
+
+    with ExitStack() as others, pytest.raises(AlreadyExists, match="another command is writing it"):
+        others.enter_context(pack._partial_folder(Folder(target)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_pack_has_just_written_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "both.tar.gz"
+    target.touch()
+    with pytest.raises(AlreadyExists, match="already exists"), pack._partial_folder(target):
+        pass
 
 
 def test_a_folder_is_not_unpacked(cli: Cli) -> None:

@@ -47,9 +47,7 @@ class OptunaScript:
             studies=calls("create_study"),
             enqueued=calls("enqueue_trial"),
             added=calls("add_trial", "add_trials"),
-            constrained=tuple(
-                each for each in _calls(module) if argument(each, None, "constraints_func")
-            ),
+            constrained=tuple(each for each in _calls(module) if _is_constrained(each)),
             constraints=calls("set_constraint"),
             fixing=calls(*FIXING_SAMPLERS),
         )
@@ -122,6 +120,13 @@ def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+
+
+def _is_constrained(call: ast.Call) -> bool:
+    match argument(call, None, "constraints_func"):
+        case None | ast.Constant(None):
+            return False
+    return True
 
 
 def _called(call: ast.Call) -> str:

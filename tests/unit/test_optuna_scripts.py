@@ -161,6 +161,11 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
         read_path(path, overrides=("spec.algorithm.name=tpe",))
 
 
+def test_a_sampler_without_constraints_is_no_obstacle(tmp_path: Path) -> None:
+    sampler = "TPESampler(constraints_func=None)"
+    assert spec_of(tmp_path, f"create_study(sampler={sampler})", "4")["spec"]["budget"]
+
+
 def test_constraints_that_the_objective_names_bound_the_search(tmp_path: Path) -> None:
     path = tmp_path / "my_study.py"
     script = (

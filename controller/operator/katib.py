@@ -213,7 +213,8 @@ class KatibExperiments:
 
     def is_behind(self, resource: ExperimentResource) -> bool:
         shown = self._shown.get(uid_of(resource))
-        return shown is not None and shown.again_s < math.inf
+        # Without a basis, the last try has failed.
+        return shown is not None and (shown.basis is None or shown.again_s < math.inf)
 
     def trial_deleted(self, trial: KubernetesObject) -> None:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""
@@ -277,7 +278,8 @@ class KatibExperiments:
         basis = experiment.state, progress.counts, progress.running, frozenset(objects), gone
         if basis == shown.basis and time.monotonic() < shown.again_s:
             return shown.result
-        shown.again_s = math.inf
+        # If this fails, it is done again, even if nothing changes.
+        shown.basis, shown.again_s = None, math.inf
         await writer.hide_gone()
         await writer.write(frozenset(objects), progress.best)
         await writer.write_suggestion(seen)

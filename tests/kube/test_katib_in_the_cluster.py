@@ -664,6 +664,31 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
     claim(tmp_path)
 
 
+def test_an_object_that_was_refused_is_tried_again_after_a_try_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(katib_module, "_AGAIN_S", 1.0)
+    monkeypatch.setattr(managed_module, "_RESYNC_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        api = installed.api
+        api.refuse = lambda plural, _obj: "exceeded quota: q" if plural == "trials" else ""
+        installed.apply(katib())
+        await installed.until_last("Succeeded")
+
+        def is_tried(request: tuple[str, str, dict[str, str]]) -> bool:
+            return request[0] == "POST" and request[1].endswith("/trials")
+
+        api.answer(500, method="POST", path="/trials")
+        before = len(api.requests)
+        await installed.until(lambda: any(map(is_tried, api.requests[before:])))
+        api.refuse = lambda _plural, _obj: ""
+        await installed.until(lambda: len(installed.trials) == 3)
+
+    claim(tmp_path)
+
+
 def test_no_more_trials_are_seen_to_run_than_the_experiment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

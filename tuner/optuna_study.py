@@ -166,9 +166,7 @@ def _frozen(
         datetime_start=_local(entry.start_time or trial.create_time),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={name: trial.parameters[name] for name in named},
-        distributions={
-            name: _having(distributions[name], trial.parameters[name]) for name in named
-        },
+        distributions={name: distributions[name] for name in named},
         user_attrs=kept.get("user_attrs", {}),
         system_attrs={
             **kept.get("system_attrs", {}),
@@ -176,22 +174,6 @@ def _frozen(
         },
         intermediate_values=curve,
     )
-
-
-def _having(
-    distribution: optuna.distributions.BaseDistribution, value: Any
-) -> optuna.distributions.BaseDistribution:
-    """Return the distribution, wider if an enqueued value is outside, or Optuna refuses the trial.
-
-    Any: a value of any kind.
-    """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(distribution, CategoricalDistribution) or distribution._contains(value):
-        return distribution
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, high = min(distribution.low, value), max(distribution.high, value)
-    return type(distribution)(low, high, log=distribution.log)
 
 
 def _local(time: datetime | None) -> datetime | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tuner.asking import ANSWERS
 from tuner.trial import Infeasible, Pruned, Trial, as_number
@@ -34,9 +34,6 @@ _PRINTED = b"tuner.optuna "
 PRUNED = "the objective raised optuna.TrialPruned"
 # The metrics of several objectives, and of constraints.
 VALUE, CONSTRAINT = "value", "constraint."
-
-
-_Number = TypeVar("_Number", int, float)
 
 
 def metrics_of(objectives: int) -> list[str]:
@@ -89,7 +86,6 @@ class OptunaTrial:
         self._domains: dict[str, dict[str, Any]] = {}
         self._kept: dict[str, Any] = {"user_attrs": {}, "system_attrs": {}, "constraints": {}}
         self._reported: set[int] = set()
-        self._outside: set[str] = set()
         self.number = trial.number
         self.datetime_start = datetime.now()
 
@@ -103,8 +99,7 @@ class OptunaTrial:
         _check_range(name, low, high, log=log, step=step)
         high = float(_last_on_grid(name, low, high, step))
         self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
-        value = self._trial.float(name, low, high, log=log, step=step)
-        return self._chosen(name, value)
+        return self._trial.float(name, low, high, log=log, step=step)
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
         """Deprecated in Optuna: `suggest_float`."""
@@ -128,7 +123,7 @@ class OptunaTrial:
         _check_range(name, low, high, log=log, step=step)
         high = int(_last_on_grid(name, low, high, step))
         self._note(name, "IntDistribution", low=low, high=high, log=log, step=step)
-        return self._chosen(name, self._trial.int(name, low, high, log=log, step=step))
+        return self._trial.int(name, low, high, log=log, step=step)
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """See `optuna.Trial.suggest_categorical`."""
@@ -154,18 +149,6 @@ class OptunaTrial:
             )
         elif before is domain:
             self._keep()
-
-    def _chosen(self, name: str, value: _Number) -> _Number:
-        """Return the value, and warn once if a point that was enqueued is outside of the range."""
-        shape = self._domains[name]["attributes"]
-        if not shape["low"] <= value <= shape["high"] and name not in self._outside:
-            self._outside.add(name)
-            warnings.warn(
-                f"parameter {name!r}: the value {value} that was enqueued is outside of "
-                f"{shape['low']} to {shape['high']}",
-                stacklevel=3,
-            )
-        return value
 
     @property
     def params(self) -> dict[str, Any]:

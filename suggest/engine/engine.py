@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
 from suggest.domain import NO_MEMBER, Domain, Value
-from suggest.engine.met_parameters import Evidence, conditioned, joined, with_chosen
+from suggest.engine.met_parameters import Evidence, conditioned, joined, nearest
 from suggest.engine.promotion import PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound
@@ -410,11 +410,9 @@ class Engine:
 
         Raises:
             InvalidArgument: the parameter differs from that of earlier trials in more than range,
-                or has no range with the value that was enqueued.
+                or cannot have a value near the one that was enqueued.
         """
         study = self.study
-        if name in (chosen := json.loads(trial.labels.get(ENQUEUED, "{}"))):
-            domain = with_chosen(name, domain, chosen[name])
         space = joined(study.spec.space, name, domain)
         is_new = len(space.parameters) > len(study.spec.space.parameters)
         joining = space.parameters[-1] if is_new else None
@@ -437,7 +435,9 @@ class Engine:
         chosen = json.loads(trial.labels.get(ENQUEUED, "{}"))
         planned = json.loads(trial.labels.get(PLANNED, "{}"))
         told = {name: planned[name][0]} if name in planned else {}
-        for known in (told, chosen, plan):
+        if name in chosen and name not in told:
+            return nearest(name, domain, chosen[name]), plan
+        for known in (told, plan):
             if name in known and (value := domain.canonical(known[name])) is not NO_MEMBER:
                 return value, plan
         if study is self.study:

@@ -7,6 +7,7 @@ any parameter at any time, and one that a condition excludes is decided when it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,20 +53,20 @@ def joined(space: Space, name: str, domain: Domain) -> Space:
     return Space(tuple(parameters))
 
 
-def with_chosen(name: str, domain: Domain, chosen: Value) -> Domain:
-    """Return the domain, with the value that a person chose for the trial even if it is outside.
+def nearest(name: str, domain: Domain, chosen: Value) -> Value:
+    """Return the value that a person chose for the trial, or the nearest one of the range.
 
-    Raises InvalidArgument: no range of this kind has it.
+    A range that was widened for it would be searched by every later trial. Raises InvalidArgument:
+    there is none, as for a choice.
     """
-    if domain.canonical(chosen) is not NO_MEMBER:
-        return domain
-    value, wider = number(chosen), domain
-    if isinstance(domain, Float) and value is not None:
-        wider = Float(min(domain.min, value), max(domain.max, value), domain.scale)
-    elif isinstance(domain, Int) and value is not None and float(value).is_integer():
-        wider = Int(min(domain.min, int(value)), max(domain.max, int(value)), domain.scale)
-    if wider is not domain and not any(True for _ in wider.problems()):
-        return wider
+    if (value := domain.canonical(chosen)) is not NO_MEMBER:
+        return value
+    wanted = number(chosen)
+    if not isinstance(domain, Choice) and wanted is not None and math.isfinite(wanted):
+        inside = min(max(wanted, domain.min), domain.max)
+        if domain.step is None or domain.count is None:
+            return float(inside)
+        return domain.at(min(round((inside - domain.min) / domain.step), domain.count - 1))
     raise InvalidArgument.at(
         f"parameter.{name}",
         f"the trial was enqueued with it: {domain.problem_with(chosen)}; enqueue another value",

@@ -225,7 +225,7 @@ print("attribute 'model' is not kept: an object of type object" in tuner.open("k
     ]
 
 
-def test_an_enqueued_point_is_used_whatever_the_range(scripts: Scripts) -> None:
+def test_an_enqueued_point_is_used_or_the_nearest_one(scripts: Scripts) -> None:
     body = """
 def objective(trial):
     trial.suggest_float("x", 10, 20)
@@ -241,7 +241,7 @@ first, second, third = study.trials
 print(first.params, first.value, second.state.name, third.state.name)
 """
     assert scripts.output(QUIET + body).splitlines() == [
-        "{'x': 1.0, 'n': 9, 'kind': [1, 2]} 3.0 FAIL COMPLETE"
+        "{'x': 10.0, 'n': 8, 'kind': [1, 2]} 3.0 FAIL COMPLETE"
     ]
 
 

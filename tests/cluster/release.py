@@ -33,16 +33,21 @@ def released(level_c: RealNode, **values: Object) -> Iterator[Kubectl]:
     image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
     path = folder.with_suffix(".json")
     path.write_text(json.dumps({"image": image, **values}))
-    # Other tests have created the same objects without helm.
+    # Other tests have created the same objects without helm. The chart looks whose Katib's are.
+    for definition in kubectl("get", "crd", "-o", "name").split():
+        if definition.endswith(".kubeflow.org"):
+            kubectl("annotate", "--overwrite", definition, "meta.helm.sh/release-name=tuner")
     installing = ("install", "tuner", str(CHART), "--take-ownership", "--values", str(path))
     helm(level_c.kubeconfig(), *installing)
-    yield kubectl
-    for kind in (
-        "experiments.tuner.dev",
-        *(["experiments.kubeflow.org"] if "katib" in values else []),
-    ):
-        kubectl("delete", kind, "--all", "--all-namespaces", "--timeout=60s")
-    helm(level_c.kubeconfig(), "uninstall", "tuner")
-    # The next test installs under the same names.
-    kubectl("delete", "namespace", SYSTEM, "--timeout=120s")
-    kubectl("delete", "persistentvolume", "controller", "--timeout=60s")
+    try:
+        yield kubectl
+    finally:
+        for kind in (
+            "experiments.tuner.dev",
+            *(["experiments.kubeflow.org"] if "katib" in values else []),
+        ):
+            kubectl("delete", kind, "--all", "--all-namespaces", "--timeout=60s")
+        helm(level_c.kubeconfig(), "uninstall", "tuner")
+        # The next test installs under the same names.
+        kubectl("delete", "namespace", SYSTEM, "--timeout=120s")
+        kubectl("delete", "persistentvolume", "controller", "--timeout=60s")

@@ -129,7 +129,6 @@ class _Reader:
             )
         for call in self._script.constrained:
             self._problem(call, f"has a constraints_func; {CONSTRAINED}")
-
         for call in self._script.fixing:
             if not self._is_given("spec.algorithm.name"):
                 self._problem(

@@ -596,9 +596,9 @@ class LogFollower:
         if self._gone(error):
             self._losses, self._problem = self._losses or _GONE, ""
         elif error.status == 400:
-            # The container never ran, or its node does not know yet that it did.
-            self._problem = self._problem if self._of.started else ""
-            return self._of.started is None
+            if self._of.started is not None:
+                return False  # its node does not know yet that it ran
+            self._problem = ""
         return True
 
     def _gone(self, error: ApiError) -> bool:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from tuner.optuna_study import optimize_optuna
     from tuner.pushing import push
     from tuner.running import run
-    from tuner.session import SearchFailed
-    from tuner.study import Study, TrialResult, connect
+    from tuner.study import SearchFailed, Study, TrialResult, connect
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
@@ -39,8 +38,7 @@ _MODULES = {
     "tuner.optuna_study": ("optimize_optuna",),
     "tuner.pushing": ("push",),
     "tuner.running": ("run",),
-    "tuner.session": ("SearchFailed",),
-    "tuner.study": ("Study", "TrialResult", "connect"),
+    "tuner.study": ("SearchFailed", "Study", "TrialResult", "connect"),
     "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
 }
 _MODULE_OF: dict[str, str] = {}

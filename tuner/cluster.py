@@ -25,8 +25,8 @@ from controller.report.formatting import number
 from suggest.client.search_space import level_of_caller
 from suggest.errors import InvalidArgument, NotFound, Unavailable
 from tuner.code_hash import differs
-from tuner.session import CLUSTER, raise_if_unfinished
-from tuner.study import Study, extension, settings
+from tuner.session import CLUSTER
+from tuner.study import Study, extension, raise_if_unfinished, settings
 
 if TYPE_CHECKING:
     from controller.app.cluster_changes import Resource

@@ -14,8 +14,8 @@ from controller.runtime import trial_files
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
-from tuner.session import CLUSTER, raise_if_unfinished, run_session
-from tuner.study import Study, TrialResult, listed, workspace_of
+from tuner.session import CLUSTER, run_session
+from tuner.study import Study, TrialResult, listed, raise_if_unfinished, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.run import RunResult, Session
@@ -159,6 +159,8 @@ def control(
     experiment = run_session(
         workspace, act, progress=progress, context=context, on_admitted=on_admitted, on_trial=called
     )
+    if called is not None and called.error is not None:
+        raise called.error
     study = Study(workspace, experiment.name, experiment.namespace)
     raise_if_unfinished(experiment, study)
     return study

@@ -1,4 +1,4 @@
-"""A run in this process and how it ends, for `tuner.run` and for the methods of a study.
+"""A run in this process, for `tuner.run` and for the methods of a study.
 
 In the main thread, Ctrl-C is handled as on the command line. Elsewhere,
 and where an event loop runs (a notebook), the run has a thread of its own,
@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING
 
 from controller import app
 from controller.app.signals import Interruptions, SignalControls
-from controller.core.model import ExperimentState, ReasonCode
-from controller.report.description import continuation, cure
 from controller.report.lines import Lines, QuietView
-from suggest.errors import TunerError
 from tuner.notebook import NotebookView, in_notebook
 from tuner.waiting import in_event_loop
 
@@ -28,26 +25,12 @@ if TYPE_CHECKING:
     from controller.app.run import RunResult, Session
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
+    from controller.core.snapshot import DesiredState
     from controller.report.lines import View
-    from tuner.running import Callbacks
-    from tuner.study import Study
-
+    from suggest.trial import Trial as StoredTrial
 
 # In place of the name of a runtime: the controller that is installed in the cluster.
 CLUSTER = "cluster"
-
-
-class SearchFailed(TunerError, RuntimeError):
-    """The search failed or is paused until a person acts. `study` has its results so far.
-
-    The message has the reason and, where trials failed, what the last one printed.
-    """
-
-    reason = "SEARCH_FAILED"
-
-    def __init__(self, message: str, study: Study) -> None:
-        super().__init__(message)
-        self.study = study
 
 
 def run_session(
@@ -57,7 +40,7 @@ def run_session(
     progress: bool,
     context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
-    on_trial: Callbacks | None = None,
+    on_trial: Callable[[StoredTrial], DesiredState] | None = None,
 ) -> StoredExperiment:
     """Run `act` with a session, and return its experiment.
 
@@ -82,42 +65,11 @@ def run_session(
             return result
 
         result, interrupted = _interruptible(done, view.print_line)
-    if on_trial is not None and on_trial.error is not None:
-        raise on_trial.error
     if interrupted is signal.SIGINT:
         raise KeyboardInterrupt
     if interrupted is not None:
         raise SystemExit(128 + interrupted)
     return result.experiment
-
-
-def raise_if_unfinished(
-    experiment: StoredExperiment,
-    study: Study,
-    *,
-    in_place: Callable[[str], str] = lambda text: text,
-) -> None:
-    """Raise SearchFailed, unless the search ended well.
-
-    in_place: makes commands of the message name the place of the search.
-    """
-    if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
-        end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
-        message = f"{experiment.name} {end}: {experiment.reason}"
-        printed = study.last_failure()
-        parts = [message, "" if printed in message else printed, in_place(_cure(experiment))]
-        raise SearchFailed("\n".join(filter(None, parts)), study)
-
-
-def _cure(experiment: StoredExperiment) -> str:
-
-    if experiment.state is ExperimentState.PAUSED:
-        if experiment.spec.trial.calls_function:
-            return cure(experiment)
-        return "correct it, and run it again"
-    if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES:
-        return continuation(experiment)
-    return ""
 
 
 def _interruptible(

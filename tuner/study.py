@@ -18,16 +18,18 @@ from controller import app
 from controller.app.signals import Interruptions
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import ReadableWorkspace, Workspace
-from controller.core.model import short_name
+from controller.core.model import ExperimentState, ReasonCode, short_name
+from controller.report.description import continuation, cure
 from suggest.client import Client
-from suggest.errors import InvalidArgument, NotFound
+from suggest.errors import InvalidArgument, NotFound, TunerError
 from tuner.plots import Plots
-from tuner.session import raise_if_unfinished, run_session
+from tuner.session import run_session
 from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
     from controller.app.extend import Extension
     from controller.app.run import RunResult, Session
+    from controller.core.model import Experiment as StoredExperiment
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.estimate import Estimate
 
@@ -360,6 +362,47 @@ class Study:
                 trial=trial,
             )
         )
+
+
+class SearchFailed(TunerError, RuntimeError):
+    """The search failed or is paused until a person acts. `study` has its results so far.
+
+    The message has the reason and, where trials failed, what the last one printed.
+    """
+
+    reason = "SEARCH_FAILED"
+
+    def __init__(self, message: str, study: Study) -> None:
+        super().__init__(message)
+        self.study = study
+
+
+def raise_if_unfinished(
+    experiment: StoredExperiment,
+    study: Study,
+    *,
+    in_place: Callable[[str], str] = lambda text: text,
+) -> None:
+    """Raise SearchFailed, unless the search ended well.
+
+    in_place: makes commands of the message name the place of the search.
+    """
+    if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
+        end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
+        message = f"{experiment.name} {end}: {experiment.reason}"
+        printed = study.last_failure()
+        parts = [message, "" if printed in message else printed, in_place(_cure(experiment))]
+        raise SearchFailed("\n".join(filter(None, parts)), study)
+
+
+def _cure(experiment: StoredExperiment) -> str:
+    if experiment.state is ExperimentState.PAUSED:
+        if experiment.spec.trial.calls_function:
+            return cure(experiment)
+        return "correct it, and run it again"
+    if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES:
+        return continuation(experiment)
+    return ""
 
 
 def connect(address: str, **options: Any) -> Client:

@@ -6,24 +6,18 @@ The suggestion service is called only to find out whether a trial without a log 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from controller import app
 from controller.app.experiments import ReadableExperiments, find
 from controller.app.workspace import ReadableWorkspace
 from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
-from controller.runtime.log_file import size_at
-from controller.runtime.log_limit import kept_part
 from controller.spec.quantities import parse_duration
 from suggest.errors import InvalidArgument, NotFound
-
-PORTION = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +51,6 @@ class LogPart:
         if tail is not None and tail < 0:
             raise InvalidArgument.at("--tail", f"{tail} is not a number of lines; write 0 or more")
         return cls(tail, None if since is None else parse_moment(since), attempt)
-
-
-class LocalLog:
-    """Implements `ReadableLog`: a file of this machine."""
-
-    def __init__(self, path: Path, attempt: Attempt) -> None:
-        self._path = path
-        self._attempt = attempt
-
-    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
-        begin, attempt = 0, self._attempt
-        with self._opened() as file:
-            if since is not None and (attempt.start_time is None or attempt.start_time < since):
-                is_over = attempt.end_time is not None and attempt.end_time < since
-                begin = file.seek(0, 2)
-                if not is_over:
-                    begin = _line_at(file, size_at(self._path, since.timestamp()))
-            return begin if tail is None else max(begin, _tail(file, tail))
-
-    def read(self, offset: int) -> tuple[int, bytes]:
-        with self._opened() as file:
-            return read_kept(file, offset)
-
-    def _opened(self) -> BinaryIO:
-        try:
-            return self._path.open("rb")
-        except FileNotFoundError as error:
-            raise NotFound(f"there is no log {self._path}") from error
 
 
 async def print_logs(
@@ -146,15 +112,6 @@ async def _no_log(
     return NotFound(f"{label} has not started yet: there is no log; see {trials}")
 
 
-def read_kept(log: BinaryIO, offset: int) -> tuple[int, bytes]:
-    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset.
-
-    Returns no bytes at its end.
-    """
-    begin, end = kept_part(log.fileno(), offset)
-    return begin, os.pread(log.fileno(), min(PORTION, end - begin), begin)
-
-
 def parse_moment(text: str) -> datetime:
     """Parse a duration before now, such as `10m`, or a time with its zone.
 
@@ -172,39 +129,6 @@ def parse_moment(text: str) -> datetime:
         cure = "write 90s, 10m or 1h30m, or a time with its zone: 2026-01-31T09:00:00Z"
         raise InvalidArgument.at("--since", f"{text!r} is neither a duration nor a time; {cure}")
     return moment
-
-
-def _tail(file: BinaryIO, lines: int) -> int:
-    """Return the offset of the last `lines` lines. A last line without a line ending counts."""
-    end = at = file.seek(0, 2)
-    if lines == 0:
-        return end
-    while at > 0:
-        size = min(PORTION, at)
-        at -= size
-        file.seek(at)
-        data = file.read(size)
-        stop = len(data)
-        while (newline := data.rfind(b"\n", 0, stop)) >= 0:
-            if at + newline + 1 < end:  # a line ending in the last byte does not begin a line
-                lines -= 1
-                if lines == 0:
-                    return at + newline + 1
-            stop = newline
-    return 0
-
-
-def _line_at(file: BinaryIO, offset: int) -> int:
-    """Return the offset of the line that contains this byte."""
-    at = offset
-    while at > 0:
-        size = min(PORTION, at)
-        at -= size
-        file.seek(at)
-        newline = file.read(size).rfind(b"\n")
-        if newline >= 0:
-            return at + newline + 1
-    return 0
 
 
 _Key: TypeAlias = tuple[TrialOrFinal, int]  # the trial and the number of an attempt

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
-from controller.app.workspace import Workspace, described
+from controller.app.service_names import described
+from controller.app.workspace import Workspace
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Attempt, Experiment, attempt_name
 from controller.phrases import command, quantity

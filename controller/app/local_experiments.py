@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.attempt_logs import LocalLog
 from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
+from controller.app.local_log import LocalLog
 from controller.app.state_directory import StateDirectory
 from controller.app.trouble_file import TroubleFile
 from controller.core.model import Attempt, Event, Experiment, Revision, Uid

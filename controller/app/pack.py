@@ -37,8 +37,9 @@ from controller.app.experiment_file import working_directory
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import UID_LENGTH, find
 from controller.app.local_experiments import LocalExperiments
+from controller.app.service_names import described, is_address
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import Workspace, described, is_address
+from controller.app.workspace import Workspace
 from controller.core.model import KATIB_SUFFIX, Event, Experiment
 from controller.experiment_store import Changes
 from controller.phrases import command

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from controller.app.service_names import ServiceCredentials, is_address
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import ServiceCredentials, is_address
 from suggest import server as serving
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable

@@ -1,9 +1,7 @@
 """The workspace that all requests of a person or process share:
 the state directory and the suggestion service.
 
-A service is named by a string that is stored with the experiment: "" (the state directory's store),
-a storage URL or an address. This module is fast to import: the client and the stores are imported
-when they are used.
+This module is fast to import: the client and the stores are imported when they are used.
 """
 
 from __future__ import annotations
@@ -14,10 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controller import app
+from controller.app.service_names import (
+    FROM_ENVIRONMENT,
+    ServiceCredentials,
+    described,
+    is_address,
+    shares_an_address,
+)
 from controller.app.state_directory import StateDirectory
 from controller.runtime.registry import provider_of
 from suggest.errors import FailedPrecondition
-from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
     from controller.app.experiments import ReadableExperiments
@@ -27,19 +31,6 @@ if TYPE_CHECKING:
     from controller.core.model import Experiment
     from controller.runtime.provider import LaunchBuilder, RuntimeConnection
     from controller.search import StudyReads
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceCredentials:
-    """Credentials for a running service; None means those of the environment.
-
-    Not stored with the experiment.
-    """
-
-    token_file: str | None = None
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
 
 
 class ReadableWorkspace(Protocol):
@@ -78,7 +69,7 @@ class Workspace:
 
     state: StateDirectory
     service: str = ""
-    credentials: ServiceCredentials = ServiceCredentials()
+    credentials: ServiceCredentials = FROM_ENVIRONMENT
 
     @property
     def place(self) -> str:
@@ -104,7 +95,7 @@ class Workspace:
         recorded, requested = experiment.server, self.service
         if not requested or requested == recorded:
             return recorded
-        if not _shares_an_address(recorded, requested):
+        if not shares_an_address(recorded, requested):
             raise FailedPrecondition(
                 f"the trials of {experiment.name} are in the {described(recorded)}, not in the "
                 f"{described(requested)}; omit the flag, or choose another name for a new "
@@ -160,42 +151,3 @@ class Workspace:
         if is_address(service):
             return self.connected(service)
         return app.stored_studies.stored_studies(self.state.url_of(service))
-
-
-def is_address(service: str) -> bool:
-    """Return whether the service is a running server, and not a store."""
-    return bool(service) and "://" not in service
-
-
-def service_name(*, server: str | None, storage: str | None) -> str:
-    """Return the service in the form stored with an experiment, with absolute paths.
-
-    Returns "" without either argument.
-    """
-    if server:
-        return ",".join(map(_absolute, server.split(",")))
-    url = storage or ""
-    prefix = "sqlite:///"
-    if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
-        return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
-    return url
-
-
-def _absolute(address: str) -> str:
-    path = address.strip().removeprefix("unix:")
-    return path if path == address.strip() else f"unix:{Path(path).absolute()}"
-
-
-def _shares_an_address(recorded: str, requested: str) -> bool:
-    """Return whether both are servers that share an address, so that either may be named."""
-    return "://" not in recorded + requested and not set(recorded.split(",")).isdisjoint(
-        requested.split(",")
-    )
-
-
-def described(service: str) -> str:
-    if not service:
-        return "state directory's own store"
-    if "://" in service:
-        return f"store {redacted_url(service)}"
-    return f"service at {service}"

@@ -18,10 +18,17 @@ from controller.app.extend import Extension
 from controller.app.retry import RetrySelection
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
-from controller.cli import terminal
 from controller.cli.exits import ExitCode
-from controller.cli.lifecycle import extension_of, is_sure, say
-from controller.cli.options import RUNTIME, api_of, cluster_of, file_options_of, is_name, state_of
+from controller.cli.options import (
+    RUNTIME,
+    api_of,
+    cluster_of,
+    extension_of,
+    file_options_of,
+    is_name,
+    state_of,
+)
+from controller.cli.terminal import is_sure, say, set_up_logging
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.runtime import trial_files
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 
 def apply(arguments: argparse.Namespace) -> ExitCode:
     """Validate a file, apply it, and wait until the controller has accepted it."""
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     _apply(arguments, api_of(arguments), arguments.file, dry_run=arguments.dry_run)
     return ExitCode.OK
 
@@ -74,7 +81,7 @@ def _apply(
 
 def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Document) -> ExitCode:
     """Let the controller run trials of a search again, and wait until they have ended."""
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     api, spec = cluster_of(arguments), document.spec
     arguments.namespace = spec.namespace
     files = api.call(lambda client: cluster_changes.files_of(client, search))
@@ -98,7 +105,7 @@ def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Docu
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
     """Let an experiment go on, as it is or as its changed file says."""
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     name = arguments.target
     if not is_name(name):
         api = api_of(arguments)
@@ -115,7 +122,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     api = cluster_of(arguments)
     stopped = api.call(
         lambda client: cluster_changes.stop(client, arguments.namespace, arguments.name)
@@ -140,7 +147,7 @@ def extend(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _revise(arguments: argparse.Namespace, extension: Extension) -> ExitCode:
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     api, name = cluster_of(arguments), arguments.name
     revised, changes = api.call(
         lambda client: cluster_changes.revise(client, arguments.namespace, name, extension)
@@ -154,7 +161,7 @@ def _revise(arguments: argparse.Namespace, extension: Extension) -> ExitCode:
 
 
 def retry(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     selection = RetrySelection.parse(
         arguments.numbers, failed=arguments.failed, reason=arguments.reason
     )
@@ -177,7 +184,7 @@ def retry(arguments: argparse.Namespace) -> ExitCode:
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
+    set_up_logging(arguments)
     for flag, is_set in (("--force", arguments.force), ("--local-only", arguments.local_only)):
         if is_set:
             raise InvalidArgument.at(flag, "is for experiments of this machine; omit --context")

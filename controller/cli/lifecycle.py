@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from controller import app, cli, core, report
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
-from controller.cli.options import file_or_name, is_name, read_file, workspace_of
+from controller.cli.options import (
+    extension_of,
+    file_or_name,
+    is_name,
+    read_file,
+    workspace_of,
+)
+from controller.cli.terminal import is_sure, say
 from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
@@ -74,12 +81,6 @@ def resume(arguments: argparse.Namespace) -> int:
         return control(arguments, recovered, make=True)
     return control(
         arguments, lambda session: session.resume(arguments.target, namespace), make=True
-    )
-
-
-def extension_of(arguments: argparse.Namespace) -> app.extend.Extension:
-    return app.extend.Extension(
-        arguments.trials, tuple(arguments.set), arguments.gpu_hours, arguments.cost
     )
 
 
@@ -201,7 +202,7 @@ def _name_namespace(
 
 def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
     experiment, best = result.experiment, result.best
-    # Reruns are compared instead: see `cli.reruns`.
+    # Reruns are compared instead, by `print_confirmation`.
     if best is not None and experiment.spec.rerun is None:
         print(report.ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
@@ -387,16 +388,3 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
 def _deletion_message(deleted: Deleted) -> str:
     left_behind = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
     return f"{deleted.name} is deleted{left_behind}"
-
-
-def is_sure(target: str) -> bool:
-    """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
-    if not sys.stdin.isatty():
-        raise InvalidArgument.at("", f"this would delete {target}; add --yes to confirm")
-    print(f"Delete {target}? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def say(arguments: argparse.Namespace, text: str) -> None:
-    if not arguments.quiet:
-        print(cli.invocation.rendered(text, arguments), file=sys.stderr, flush=True)

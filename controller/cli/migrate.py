@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from controller.app import katib_migration
 from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_error
-from controller.cli.lifecycle import say
 from controller.cli.options import cluster_of
+from controller.cli.terminal import say
 from controller.kube.errors import ApiError
 from controller.phrases import command, quantity
 from controller.report import text_tables

@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller import app, core
+from controller.app.service_names import ServiceCredentials, service_name
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import (
-    ReadableWorkspace,
-    ServiceCredentials,
-    Workspace,
-    service_name,
-)
+from controller.app.workspace import ReadableWorkspace, Workspace
 from controller.runtime.registry import provider_of
 from suggest.errors import InvalidArgument
 
@@ -87,6 +83,12 @@ def file_options_of(arguments: argparse.Namespace) -> app.experiment_file.FileOp
         runtime=arguments.runtime,
         context=arguments.context,
         checked_by_server=bool(arguments.server),
+    )
+
+
+def extension_of(arguments: argparse.Namespace) -> app.extend.Extension:
+    return app.extend.Extension(
+        arguments.trials, tuple(arguments.set), arguments.gpu_hours, arguments.cost
     )
 
 

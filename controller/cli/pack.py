@@ -9,8 +9,8 @@ from pathlib import Path
 from controller import app
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
-from controller.cli.lifecycle import say
 from controller.cli.options import cluster_of, workspace_of
+from controller.cli.terminal import say
 from controller.phrases import command, quantity
 
 

@@ -7,7 +7,7 @@ import asyncio
 
 from controller import app, cli, report
 from controller.app.rerun import Reruns
-from controller.cli import lifecycle
+from controller.cli import lifecycle, terminal
 from controller.cli.options import readable_of, split_name
 from controller.core.model import Uid
 from suggest.errors import InvalidArgument
@@ -37,7 +37,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
         )
     )
     for note in found.notes:
-        lifecycle.say(arguments, note)
+        terminal.say(arguments, note)
     code = _run(arguments, found.reruns, uid=found.uid)
     made = found.reruns.file.document.spec
     record = asyncio.run(app.query.look_up(workspace, made.name, made.namespace))

@@ -1,4 +1,4 @@
-"""The output of this process: data, what a terminal gets that a pipe does not,
+"""What this process prints and asks: data, messages, what a terminal gets that a pipe does not,
 colors, and what is logged.
 """
 
@@ -13,6 +13,9 @@ import shutil
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+
+from controller import cli
+from suggest.errors import InvalidArgument
 
 
 def json_line(fields: Mapping[str, object]) -> str:
@@ -79,6 +82,20 @@ def write_data(text: str) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
     sys.stdout.buffer.flush()
+
+
+def say(arguments: argparse.Namespace, text: str) -> None:
+    """Print a message to stderr, unless -q is set."""
+    if not arguments.quiet:
+        print(cli.invocation.rendered(text, arguments), file=sys.stderr, flush=True)
+
+
+def is_sure(target: str) -> bool:
+    """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidArgument.at("", f"this would delete {target}; add --yes to confirm")
+    print(f"Delete {target}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def live(arguments: argparse.Namespace) -> bool:

@@ -6,15 +6,13 @@ Everything else about a resource is the same for all, in the form of `Experiment
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.objects import KubernetesObject, Raw
+from controller.operator.hosting import HostedWorkspace
 from controller.operator.resource import EXPERIMENTS, ExperimentResource, kind_of
 from controller.operator.status import Observation, Status
-
-if TYPE_CHECKING:
-    from controller.operator.hosting import HostedWorkspace
 
 
 class ExperimentKind(Protocol):

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from controller import experiment_tables
-from controller.app.attempt_logs import LocalLog
 from controller.app.experiments import ControlledElsewhere, Holder
 from controller.app.local_experiments import LocalExperiments
+from controller.app.local_log import LocalLog
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Attempt, Revision, Uid
 from controller.experiment_store import Fence

@@ -33,7 +33,6 @@ from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.operator.default_queue import DefaultQueues
-from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.experiments import HostedExperiments
 from controller.operator.leadership import Leadership
 from controller.operator.policy import Policy
@@ -135,7 +134,6 @@ class HostedWorkspace(Workspace):
     queues: the LocalQueues of trials that name none.
     put: shows what a change of a resource returned, at once.
     running, beginnings: the places of sessions, and of those that begin, which namespaces share.
-    kinds: those of the resources.
     on_event: called with each event of an experiment's history, once it is recorded.
     tenant: the namespace in whose share of the suggestion service its calls are; "": the page's.
     """
@@ -149,7 +147,6 @@ class HostedWorkspace(Workspace):
     find: FindResource
     is_left: Callable[[str, str], bool]
     put: Callable[[Kind, Raw], None]
-    kinds: ExperimentKinds
     running: FairShare
     beginnings: FairShare = field(default_factory=lambda: FairShare(_BEGIN_AT_ONCE))
     on_event: Callable[[Event], None] = lambda _event: None

@@ -32,7 +32,7 @@ from suggest.errors import InvalidArgument
 if TYPE_CHECKING:
     from obstore.store import S3Config
 
-    from controller.operator.experiments import HostedExperiments
+    from controller.app.local_experiments import LocalExperiments
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Archiver:
     """
 
     def __init__(
-        self, archive: LogArchive, experiments: HostedExperiments, retention: Retention
+        self, archive: LogArchive, experiments: LocalExperiments, retention: Retention
     ) -> None:
         self.trouble = ""
         self.behind: frozenset[Uid] | None = None

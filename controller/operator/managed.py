@@ -41,6 +41,7 @@ from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.loop import Loop
 from controller.operator.acceptance import accepted_changes, accepted_document
+from controller.operator.experiment_kind import ExperimentKinds
 from controller.operator.experiments import HostedExperiments
 from controller.operator.hosting import HostedWorkspace
 from controller.operator.katib_values import reported
@@ -200,6 +201,7 @@ class ManagedExperiment:
     namespace: str
     name: str
     workspace: HostedWorkspace
+    kinds: ExperimentKinds
     experiments: HostedExperiments
     changed: Callable[[], None]
     hurry: Callable[[], None]
@@ -402,7 +404,7 @@ class ManagedExperiment:
             return False
         if is_over:
             return False
-        defaults = self.workspace.kinds.of(resource).defaults(resource)
+        defaults = self.kinds.of(resource).defaults(resource)
         document = await self._accepted(_with_spec(resource, defaults))
         is_wanted = document is not None and not (self._is_lost or is_suspended(resource))
         begins = is_wanted and stored is None and self._running is None and await self._has_place()
@@ -840,7 +842,7 @@ class ManagedExperiment:
 
     async def _delete(self, resource: ExperimentResource, stored: Experiment | None) -> None:
         """End what runs, delete the study, and let the resource go."""
-        await self.workspace.kinds.of(resource).hide(self.workspace.cluster.client, resource)
+        await self.kinds.of(resource).hide(self.workspace.cluster.client, resource)
         if self._running is not None:  # its end comes with a notification
             self._running.controls.request(DesiredState.STOP)
             return

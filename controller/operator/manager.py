@@ -105,7 +105,7 @@ class ExperimentResources:
         self, client: KubernetesClient, namespaces: Sequence[str], kinds: ExperimentKinds
     ) -> None:
         self._client = client
-        self._kinds = kinds
+        self.kinds = kinds
         self.listener: Callable[[Key], None] = lambda _key: None
         self._troubles: dict[_Watched, str] = {}  # why some could not be listed the last time
         self._later: list[asyncio.Task[None]] = []  # lists these
@@ -192,7 +192,7 @@ class ExperimentResources:
                 continue
             try:
                 await guard.check()
-                whole = self._kinds.of(resource).whole(resource, status)
+                whole = self.kinds.of(resource).whole(resource, status)
                 await self.write_status(self._client, resource, whole)
             except ApiError as error:
                 key = about["namespace"], about["name"]
@@ -263,6 +263,7 @@ class Manager:
             managed = self._managed[key] = ManagedExperiment(
                 *key,
                 workspace=replace(self._workspace, tenant=key[0]),
+                kinds=self._resources.kinds,
                 experiments=self._experiments,
                 changed=lambda: self._dirty.add(key),
                 hurry=lambda: self._hurry(key),
@@ -411,7 +412,7 @@ class Manager:
         if seen is None:
             return
         status = status_of(seen, datetime.now(UTC))
-        about, kind = resource["metadata"], self._workspace.kinds.of(resource)
+        about, kind = resource["metadata"], self._resources.kinds.of(resource)
         sender = Sender(about["namespace"], about["uid"])
         client = self._workspace.cluster.client.on_behalf_of(sender)
         await self._workspace.guard.check()

@@ -244,7 +244,6 @@ async def _manager(
                 find=resources.find,
                 is_left=resources.is_left,
                 put=resources.put,
-                kinds=kinds,
                 running=FairShare(options.running_experiments),
                 on_event=metrics.attempt_event,
             )

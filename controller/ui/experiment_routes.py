@@ -14,8 +14,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from controller.app import query
-from controller.app.attempt_logs import read_kept
 from controller.app.detached import control_detached
+from controller.app.local_log import read_kept
 from controller.app.revise import set_values
 from controller.core.model import Experiment
 from controller.folders import AttemptFolders

@@ -525,7 +525,7 @@ class AsyncClient:
             self._reach(address, self._new_channel(address, credentials, CHANNEL_OPTIONS))
         return self._channels[address][1]
 
-    # The transport: these methods are all that `suggest.client.sync_client` overrides.
+    # The transport: these methods are all that `suggest.client.blocking_calls` overrides.
 
     async def _exchange(
         self, method: Any, request: Any, attempts: Attempts, **settings: Any

@@ -1,5 +1,5 @@
 """A study as a loop, `for trial in study.trials(50)`, run by any number of processes;
-built on the blocking client.
+built on the blocking calls.
 
 This module uses only public methods of the client, and keeps no state that the service does not
 have. `LeaseRenewal` renews the lease of the open trial in a thread; errors there must never end a
@@ -18,17 +18,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from suggest.backoff import Backoff
 from suggest.client import search_space as arguments
+from suggest.client.blocking_calls import BlockingCalls
 from suggest.errors import LeaseExpired, TunerError
 from suggest.space import Assignment
 from suggest.study import Direction, Objective, Study, StudyName
 from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
-
-if TYPE_CHECKING:
-    from suggest.client import Client
 
 MAX_STEP = 2**63 - 1  # the service stores steps in 64 bits
 LEASE_S = 60.0  # default duration of a trial's lease
@@ -51,7 +48,7 @@ def minimize(metric: str) -> Objective:
 class Search:
     """A study in which this process runs trials, together with other processes."""
 
-    def __init__(self, client: Client, study: Study) -> None:
+    def __init__(self, client: BlockingCalls, study: Study) -> None:
         self.client = client
         self.name = study.name
         self.spec = study.spec
@@ -278,7 +275,7 @@ class LeaseRenewal:
     The thread runs from the first trial until the `with` ends.
     """
 
-    def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
+    def __init__(self, client: BlockingCalls, study: StudyName, lease_s: float | None) -> None:
         self._client = client
         self._study = study
         self._lease_s = lease_s

@@ -571,6 +571,7 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
         "controller.boot_time",
         "controller.runtime",
         "controller.runtime.local",
+        "controller.runtime.local.attempt_files",
         "controller.runtime.local.launching",
         "controller.runtime.local.listening",
         "controller.runtime.local.supervised",

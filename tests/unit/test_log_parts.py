@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.attempt_logs import PORTION, LocalLog, LogPart, parse_moment
+from controller.app.attempt_logs import LogPart, parse_moment
+from controller.app.local_log import PORTION, LocalLog
 from controller.core.model import Attempt, AttemptState
 from controller.runtime.log_file import LogTimes, size_at
 from suggest.errors import InvalidArgument

@@ -21,15 +21,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.runtime import processes
+from controller.runtime.local.attempt_files import read_json, unlink
 from controller.runtime.local.launching import LaunchRefused
 from controller.runtime.local.listening import make_private
-from controller.runtime.local.supervised import read_json, unlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import Any
 
-    Message: TypeAlias = dict[str, Any]
+    from controller.runtime.local.attempt_files import Message
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 # how often held claims are touched, because /tmp is cleaned of files that are days old

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from controller.runtime.local.supervised import Message
+    from controller.runtime.local.attempt_files import Message
 
     T = TypeVar("T")
 

@@ -21,15 +21,15 @@ import sys
 import time
 
 from controller.runtime import processes
+from controller.runtime.local.attempt_files import unlink
 from controller.runtime.local.launching import LaunchRefused
 from controller.runtime.local.listening import SUPERVISOR_LOCK, ControllerConnection, listen
-from controller.runtime.local.supervised import unlink
 from controller.runtime.local.trials import Trials
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.local.attempt_files import Message
     from controller.runtime.local.forked_python import ForkedModule
-    from controller.runtime.local.supervised import Message
 
 IDLE_S = 2.0  # how long it stays without a connected controller and a running trial
 LONG_S = 3600.0

@@ -14,22 +14,21 @@ from collections.abc import Callable
 
 from controller.boot_time import since_boot_s
 from controller.runtime import processes
-from controller.runtime.local.launching import LaunchRefused, launch
-from controller.runtime.local.supervised import (
-    MARK,
-    SupervisedAttempt,
+from controller.runtime.local.attempt_files import (
     log_error,
     logs,
     read_json,
     unlink,
     write_json,
 )
+from controller.runtime.local.launching import LaunchRefused, launch
+from controller.runtime.local.supervised import MARK, SupervisedAttempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.local.attempt_files import Message
     from controller.runtime.local.forked_python import ForkedModule
     from controller.runtime.local.gpu_claims import GpuClaim
-    from controller.runtime.local.supervised import Message
     from controller.runtime.local.worker_group import WorkerGroup
 
 CLEARING_S = 2.0  # how long the end of an attempt waits for its remaining processes to be gone

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from controller.runtime.local.supervised import logs, write_json
+from controller.runtime.local.attempt_files import logs, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

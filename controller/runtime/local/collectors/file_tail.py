@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from controller.runtime.local.attempt_files import write_json
 from controller.runtime.local.collectors.collected import CollectedLines, Collector
-from controller.runtime.local.supervised import write_json
 
 ORIGIN_FILE = "metrics.origin"
 _PORTION = 1 << 18

@@ -239,10 +239,15 @@ class SqlExperimentStore:
                 f"there is an experiment {experiment.name} in {experiment.namespace}"
             ) from error
 
-    def copy_experiment(self, uid: Uid, target: SqlExperimentStore) -> None:
+    def copy_experiment(
+        self, uid: Uid, target: SqlExperimentStore, *, while_newest: int | None = None
+    ) -> bool:
         """Copy all rows of an experiment into another store.
 
         Raises AlreadyExists if its namespace there has an experiment of that name.
+
+        while_newest: Return False, having written nothing, if the experiment has another newest
+        event by now.
         """
         copied = (
             tables.experiments,
@@ -253,6 +258,8 @@ class SqlExperimentStore:
         )
         rows: dict[sa.Table, list[dict[str, Any]]] = {}
         with self._database.reading() as here:
+            if while_newest not in (None, here.execute(_NEWEST_EVENT, {"of_uid": uid}).scalar()):
+                return False
             for table in copied:
                 # The database numbers events; all other rows keep their keys.
                 columns = [column for column in table.c if column.name != "id"]
@@ -270,6 +277,16 @@ class SqlExperimentStore:
                 raise AlreadyExists(
                     f"{target._database.place}: has this experiment, or one of its name"
                 ) from error
+        return True
+
+    def rename(self, experiment: Experiment, revisions: Sequence[Revision]) -> None:
+        """Store the experiment under its name, which these revisions have in place of another."""
+        uid = experiment.uid
+        with self._writing(_COPY) as connection:
+            _write(connection, uid, Changes(experiment=experiment))
+            connection.execute(sa.delete(tables.revisions).where(tables.revisions.c.uid == uid))
+            rows = [tables.revision_row(uid, revision) for revision in revisions]
+            connection.execute(sa.insert(tables.revisions), rows)
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)
@@ -428,6 +445,14 @@ class SqlExperimentStore:
         rows = self._rows(_LATEST_EVENTS, of_uid=uid, count=count)
         with self._reading_rows():
             return [table_rows.event_of(row) for row in reversed(rows)]
+
+    def newest_event(self, uid: Uid) -> int:
+        """Return the id of the experiment's newest event; 0 if it has none.
+
+        It rises with each change of the state of the experiment or of an attempt.
+        """
+        with self._database.reading(single=True) as connection:
+            return int(connection.execute(_NEWEST_EVENT, {"of_uid": uid}).scalar_one())
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         if trial is None:
@@ -627,6 +652,9 @@ _OBJECTS_OF_UNENDED = (
     .where(
         tables.attempt_objects.c.uid == sa.bindparam("of_uid"), tables.attempts.c.end_time.is_(None)
     )
+)
+_NEWEST_EVENT = sa.select(sa.func.coalesce(sa.func.max(tables.events.c.id), 0)).where(
+    tables.events.c.uid == sa.bindparam("of_uid")
 )
 _EVENTS = _of_uid(tables.events).order_by(tables.events.c.id)
 _EVENTS_OF_TRIAL = _EVENTS.where(tables.events.c.trial == sa.bindparam("trial"))

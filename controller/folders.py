@@ -32,6 +32,8 @@ from suggest.space import Assignment
 
 BEFORE_NAMED, AFTER_NAMED = failpoints.register("checkpoint.copy")
 
+MOVED = "unpacked.json"  # of an experiment that was unpacked here: what its pack says of itself
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolders:
@@ -116,6 +118,11 @@ class ExperimentFolders:
         """Return the function that the trials call, in the form for their place; None: gone."""
         forms = (self.root / FUNCTION_FILE, self.function)
         return next((path for path in forms if path.exists()), None)
+
+    @property
+    def is_moved(self) -> bool:
+        """Return whether the experiment was unpacked here, and may still be where it was packed."""
+        return (self.root / MOVED).exists()
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")

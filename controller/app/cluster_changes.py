@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.app.cluster_workspace import ClusterWorkspace
-from controller.app.experiments import Changed, find, uid_of_resource
+from controller.app.experiments import Changed, find
 from controller.app.extend import Extension, edited, total_of
 from controller.app.retry import RetrySelection, choose
-from controller.core.model import KATIB_SUFFIX, Experiment, Uid, by_trial
+from controller.core.model import KATIB_SUFFIX, Experiment, Uid, by_trial, uid_of_resource
 from controller.kube.client import CONFIG_MAPS, MANAGER, Kind, KubernetesClient
 from controller.kube.custom_resource import (
     ALL_FAILED,

@@ -7,8 +7,6 @@ files or a database.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.core.model import (
     FINAL,
+    UID_LENGTH,
     Attempt,
     AttemptState,
     Event,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BASE32 = _LETTERS + "234567"
-UID_LENGTH = 16
 
 
 def new_uid() -> Uid:
@@ -47,16 +45,6 @@ def new_uid() -> Uid:
     return secrets.choice(_LETTERS) + "".join(
         secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1)
     )
-
-
-def uid_of_resource(uid: str) -> Uid:
-    """Return the uid of the experiment of a custom resource with this uid.
-
-    So a resource that was deleted and made again, or restored from a backup, never gets the trials
-    of another one of its name.
-    """
-    digest = hashlib.sha256(uid.encode()).digest()
-    return "x" + base64.b32encode(digest).decode().lower()[: UID_LENGTH - 1]
 
 
 class ControlledElsewhere(FailedPrecondition):

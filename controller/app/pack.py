@@ -6,16 +6,21 @@ A pack is a tar archive, compressed by gzip:
     stores/controller.db  studies.db    stores with the rows of this search only
     experiment.yaml  trials/0/1/log.txt ...
                                         its folder, without the files of processes of this machine
+    files/train.py ...                  spec.trial.files of a search whose trials run in containers
 
 A pack gets its name when it is complete. `unpack` extracts into the folder of the experiment. While
 that has a `pack.json`, the experiment may be incomplete, and the same command starts over; the rows
 in controller.db, by which other commands find the experiment, are written last.
+
+The rows are those of one moment. Those of an experiment that runs are what a controller leaves that
+is killed at that moment.
 """
 
 from __future__ import annotations
 
 import fcntl
 import glob
+import io
 import json
 import os
 import re
@@ -24,27 +29,41 @@ import stat
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO
+from types import MappingProxyType
+from typing import IO, Any
 
+from controller.app import cluster_changes
 from controller.app.cluster_workspace import ClusterExperiments
 from controller.app.controller_api import ControllerApi
 from controller.app.experiment_file import working_directory
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import UID_LENGTH, find
+from controller.app.experiments import find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.service_names import described, is_address
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
-from controller.core.model import KATIB_SUFFIX, Event, Experiment
+from controller.core.model import (
+    FUNCTION_ARCHIVE,
+    KATIB_SUFFIX,
+    UID_LENGTH,
+    Attempt,
+    Event,
+    Experiment,
+    Revision,
+    trial_label,
+)
 from controller.experiment_store import Changes
+from controller.folders import MOVED
 from controller.phrases import command
 from controller.runtime.registry import traits_of
+from controller.runtime.trial_files import TrialFiles
 from controller.search import study_name
+from controller.spec import file_text, from_document
 from suggest import failpoints
 from suggest.distribution import VERSION
 from suggest.errors import (
@@ -57,11 +76,14 @@ from suggest.errors import (
 )
 from suggest.server import admin
 
+Json = dict[str, Any]
+
 FORMAT = 1
-MANIFEST, STORES = "pack.json", "stores"
+MANIFEST, STORES, FILES = "pack.json", "stores", "files"
 # Begun when the store had no study of this name: one that is found later is this pack's.
 _COPYING = "copying"
 _MANIFEST_BYTES, _READ_BYTES = 1 << 16, 1 << 20
+_TRIES = 100  # to read both stores while nothing happens in between
 _UID = re.compile(rf"[a-z][a-z2-7]{{{UID_LENGTH - 1}}}")
 # What belongs to processes of one machine, or to a pack: not packed, and not accepted.
 _OF_MACHINE = frozenset(
@@ -73,6 +95,7 @@ _OF_MACHINE = frozenset(
         "live",
         "checkout",  # a worktree of a repository here: see `controller.app.reproduce`
         "checkout.ready",
+        MOVED,
     }
 )
 _PROCESS = "process.json"
@@ -83,19 +106,27 @@ _BEFORE_CLEARED, _AFTER_CLEARED = failpoints.register("controller.pack.cleared")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A pack that was written: its path and size, and the attempts of the experiment."""
+    """A pack that was written: its path and size, and the attempts of the experiment.
+
+    notes: what people should know of it.
+    """
 
     path: Path
     size: int
     attempts: int
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """An experiment that was unpacked. `moved_from`: the folder in which its trials ran before."""
+    """An experiment that was unpacked. notes: where its trials run from now on."""
 
     experiment: Experiment
-    moved_from: str
+    notes: Sequence[str]
+
+
+class _Changed(Exception):
+    """Something has happened between the readings of the two stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,40 +178,88 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
             attempts = experiments.attempts(experiment.uid)
             if not traits_of(experiment.spec.runtime).survives_controller:
                 _refuse_unended([str(one.trial) for one in attempts if not one.ended], experiment)
+            files, missing = _files_of(experiment)
             with _writing(target):
-                write(experiments, experiment, url, target)
+                write(experiments, experiment, url, target, files=files)
             lease.release()
-    return Packed(target, target.stat().st_size, len(attempts))
+    return Packed(target, target.stat().st_size, len(attempts), _without(missing))
 
 
 def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path) -> Packed:
     """Write an experiment of a cluster's controller into a new file; the controller packs it.
 
-    Raises as `pack`, and FailedPrecondition for what runs only there.
+    Its files are read with the rights of the person, because the controller may not read them.
+    Raises as `pack`.
     """
     _refuse_existing(target)
     experiments = ClusterExperiments(api)
     experiment = find(experiments, name, namespace)
-    if name.endswith(KATIB_SUFFIX):
-        raise _not_elsewhere(name, "it is an Experiment of Katib, which only the controller runs")
-    if experiment.spec.trial.calls_function:
-        raise _not_elsewhere(name, "its function is in the cluster only")
-    attempts = experiments.attempts(experiment.uid)
+    trial, contents = experiment.spec.trial, dict[str, bytes]()
+    notes: tuple[str, ...] = ()
+    try:
+        sent = api.call(lambda client: cluster_changes.files_of(client, experiment))
+        contents = {} if sent is None else dict(sent.contents or {})
+    except FailedPrecondition as error:
+        notes = (*_without(trial.files), str(error))
     with _writing(target), _partial_folder(target) as temporary:
-        partial = Path(temporary, target.name)
-        with _private(partial) as file:
+        downloaded, partial = Path(temporary, "downloaded"), Path(temporary, target.name)
+        with _private(downloaded) as file:
             experiments.download(experiment, file)
-            file.flush()
-            os.fsync(file.fileno())
+        attempts = _write_completed(downloaded, partial, contents, experiment)
+        failpoints.reach(_BEFORE_NAMED)
         partial.rename(target)
-    return Packed(target, target.stat().st_size, len(attempts))
+        failpoints.reach(_AFTER_NAMED)
+    return Packed(target, target.stat().st_size, attempts, notes)
 
 
-def _not_elsewhere(name: str, why: str) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"{name} cannot be packed: {why}; take its trials along, for a new search: "
-        f"{command('export', name, '--format', 'json')} and {command('import', 'FILE')}"
-    )
+def _write_completed(
+    downloaded: Path, target: Path, contents: Mapping[str, bytes], experiment: Experiment
+) -> int:
+    """Write a downloaded pack with the files of its trials. Return how many attempts it has.
+
+    Raises Unavailable if it is not whole, or has trials that got other files.
+    """
+    digest = TrialFiles.of(contents).digest if contents else ""
+    manifest: Json = {}
+    try:
+        with tarfile.open(downloaded, "r:gz") as old, _compressed(target) as new:
+            for member in old:
+                content = old.extractfile(member) if member.isreg() else None
+                if content is not None and not manifest:
+                    manifest = json.loads(content.read())
+                    manifest["files"] += len(contents)
+                    text = json.dumps(manifest, indent=1).encode()
+                    member.size, content = len(text), io.BytesIO(text)
+                new.addfile(member, content)
+            _read_to_end(old)
+            for path, data in contents.items():
+                member = tarfile.TarInfo(path if path == FUNCTION_ARCHIVE else f"{FILES}/{path}")
+                member.size, member.mode = len(data), 0o600
+                new.addfile(member, io.BytesIO(data))
+    except (EOFError, zlib.error, tarfile.ReadError) as error:
+        raise Unavailable(
+            f"the download of {experiment.name} broke off ({error}); pack it again"
+        ) from error
+    if digest not in ("", manifest["filesDigest"]):
+        raise Unavailable(f"{experiment.name} has changed while it was packed; pack it again")
+    return int(manifest["attempts"])
+
+
+@contextmanager
+def _compressed(target: Path) -> Iterator[tarfile.TarFile]:
+    """Open a new pack; at the end of the block it is on the disk."""
+    with _private(target) as file:
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
+            yield archive
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _without(files: Sequence[str]) -> tuple[str, ...]:
+    """Return what to say of a pack that lacks these files of `spec.trial.files`."""
+    if not files:
+        return ()
+    return (f"not in the pack: {', '.join(files)} of spec.trial.files; take them along",)
 
 
 def _store_of(workspace: Workspace, experiment: Experiment) -> str:
@@ -204,27 +283,51 @@ def _refuse_unended(trials: Sequence[str], experiment: Experiment) -> None:
         )
 
 
-def write(experiments: LocalExperiments, experiment: Experiment, url: str, target: Path) -> None:
-    """Write the pack of an experiment that does not run, with this row of it. May take long.
+def _files_of(experiment: Experiment) -> tuple[dict[str, Path], list[str]]:
+    """Return the files that trials in containers get, and those of them that are gone."""
+    if not traits_of(experiment.spec.runtime).in_containers:
+        return {}, []
+    places = {path: Path(experiment.directory, path) for path in experiment.spec.trial.files}
+    files = {path: place for path, place in places.items() if place.is_file()}
+    return files, [path for path in places if path not in files]
 
-    url: of the store with its study.
+
+def write(
+    experiments: LocalExperiments,
+    experiment: Experiment,
+    url: str,
+    target: Path,
+    *,
+    context: str | None = None,
+    files: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
+    """Write the pack of an experiment, which may run. May take long.
+
+    url: of the store with its study. context: the cluster that a cluster's own controller calls so.
+    files: of `spec.trial.files`, by their paths there.
+
+    Raises NotFound if it was deleted meanwhile, and Unavailable.
     """
     folder = experiments.folders(experiment.uid).root
     with _partial_folder(target) as temporary:
         stores = StateDirectory(Path(temporary, STORES))
         stores.root.mkdir()
+        _copy_rows(experiments, experiment, url, stores)
         with closing(LocalExperiments(stores)) as copy:
-            experiments.copy_experiment(experiment.uid, copy)
-            copy.save(experiment.uid, Changes(experiment=experiment))
-        _copy_study(experiment, url, stores.storage_url)
+            packed = _adapted(copy, experiment, context)
+            attempts = copy.attempts(packed.uid)
         databases = (stores.controller_db, stores.studies_db)
-        entries = [(path, f"{STORES}/{path.name}") for path in databases] + _entries(folder)
+        entries = [(path, f"{STORES}/{path.name}") for path in databases]
+        entries += _entries(folder, attempts)
+        entries += [(place, f"{FILES}/{path}") for path, place in files.items()]
         manifest = {
             "format": FORMAT,
             "tuner": VERSION,
-            "uid": experiment.uid,
-            "namespace": experiment.namespace,
-            "name": experiment.name,
+            "uid": packed.uid,
+            "namespace": packed.namespace,
+            "name": packed.name,
+            "attempts": len(attempts),
+            "filesDigest": packed.spec.trial.files_digest,
             "files": len(entries),
             "host": os.uname().nodename,
             "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -232,12 +335,9 @@ def write(experiments: LocalExperiments, experiment: Experiment, url: str, targe
         listed = Path(temporary, MANIFEST)
         listed.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         partial = Path(temporary, target.name)
-        with _private(partial) as file:
-            with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
-                for path, name in [(listed, MANIFEST), *entries]:
-                    _add(archive, path, name)
-            file.flush()
-            os.fsync(file.fileno())
+        with _compressed(partial) as archive:
+            for path, name in [(listed, MANIFEST), *entries]:
+                _add(archive, path, name)
         failpoints.reach(_BEFORE_NAMED)
         partial.rename(target)
         failpoints.reach(_AFTER_NAMED)
@@ -289,23 +389,79 @@ def _private(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "wb")
 
 
-def _copy_study(experiment: Experiment, source: str, target: str) -> None:
-    """Copy the study; a controller that was killed early has not created it yet."""
-    with closing(admin.open_store(source)) as here, closing(admin.open_store(target)) as there:
-        here.copy_study(study_name(experiment), there)
+def _copy_rows(
+    experiments: LocalExperiments, experiment: Experiment, url: str, stores: StateDirectory
+) -> None:
+    """Copy the rows of both stores as of one moment.
+
+    The view of the study begins between two looks at the newest event, which rises with each
+    change of an attempt's state. A controller that was killed early has not created the study yet.
+    """
+    uid = experiment.uid
+    with (
+        closing(admin.open_store(url)) as studies,
+        closing(admin.open_store(stores.storage_url)) as studies_copy,
+        closing(LocalExperiments(stores)) as copy,
+    ):
+        for _ in range(_TRIES):
+            newest = experiments.newest_event(uid)
+
+            def copy_experiment(newest: int = newest) -> None:
+                if not experiments.copy_experiment(uid, copy, while_newest=newest):
+                    raise _Changed
+
+            with suppress(_Changed):
+                studies.copy_study(study_name(experiment), studies_copy, on_view=copy_experiment)
+                return
+    raise Unavailable(f"{experiment.name} changes all the time; pack it again")
 
 
-def _entries(folder: Path) -> list[tuple[Path, str]]:
+def _adapted(copy: LocalExperiments, experiment: Experiment, context: str | None) -> Experiment:
+    """Return the packed experiment as it can run elsewhere, and store it so.
+
+    One of Katib's gets the native file that `tuner convert` makes of its own.
+    """
+    packed = copy.experiment(experiment.namespace, experiment.name)
+    if packed is None:
+        raise NotFound(f"{experiment.name} was deleted while it was packed")
+    if context is not None:
+        packed = replace(packed, context=context)
+    if not packed.name.endswith(KATIB_SUFFIX):
+        copy.save(packed.uid, Changes(experiment=packed))
+        return packed
+    revisions = [_native(revision) for revision in copy.revisions(packed.uid)]
+    packed = replace(packed, spec=revisions[-1].spec)
+    copy.rename(packed, revisions)
+    return packed
+
+
+def _native(revision: Revision) -> Revision:
+    name = revision.spec.name.removesuffix(KATIB_SUFFIX)
+    document: Json = dict(revision.spec.document)
+    document["metadata"] = {**document["metadata"], "name": name}
+    return replace(revision, spec=from_document(document), file_text=file_text(document))
+
+
+def _entries(folder: Path, attempts: Sequence[Attempt]) -> list[tuple[Path, str]]:
     """Return what is packed of an experiment's folder, with its names in the pack."""
+    known = {(trial_label(attempt.trial), str(attempt.number)) for attempt in attempts}
     found = []
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
+        name = PurePosixPath(path.relative_to(folder))
         mode = path.lstat().st_mode
-        if _is_accepted(PurePosixPath(name)) and (
-            stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
-        ):
+        is_kind = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+        if is_kind and _is_accepted(name) and _is_of(name, known) and name.parts[0] != FILES:
             found.append((path, str(name)))
     return found
+
+
+def _is_of(name: PurePosixPath, attempts: Collection[tuple[str, str]]) -> bool:
+    """Return whether a path is not that of an attempt that began later, or is half written."""
+    parts = name.parts[1:] if name.parts[0] == "trials" else name.parts
+    if len(parts) < 2 or not parts[1].isdecimal():
+        return True
+    is_half = len(parts) == 3 and name.suffix == ".partial"
+    return parts[:2] in attempts and not is_half
 
 
 def _is_accepted(name: PurePosixPath) -> bool:
@@ -373,7 +529,7 @@ def unpack(workspace: Workspace, source: Path) -> Unpacked:
             undo.pop_all()
             failpoints.reach(_BEFORE_CLEARED)
             shutil.rmtree(Path(folder, STORES))
-            Path(folder, MANIFEST).unlink()
+            Path(folder, MANIFEST).rename(folder / MOVED)
             failpoints.reach(_AFTER_CLEARED)
             reserved.lease.release()
     return unpacked
@@ -431,15 +587,19 @@ def _extract(archive: tarfile.TarFile, source: Path, folder: Path, manifest: _Ma
             links.append((path, member.linkname))
         else:
             raise _damaged(source, f"{member.name} is not a file, a folder or a symbolic link")
-    # The checksum of all content is at the end of the file.
-    assert archive.fileobj is not None
-    while archive.fileobj.read(_READ_BYTES):
-        pass
+    _read_to_end(archive)
     if count != manifest.files:
         raise _damaged(source, f"it has {count} of {manifest.files} files")
     for path, to in links:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(to)
+
+
+def _read_to_end(archive: tarfile.TarFile) -> None:
+    """Check the whole file, whose checksum is at its end. Raises EOFError and BadGzipFile."""
+    assert archive.fileobj is not None
+    while archive.fileobj.read(_READ_BYTES):
+        pass
 
 
 def _safe_name(member: tarfile.TarInfo, source: Path) -> PurePosixPath:
@@ -473,7 +633,8 @@ def _copy_stores(
     may_have_study: a killed command had begun to copy the study.
     """
     stores = StateDirectory(folder / STORES)
-    directory = str(working_directory())
+    has_files = (folder / FILES).is_dir()
+    directory = str(folder / FILES if has_files else working_directory())
     with ExitStack() as stack:
         with _of_pack(source):
             packed = stack.enter_context(closing(LocalExperiments(stores)))
@@ -496,7 +657,18 @@ def _copy_stores(
             if target.study(study_name(experiment)) is None:
                 studies.copy_study(study_name(experiment), target)
         packed.copy_experiment(moved.uid, experiments)
-    return Unpacked(moved, experiment.directory)
+    return Unpacked(moved, _notes(moved, experiment.directory, has_files=has_files))
+
+
+def _notes(moved: Experiment, before: str, *, has_files: bool) -> list[str]:
+    """Say where the trials of an unpacked experiment run, and what it needs there."""
+    here, trial = moved.directory, moved.spec.trial
+    if not traits_of(moved.spec.runtime).in_containers:
+        return [f"its trials run in {here} from now on; it was {before}"] if here != before else []
+    files = ", ".join(path for path in trial.files if path != FUNCTION_ARCHIVE)
+    if has_files:
+        return [f"its trials get the files in {here}: {files}"]
+    return [f"the pack has no files of spec.trial.files; copy to {here}: {files}"] if files else []
 
 
 @contextmanager

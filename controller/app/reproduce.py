@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from controller.app import query
-from controller.app.experiments import uid_of_resource
 from controller.app.git import git
 from controller.app.rerun import Reruns, derived, refuse_others
 from controller.app.surroundings import GitState, gpus, packages_of, tracked_state
 from controller.app.untracked import are_unchanged, restore
 from controller.app.workspace import ReadableWorkspace, Workspace
-from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Uid
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Uid, uid_of_resource
 from controller.phrases import command, quantity
 from controller.report.confirmation import name_of_reruns
 from controller.report.record import TrialRecord

@@ -22,6 +22,8 @@ def pack(arguments: argparse.Namespace) -> ExitCode:
     else:
         api = cluster_of(arguments)
         packed = app.pack.pack_of_cluster(api, arguments.name, arguments.namespace, target)
+    for note in packed.notes:
+        say(arguments, note)
     attempts = quantity(packed.attempts, "attempt")
     print(f"{packed.path}: {arguments.name} with {attempts}, {packed.size / 1e6:.1f} MB")
     return ExitCode.OK
@@ -34,10 +36,8 @@ def unpack(arguments: argparse.Namespace) -> ExitCode:
     experiment = unpacked.experiment
     print_line = partial(say, arguments)
     print(f"{experiment.name} is unpacked: {experiment.state.value}", flush=True)
-    if unpacked.moved_from != experiment.directory:
-        print_line(
-            f"its trials run in {experiment.directory} from now on; it was {unpacked.moved_from}"
-        )
+    for note in unpacked.notes:
+        print_line(note)
     goes_on = command("resume", experiment.name)
     if experiment.state.finished:
         goes_on = command("extend", experiment.name, "--trials", "+20")

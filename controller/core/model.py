@@ -7,7 +7,9 @@ the core makes its decisions from them.
 
 from __future__ import annotations
 
+import base64
 import enum
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -534,6 +536,17 @@ class ExperimentSpec:
 
 
 Uid: TypeAlias = str
+UID_LENGTH = 16
+
+
+def uid_of_resource(uid: str) -> Uid:
+    """Return the uid of the experiment of a custom resource with this uid.
+
+    So a resource that was deleted and made again, or restored from a backup, never gets the trials
+    of another one of its name.
+    """
+    digest = hashlib.sha256(uid.encode()).digest()
+    return "x" + base64.b32encode(digest).decode().lower()[: UID_LENGTH - 1]
 
 
 # Ends the stored name of an experiment that is a resource of Katib's in a cluster: one of Tuner's

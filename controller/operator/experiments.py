@@ -130,10 +130,7 @@ class HostedExperiments(LocalExperiments):
             yield
             return
         with self.archiver.keeping(uid):
-            for attempt in self.attempts(uid):
-                await self.archiver.available(uid, attempt, whole=True)
-                if self.archiver.trouble:
-                    raise Unavailable(f"the bucket with the logs is away: {self.archiver.trouble}")
+            await self.archiver.all_available(uid, self.attempts(uid))
             yield
 
     def delete_experiment(self, uid: Uid) -> None:

@@ -12,7 +12,6 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,10 +34,8 @@ from controller.operator.experiments import HostedExperiments
 from controller.operator.manager import ExperimentResources
 from controller.operator.resource import uid_of
 from controller.operator.rpc_access import ClusterAuthenticator
-from controller.phrases import command
 from controller.ui.application import status_of
 from suggest.errors import (
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
     PermissionDenied,
@@ -206,45 +203,27 @@ class HttpApi:
 
     async def _pack(self, request: Request) -> Response:
         """Answer with the file of `tuner pack`, in which the cluster is the request's context."""
-        await self._found(request)  # those who may not get it do not wait
+        experiment = await self._found(request)  # those who may not get it do not wait
+        context = request.query_params.get("context", "")
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._packs)
-            async with self._packing:
-                experiment = await self._found(request)
-                self._refuse_running(experiment)
-                async with self._experiments.with_all_files(experiment.uid):
-                    context = request.query_params.get("context", "")
-                    packed = replace(experiment, context=context)
-                    file = await asyncio.to_thread(self._packed, packed)
-                stack.enter_context(file)
-                self._refuse_changed(experiment)
+            async with self._packing, self._experiments.with_all_files(experiment.uid):
+                file = await asyncio.to_thread(self._packed, experiment, context)
+            stack.enter_context(file)
             return Download(file, stack.pop_all())
 
-    def _packed(self, experiment: Experiment) -> IO[bytes]:
+    def _packed(self, experiment: Experiment, context: str) -> IO[bytes]:
         """Return the open pack. Nothing is left of it once it is closed, or this process dies."""
         try:
             with tempfile.TemporaryDirectory(prefix="tuner-pack-") as folder:
                 target = Path(folder, experiment.name)
-                pack.write(self._experiments, experiment, self._storage, target)
+                pack.write(self._experiments, experiment, self._storage, target, context=context)
                 return target.open("rb")
         except OSError as error:
             place = error.filename or tempfile.gettempdir()  # a full disk names no file
             raise Unavailable(
-                f"the controller cannot write the pack: {place}: {error.strerror}"
+                f"the controller cannot write the pack: {place}: {error.strerror or error}"
             ) from error
-
-    def _refuse_running(self, experiment: Experiment) -> None:
-        if self._experiments.holder(experiment.uid) is not None:
-            raise FailedPrecondition(
-                f"{experiment.name} cannot be packed while it runs; wait for its end, or stop it: "
-                f"{command('stop', experiment.name)}"
-            )
-
-    def _refuse_changed(self, packed: Experiment) -> None:
-        """Refuse one that ran or changed: its stores and files may be of different moments."""
-        self._refuse_running(packed)
-        if self._experiments.experiment(packed.namespace, packed.name) != packed:
-            raise Unavailable(f"{packed.name} has changed while it was packed; pack it again")
 
     async def _method(self, request: Request) -> Response:
         """Answer a method of the suggestion service, as in Connect's unary protocol."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
-from controller.app.experiments import uid_of_resource
 from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     FINAL,
@@ -28,6 +27,7 @@ from controller.core.model import (
     attempt_name,
     by_trial,
     trial_name,
+    uid_of_resource,
 )
 from controller.kube.client import CLAIMS, Kind, KubernetesClient
 from controller.kube.custom_resource import (

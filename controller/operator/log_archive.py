@@ -27,7 +27,7 @@ from obstore.store import S3Store
 from controller.core.model import FINAL, Attempt, TrialOrFinal, Uid, trial_label
 from controller.runtime.log_limit import kept_part
 from suggest.backoff import Backoff
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -42,6 +42,7 @@ TURN_S = 10.0
 EXPIRE_S = 3600.0
 KEPT_BYTES = 1 << 30  # of uploaded logs, in the directory
 _PART_BYTES = 5 << 20  # S3's least part, of which two are in memory
+_DOWNLOADS = 16  # at a time
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 
 
@@ -185,6 +186,26 @@ class Archiver:
                 self._note(error)
                 return
             (folder / UPLOADED).touch()
+
+    async def all_available(self, uid: Uid, attempts: Iterable[Attempt]) -> None:
+        """Make all files of attempts files again, several at a time.
+
+        Raises Unavailable if the bucket cannot be used.
+        """
+        waiting = iter(attempts)
+
+        async def download() -> None:
+            for attempt in waiting:
+                await self.available(uid, attempt, whole=True)
+                if self.trouble:
+                    raise Unavailable(f"the bucket with the logs is away: {self.trouble}")
+
+        try:
+            async with asyncio.TaskGroup() as downloads:
+                for _ in range(_DOWNLOADS):
+                    downloads.create_task(download())
+        except* Unavailable as failed:
+            raise failed.exceptions[0] from None
 
     @contextmanager
     def keeping(self, uid: Uid) -> Iterator[None]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from controller.app.experiments import uid_of_resource
-from controller.core.model import KATIB_SUFFIX, ExperimentState, Uid
+from controller.core.model import KATIB_SUFFIX, ExperimentState, Uid, uid_of_resource
 from controller.kube.client import Kind
 from controller.kube.custom_resource import EXPERIMENTS as EXPERIMENTS
 from controller.kube.custom_resource import KATIB_EXPERIMENTS, KEEP_STUDY

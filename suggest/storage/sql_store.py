@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from types import MappingProxyType
@@ -131,14 +131,20 @@ class StudyStore:
                 == 1
             )
 
-    def copy_study(self, name: StudyName, target: StudyStore) -> bool:
+    def copy_study(
+        self, name: StudyName, target: StudyStore, *, on_view: Callable[[], None] = lambda: None
+    ) -> bool:
         """Copy a study, with all its trials and measurements, into another store.
+
+        on_view: called once what is copied can no longer change; may raise, and nothing is copied.
+
 
         Return False, having written nothing, if there is no such study. Raises AlreadyExists if the
         other store has a study of this name.
         """
         with self._database.reading() as here, target._write(_COPY_STUDY) as there:
             study = here.execute(select(studies).where(of(studies, name))).mappings().one_or_none()
+            on_view()
             if study is None:
                 return False
             row = {**study, "owner_address": ""}

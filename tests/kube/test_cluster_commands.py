@@ -9,7 +9,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,8 @@ from unittest import mock
 import yaml  # type: ignore[import-untyped]
 from starlette.requests import ClientDisconnect
 
-from controller.app import pack
-from controller.app.experiments import uid_of_resource
-from controller.app.local_experiments import LocalExperiments
 from controller.cli.main import main
-from controller.core.model import Experiment
-from controller.experiment_store import Changes
+from controller.core.model import uid_of_resource
 from controller.operator.http_api import Download
 from controller.runtime.kubernetes.job_builder import files_object
 from controller.runtime.trial_files import TrialFiles
@@ -504,39 +500,6 @@ async def test_a_search_of_the_cluster_is_packed_and_continues_elsewhere(
     assert [each["state"] for each in trials] == ["succeeded"] * 5
 
 
-@at_a_terminal(RUNS_ON)
-async def test_a_search_that_runs_in_the_cluster_is_not_packed(terminal: Terminal) -> None:
-    terminal.installed.apply(experiment(parallelism=2))
-    await terminal.installed.until(lambda: terminal.installed.status().get("running") == 2)
-    target = terminal.installed.state.root.parent / "tiny.tar.gz"
-    packed = await terminal.tuner("pack", "tiny", "--to", str(target))
-    assert (packed.code, "tiny cannot be packed while it runs" in packed.err) == (6, True), packed
-    assert not target.exists()
-
-
-@at_a_terminal()
-async def test_a_search_that_has_changed_meanwhile_is_not_packed(terminal: Terminal) -> None:
-    await finished(terminal)
-    write = pack.write
-
-    def written_late(
-        experiments: LocalExperiments, experiment: Experiment, url: str, target: Path
-    ) -> None:
-        write(experiments, experiment, url, target)
-        stored = experiments.experiment(experiment.namespace, experiment.name)
-        assert stored is not None
-        goes_on = replace(stored, running_s=stored.running_s + 1)
-        experiments.save(stored.uid, Changes(experiment=goes_on))
-
-    target = terminal.installed.state.root.parent / "tiny.tar.gz"
-    with mock.patch.object(pack, "write", written_late):
-        packed = await terminal.tuner("pack", "tiny", "--to", str(target))
-    assert (packed.code, "tiny has changed while it was packed" in packed.err) == (7, True), packed
-    assert not target.exists()
-    packed = await terminal.tuner("pack", "tiny", "--to", str(target))
-    assert packed.code == 0, packed.err
-
-
 def test_a_download_that_breaks_off_closes_its_file(tmp_path: Path) -> None:
     (tmp_path / "tiny.tar.gz").write_bytes(b"content")
 
@@ -556,16 +519,6 @@ def test_a_download_that_breaks_off_closes_its_file(tmp_path: Path) -> None:
         return file.closed
 
     assert asyncio.run(main())
-
-
-@at_a_terminal()
-async def test_what_runs_only_in_the_cluster_is_not_packed(terminal: Terminal) -> None:
-    function = {"image": "tiny:1", "command": ["python", "/tuner/files/objective.pyz"]}
-    files = {"files": ["objective.pyz"], "filesDigest": "0123456789"}
-    terminal.installed.apply(experiment(trial={**function, **files}))
-    await terminal.installed.until_state("succeeded")
-    packed = await terminal.tuner("pack", "tiny")
-    assert (packed.code, "its function is in the cluster only" in packed.err) == (6, True), packed
 
 
 @at_a_terminal()

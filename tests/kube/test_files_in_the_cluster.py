@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from controller.app.experiments import uid_of_resource
+from controller.core.model import uid_of_resource
 from controller.runtime.trial_files import MOST_BYTES
 from tests.kube.fake_api import Raw
 from tests.kube.operated import NAMESPACE, experiment

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from controller.app.experiments import uid_of_resource
+from controller.core.model import uid_of_resource
 from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script

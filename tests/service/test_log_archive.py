@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -139,6 +140,37 @@ def test_files_that_are_needed_together_are_all_in_the_directory_meanwhile(
         assert {path.name for path in folder.rglob("*") if path.is_file()} == {UPLOADED}
 
     asyncio.run(claim())
+
+
+def test_files_are_downloaded_several_at_a_time(
+    bucket: SmallBucket, experiments: HostedExperiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_archive, "_DOWNLOADS", 3)
+    restore, at_once = LogArchive.restore, [0]
+    running = 0
+
+    async def counted(archive: LogArchive, uid: str, one: Attempt, folder: Path, name: str) -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        try:
+            await restore(archive, uid, one, folder, name)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(LogArchive, "restore", counted)
+    experiments.archiver = archiver = Archiver(archive_in(bucket), experiments, Retention())
+    for trial in range(9):
+        logged(experiments, f"score=0.{trial}\n", trial=trial)
+
+    async def claim() -> None:
+        await archiver.turn()
+        shutil.rmtree(experiments.folders(UID).root / "trials")
+        async with experiments.with_all_files(UID):
+            assert len([*experiments.folders(UID).root.rglob("log.txt")]) == 9
+
+    asyncio.run(claim())
+    assert max(at_once) == 3
 
 
 def test_the_hole_of_a_capped_log_is_not_uploaded(

@@ -12,16 +12,25 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from controller.core.model import UID_LABEL, Experiment, ExperimentSpec, short_name
+from controller.core.model import (
+    KATIB_SUFFIX,
+    UID_LABEL,
+    Experiment,
+    ExperimentSpec,
+    short_name,
+    uid_of_resource,
+)
 from controller.core.quota_use import QuotaReport, QuotaUse
 from controller.core.runtime_traits import BUILT_IN
 from controller.folders import ExperimentFolders
 from controller.kube.client import CONFIG_MAPS, QUOTAS, KubernetesClient
 from controller.kube.cluster import Cluster
+from controller.kube.custom_resource import EXPERIMENTS, KATIB_EXPERIMENTS
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.kube.kubeconfig import namespace_of
 from controller.kube.objects import Raw
 from controller.kube.server_clock import ServerClock
+from controller.phrases import command
 from controller.runtime import trial_files
 from controller.runtime.kubernetes import acceptance, job_builder, recovery
 from controller.runtime.kubernetes.admission import AdmissionQueue
@@ -52,7 +61,7 @@ from controller.runtime.provider import (
     ok,
 )
 from controller.runtime.requested import is_gpu
-from suggest.errors import InvalidArgument, Problem, TunerError
+from suggest.errors import FailedPrecondition, InvalidArgument, Problem, TunerError
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
@@ -109,6 +118,28 @@ class _ClusterConnection(RuntimeConnection):
         await self._cluster.close()
 
 
+async def _refuse_hosted(client: KubernetesClient, experiment: Experiment) -> None:
+    """Refuse an unpacked experiment that the cluster's controller still has: both would run it.
+
+    Whoever may not look is not refused.
+    """
+    namespace, name = experiment.namespace, experiment.name
+    for kind in (EXPERIMENTS, KATIB_EXPERIMENTS):
+        try:
+            found = await client.get(kind, namespace, name)
+        except ApiError:
+            continue
+        if uid_of_resource(found["metadata"]["uid"]) == experiment.uid:
+            await client.close()
+            listed = name if kind is EXPERIMENTS else f"{name}{KATIB_SUFFIX}"
+            where = ("--namespace", namespace, "--context", client.context)
+            raise FailedPrecondition(
+                f"{name} was unpacked here, and the controller of the cluster {client.context} "
+                f"still has it; first delete it there: {command('delete', listed, *where)}; or "
+                f"delete what is here: {command('delete', name, '--local-only')}"
+            )
+
+
 class KubernetesProvider(RuntimeProvider):
     traits = BUILT_IN["kubernetes"]
 
@@ -116,6 +147,8 @@ class KubernetesProvider(RuntimeProvider):
         self, experiment: Experiment, folders: ExperimentFolders, records: ObjectRecords
     ) -> RuntimeConnection:
         client = await KubernetesClient.connect(experiment.context or None)
+        if folders.is_moved:
+            await _refuse_hosted(client, experiment)
         return _ClusterConnection(client, experiment, folders, records)
 
     def launch_builder(self, experiment: Experiment, folders: ExperimentFolders) -> LaunchBuilder:

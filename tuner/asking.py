@@ -14,6 +14,7 @@ import base64
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -72,15 +73,26 @@ def _answers_in_file(name: str, request: bytes, file: Path) -> Iterator[dict[str
 
     Of a file that is being replaced, a look may find nothing.
     """
-    printed_s = float("-inf")
+    printed_s = None
     while True:
-        if time.monotonic() - printed_s >= _PRINTED_AGAIN_S:
+        if printed_s is None or time.monotonic() - printed_s >= _PRINTED_AGAIN_S:
+            if printed_s is not None:
+                _say_that_it_waits(name)
             printed_s = time.monotonic()
             _print(request)
         try:
             yield json.loads(file.read_bytes()).get(name, {})
         except (OSError, ValueError):
             yield {}
+
+
+def _say_that_it_waits(name: str) -> None:
+    print(
+        f"tuner: still waits for parameter {name!r}. No controller runs, or this is one of several "
+        "workers: they get the parameters that the first one asks for",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _print(request: bytes) -> None:

@@ -338,18 +338,6 @@ def _define_by_run(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             f"trials on {spec['runtime']} cannot ask for parameters; write spec.parameters, or use "
             f"runtime: {DEFAULT_RUNTIME}",
         )
-    elif _traits_of(spec).in_containers and "distributed" in spec.get("trial", {}):
-        problems.add(
-            "spec.defineByRun",
-            "cannot be combined with trial.distributed in containers, where only the first worker "
-            "could ask for parameters; write spec.parameters, or omit distributed",
-        )
-    elif "template" in spec.get("trial", {}):
-        problems.add(
-            "spec.defineByRun",
-            "the trials of a template cannot ask for parameters; write spec.parameters, or "
-            "spec.trial.image and command instead of the template",
-        )
 
 
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:

@@ -19,9 +19,9 @@ from tests.kube.test_trial_files import materialized
 
 
 class Containers:
-    """Runs the Jobs of an API from now on.
+    """Runs the Jobs of an API from now on, each pod of their workers.
 
-    started: the names of the pods, in the order of their starts.
+    started: the names of the pods, in the order of their starts. printed: what each has printed.
     """
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
@@ -29,6 +29,7 @@ class Containers:
         self._folder = folder
         self._tasks: list[asyncio.Task[None]] = []
         self.started: list[str] = []
+        self.printed: dict[str, bytes] = {}
         api.kubelet.play(self._take)
 
     def _take(self, job: Raw) -> None:
@@ -40,26 +41,36 @@ class Containers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, job: Raw) -> None:
-        about = job["metadata"]
-        at, name = about["namespace"], about["name"]
-        pod = self._api.kubelet.make_pod(at, name)
+        """Run the Job's pods, one for each of its workers."""
+        about, workers = job["metadata"], range(job["spec"].get("completions", 1))
+        await asyncio.gather(*(self._run_pod(job, worker) for worker in workers))
+        self._api.kubelet.finish_job(about["namespace"], about["name"])
+
+    async def _run_pod(self, job: Raw, worker: int) -> None:
+        at, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        index = worker if "completions" in job["spec"] else None
+        pod = self._api.kubelet.make_pod(at, name, index=index)
         self.started.append(pod)
         self._api.kubelet.start((at, pod))
         folder = self._folder / pod
-        directory = materialized(self._api, job, folder)
-        container = job["spec"]["template"]["spec"]["containers"][0]
-        env = {each["name"]: each["value"] for each in container["env"]}
+        folder.mkdir()
+        spec = job["spec"]["template"]["spec"]
+        if any(volume["name"] == "tuner-files" for volume in spec["volumes"]):
+            materialized(self._api, job, folder)
+        container = spec["containers"][0]
+        env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        env["RANK"] = str(worker)
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
         answers = Path(env[PARAMETER_ANSWERS])
         assert str(answers.parent) in mounts
         env[PARAMETER_ANSWERS] = str(folder / answers.name)
         env["TUNER_OUTPUT_DIR"] = str(folder)
-        words = [word.replace("/tuner/files", str(directory)) for word in container["command"][1:]]
+        words = [word.replace("/tuner/files", str(folder)) for word in container["command"][1:]]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-S",
             *words,
-            cwd=directory,
+            cwd=folder,
             env=env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -68,6 +79,7 @@ class Containers:
         try:
             assert process.stdout is not None
             async for line in process.stdout:
+                self.printed[pod] = self.printed.get(pod, b"") + line
                 self._api.kubelet.print((at, pod), line.rstrip(b"\n"))
             code = await process.wait()
         finally:
@@ -76,7 +88,6 @@ class Containers:
                 process.kill()
                 await process.wait()
         self._api.kubelet.end((at, pod), exit_code=code)
-        self._api.kubelet.finish_job(at, name)
 
     async def _show(self, namespace: str, pod: str, file: Path) -> None:
         while True:

@@ -15,10 +15,12 @@ import pytest
 
 import tuner
 from controller.runtime.kubernetes.labels import ANSWERS
+from tests.kube.console import CommandResult, ended, start
 from tests.kube.containers import Containers, containers
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.operated import NAMESPACE
 from tests.kube.test_cluster_commands import Terminal, at_a_terminal
+from tests.kube.test_trial_files import typed
 
 IMAGE = "python:3.11-slim"
 
@@ -233,6 +235,85 @@ def test_a_controller_killed_while_a_pod_asks_loses_and_repeats_nothing(
     started, runs = asyncio.run(go())
     assert runs == [(-signal.SIGKILL, b""), (0, b"True 3\n")]
     assert len(started) == 1, "the pod has gone on"
+
+
+ASKS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import tuner
+trial = tuner.current_trial()
+kind = trial.choice("kind", ["a", "b"])
+print("met=" + kind, flush=True)
+print("loss=" + str(trial.float("x", 0, 1) + trial.int("n" + kind, 1, 4)), flush=True)
+"""
+OWN = {"image": IMAGE, "command": ["python", "-c", ASKS]}
+CONTAINER = {"name": "main", **OWN}
+TEMPLATE = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "spec": {"template": {"spec": {"containers": [CONTAINER]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "workers"),
+    [({"template": TEMPLATE}, 1), ({**OWN, "distributed": {"workers": 2}}, 2)],
+    ids=["template", "distributed"],
+)
+def test_containers_of_a_template_and_all_workers_are_answered(
+    tmp_path: Path, section: dict[str, Any], workers: int
+) -> None:
+    spec = {
+        "objective": {"metric": "loss", "direction": "minimize"},
+        "defineByRun": True,
+        "budget": {"trials": 3},
+        "runtime": "kubernetes",
+        "trial": section,
+    }
+    about = {"name": "named", "namespace": "user1"}
+    file = {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": about, "spec": spec}
+    (tmp_path / "experiment.yaml").write_text(json.dumps(file))
+
+    async def go() -> dict[str, bytes]:
+        async with FakeApi() as api, containers(api, tmp_path) as pods:
+            await typed(api, tmp_path, "run", "experiment.yaml")
+            return pods.printed
+
+    printed = asyncio.run(go())
+    results = tuner.open("named", state_dir=tmp_path / "state", namespace="user1").results()
+    for result in results:
+        point = result.parameters
+        assert set(point) == {"kind", "x", f"n{point['kind']}"}
+        assert result.value == point["x"] + point[f"n{point['kind']}"]
+        met = f"met={point['kind']}".encode()
+        logs = [text for pod, text in printed.items() if pod.split("-")[2] == str(result.number)]
+        assert [met in text for text in logs] == [True] * workers
+
+
+def test_a_kind_without_a_pod_template_is_refused_before_it_begins(tmp_path: Path) -> None:
+    spec = {
+        "objective": {"metric": "loss", "direction": "minimize"},
+        "defineByRun": True,
+        "budget": {"trials": 3},
+        "runtime": "kubernetes",
+        "trial": {
+            "template": {
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainJob",
+                "spec": {"runtimeRef": {"name": "torch-distributed"}},
+            }
+        },
+    }
+    file = {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": {"name": "named"}}
+    (tmp_path / "experiment.yaml").write_text(json.dumps({**file, "spec": spec}))
+
+    async def go() -> CommandResult:
+        async with FakeApi() as api:
+            return await ended(start(tmp_path, api.kubeconfig(), "run", "experiment.yaml"))
+
+    done = asyncio.run(go())
+    assert done.code == 2
+    assert "spec.defineByRun: no pod template is found in this TrainJob" in done.err
 
 
 def of_optuna_there(trial: Any) -> float:

@@ -1068,38 +1068,3 @@ def test_a_variable_that_no_shell_reads_is_warned_of() -> None:
     assert warning.startswith(
         "spec.trial.command[2]: $TUNER_OUTPUT_DIR is passed unchanged: environment variables"
     )
-
-
-ASKING = """\
-apiVersion: tuner.dev/v1
-kind: Experiment
-metadata: {name: digits}
-spec:
-  objective: {metric: loss, direction: minimize}
-  defineByRun: true
-  budget: {trials: 4}
-  runtime: kubernetes
-  trial:
-    image: x
-    command: [python, train.py]
-"""
-
-
-def test_trials_of_a_template_cannot_ask_for_parameters() -> None:
-    assert read(ASKING, source="experiment.yaml").warnings == ()
-    own = "    image: x\n    command: [python, train.py]\n"
-    template = ASKING.replace(own, "    template: {apiVersion: batch/v1, kind: Job, spec: {}}\n")
-    assert any(
-        "spec.defineByRun: the trials of a template cannot ask for parameters" in line
-        for line in problem_lines(template)
-    )
-
-
-def test_only_workers_in_containers_cannot_ask_for_parameters() -> None:
-    several = f"{ASKING}    distributed: {{workers: 2}}\n"
-    assert any(
-        "spec.defineByRun: cannot be combined with trial.distributed in containers" in line
-        for line in problem_lines(several)
-    )
-    here = several.replace("  runtime: kubernetes\n", "").replace("    image: x\n", "")
-    assert read(here, source="experiment.yaml").spec.trial.workers == 2

@@ -34,6 +34,8 @@ from controller.runtime.kubernetes.kinds import (
     below,
     foreign_version,
     is_pod_template,
+    mappings,
+    pod_templates,
     preset_of,
     primary_template,
     put,
@@ -561,6 +563,8 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
     for container in shape.containers(obj):
         _add_environment(container, launch, not_mounted)
+    if answers := launch.env.get(PARAMETER_ANSWERS):
+        _add_answers(obj, PurePosixPath(answers))
     if claim:
         _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
@@ -627,6 +631,17 @@ def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> s
         f"the pod template of this {kind} that reports the metrics is not known, so the collector "
         f"cannot be added; print the metrics, or add the container {COLLECTOR_CONTAINER} to the "
         "primary pod's initContainers, as docs/kubernetes.md shows"
+    )
+
+
+def cannot_be_answered(manifest: AnyObject) -> str:
+    """Return why the pods of an object could not be told parameters; "" if they can."""
+    if any(pod_templates(manifest)):
+        return ""
+    return (
+        f"no pod template is found in this {manifest.get('kind')}, so the volume with the answers "
+        "cannot be added, and its trials cannot ask for parameters; write spec.parameters, or use "
+        "a kind with a pod template, {metadata, spec: {containers: …}}"
     )
 
 
@@ -739,6 +754,17 @@ def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -
             _parent_copier(launch, part, trial),
             *(spec.get("initContainers") or ()),
         ]
+
+
+def _add_answers(obj: Raw, file: PurePosixPath) -> None:
+    """Show the answers in all containers of all pods: the primary pod asks for all of them."""
+    for template in pod_templates(obj):
+        spec = template["spec"]
+        volume, mount = _answers_mount(file)
+        spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+        for key in ("initContainers", "containers"):
+            for container in mappings(spec.get(key)):
+                container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
 
 
 def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:

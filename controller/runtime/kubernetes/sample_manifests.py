@@ -26,6 +26,7 @@ from controller.kube.client import KubernetesClient
 from controller.runtime.kubernetes.job_builder import (
     build_files,
     build_objects,
+    cannot_be_answered,
     cannot_be_collected,
     cannot_be_labeled,
     cannot_be_queued,
@@ -98,6 +99,8 @@ def manifests_of(
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
         if part.collection is not None:
             problems["spec.metrics"] = cannot_be_collected(manifest, spec.trial.cluster)
+        if spec.define_by_run:
+            problems["spec.defineByRun"] = cannot_be_answered(manifest)
     if any(problems.values()):
         raise InvalidArgument(
             [Problem(path, message) for path, message in problems.items() if message]

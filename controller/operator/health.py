@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.operator.endpoint import PlainReply
 from controller.operator.leadership import Leadership
+from suggest.endpoint import PlainReply
 
 _OK = PlainReply("200 OK", b"ok\n")
 

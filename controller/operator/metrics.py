@@ -28,10 +28,10 @@ from prometheus_client.exposition import choose_encoder
 
 from controller.core.model import AttemptState, Event
 from controller.core.spending import Spent
-from controller.operator.endpoint import PlainReply
 from controller.operator.resource import ExperimentResource
 from controller.operator.status import PENDING, WAITING, condition_of
 from suggest.distribution import VERSION
+from suggest.endpoint import PlainReply
 
 MOST_NAMESPACES = 500
 OTHER_NAMESPACES = "(others)"  # not a name that a namespace can have

@@ -39,7 +39,6 @@ from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.db_manager import ClusterDbManager, Peers, served
 from controller.operator.default_queue import DefaultQueues
-from controller.operator.endpoint import Endpoint
 from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.health import Health
@@ -58,6 +57,7 @@ from controller.operator.tenant_budgets import TenantBudgets
 from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
+from suggest.endpoint import Endpoint
 from suggest.errors import StoreBroken, Unavailable
 from suggest.fair_share import FairShare
 from suggest.server import Protection, Server, ServerOptions

@@ -29,6 +29,7 @@ from controller.ui.experiment_routes import controlling_routes, reading_routes
 from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.stored_address import StoredAddress
 from controller.ui.vega import VegaBundle
+from suggest.endpoint import renewed
 from suggest.errors import FailedPrecondition, Unavailable
 
 ADDRESS = "127.0.0.1"
@@ -118,7 +119,7 @@ async def running(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
-        ssl_context_factory=None if tls is None else lambda *_: _renewed(tls),
+        ssl_context_factory=None if tls is None else lambda *_: renewed(tls),
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -129,22 +130,6 @@ async def running(
         server.should_exit = True
         await serving
         listener.close()
-
-
-def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Return a context that takes the newest certificate at each handshake.
-
-    So it is renewed without a restart.
-    """
-    context = tls()
-
-    def renew(
-        connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext
-    ) -> None:
-        connection.context = tls()
-
-    context.sni_callback = renew
-    return context
 
 
 class _Protocol(H11Protocol):

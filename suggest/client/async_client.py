@@ -30,12 +30,11 @@ from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, Tr
 if TYPE_CHECKING:
     import grpc
 
-    from suggest import wire
+    from suggest import grpc_methods, wire
     from suggest.v1 import suggest_pb2 as pb
-    from suggest.v1 import suggest_pb2_grpc as stubs
 else:
     grpc, wire = LazyModule("grpc"), LazyModule("suggest.wire")
-    pb, stubs = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.v1.suggest_pb2_grpc")
+    pb, grpc_methods = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.grpc_methods")
 
 PAGE = 1000
 
@@ -561,7 +560,8 @@ class AsyncClient:
         await channel.close()
 
     def _reach(self, address: str, channel: Any) -> None:
-        self._channels[address] = channel, stubs.SuggestServiceStub(channel)
+        service = pb.DESCRIPTOR.services_by_name["SuggestService"]
+        self._channels[address] = channel, grpc_methods.Stub(channel, service)
 
 
 def _decided(reply: pb.DecideParameterResponse) -> Value:

@@ -29,6 +29,7 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 from suggest import events
 from suggest.address import Address
 from suggest.binding import bind
+from suggest.grpc_methods import handlers_of
 from suggest.server.access.authorization import Authorizer
 from suggest.server.access.caller import Rights
 from suggest.server.access.protection import RECHECK_S, LoadedProtection
@@ -39,10 +40,9 @@ from suggest.server.in_process import InProcessChannel
 from suggest.server.interceptor import CallInterceptor, Shared
 from suggest.server.quota import QuotaStore
 from suggest.server.server_options import LimitsFile, ServerOptions
-from suggest.server.service import SuggestServicer
+from suggest.server.service import SERVICE, SuggestServicer
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
-from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
 if TYPE_CHECKING:
     from suggest.server.katib_service import Methods
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SERVICE = "tuner.suggest.v1.SuggestService"
 THREADS = 8  # worker threads, of which a single caller gets half
 COMPUTING_S = 5.0  # how much of the grace period passes before computations in progress are stopped
 SENDING_S = 0.2
@@ -142,22 +141,26 @@ class GrpcServers:
     def inside(self, *, rights: Rights | None, caller: str) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
         interceptor = self._listeners[0].interceptor
-        return InProcessChannel(self._servicer, interceptor, rights=rights, caller=caller)
+        handlers = {f"/{SERVICE.full_name}/{name}": each for name, each in self._handlers.items()}
+        return InProcessChannel(handlers, interceptor, rights=rights, caller=caller)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""
-        listener = await self._listener(self.protection.authorizer, RECEIVED_BYTES, (SERVICE,))
+        service = SERVICE.full_name
+        listener = await self._listener(self.protection.authorizer, RECEIVED_BYTES, (service,))
         self.address = self._bind(listener, address)
         studies = self._studies = StudyService(self.store, address=advertised or str(self.address))
-        self._servicer = SuggestServicer(studies)
-        add_SuggestServiceServicer_to_server(self._servicer, listener.server)
+        self._handlers = handlers_of(SERVICE, SuggestServicer(studies))
+        listener.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, self._handlers),)
+        )
         self._listeners = [listener]
         if self._options.katib or not self.address.path:
             await self._serve_katib(studies, listener, address.host or "127.0.0.1")
         for each in self._listeners:
             await each.server.start()
         if self._metrics is not None:
-            self._metrics.start(self._pool, self._shared.store_health, studies)
+            await self._metrics.start(self._pool, self._shared.store_health, studies)
         self._background.append(asyncio.create_task(self._log_suppressed_denials()))
         files = [
             file
@@ -190,6 +193,8 @@ class GrpcServers:
         await asyncio.gather(
             *(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners)
         )
+        if self._metrics is not None:
+            await self._metrics.stop()
 
     def close(self) -> None:
         """Release the studies, and close the store."""

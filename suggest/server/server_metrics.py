@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
 import grpc
@@ -29,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 
 from suggest.address import Address
 from suggest.binding import refuse_taken
+from suggest.endpoint import Endpoint, PlainReply
 from suggest.errors import Unavailable
 from suggest.server.access.certificates import KeyPair
 from suggest.server.call_pool import CallPool
@@ -38,7 +37,6 @@ from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_PATIENCE_S = 10.0  # timeout of a connection without a request
 
 
 class Metrics:
@@ -52,7 +50,9 @@ class Metrics:
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
         """`pair`: the certificate for an address beyond this machine, served by HTTPS."""
         listening = metrics_address(address)
-        self._server = _listening(listening, self._answer, None if listening.private else pair)
+        self._socket = _listening(listening)
+        tls = None if pair is None or listening.private else pair.context
+        self._endpoint = Endpoint(self._socket, self._answer, tls=tls)
         # Avoid an unused `_created` series for each metric.
         # (This function has no types in the library.)
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,7 +77,8 @@ class Metrics:
 
     @property
     def port(self) -> int:
-        return self._server.server_port
+        port: int = self._socket.getsockname()[1]
+        return port
 
     def _ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
         series = self._series.get((method, code))
@@ -87,28 +88,33 @@ class Metrics:
         if method == "SuggestTrials" and reply is not None:
             self._handed_out.inc(len(reply.message.trials))
 
-    def start(self, pool: CallPool, store_health: StoreHealth, studies: StudyService) -> None:
+    async def start(self, pool: CallPool, store_health: StoreHealth, studies: StudyService) -> None:
         """Answer requests, with values that are read from these objects at each scrape."""
         self._registry.register(_Collector(self.calls, pool, store_health, studies))
-        self._server.start()
+        await self._endpoint.open()
 
     def stopping(self) -> None:
         """Let /healthz report that the server is stopping."""
         self._taking_calls = False
 
-    def close(self) -> None:
-        self._server.close()
+    async def stop(self) -> None:
+        """Answer no more requests."""
+        await self._endpoint.close()
 
-    def _answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:
-        match path.partition("?")[0]:
+    def close(self) -> None:
+        """Release the address, also if requests were never answered."""
+        self._socket.close()
+
+    def _answer(self, path: str, accepted: str) -> PlainReply:
+        match path:
             case "/metrics":
                 encode, content_type = choose_encoder(accepted)
-                return 200, content_type, encode(self._registry)
+                return PlainReply("200 OK", encode(self._registry), content_type)
             case "/healthz" if self._taking_calls:
-                return 200, "text/plain", b"ok\n"
+                return PlainReply("200 OK", b"ok\n")
             case "/healthz":
-                return 503, "text/plain", b"stopping\n"
-        return 404, "text/plain", b"there are /metrics and /healthz\n"
+                return PlainReply("503 Service Unavailable", b"stopping\n")
+        return PlainReply("404 Not Found", b"there are /metrics and /healthz\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,87 +188,21 @@ class _Collector:
         yield errors
 
 
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(
-        self,
-        address: Address,
-        family: int,
-        handler: type[BaseHTTPRequestHandler],
-        pair: KeyPair | None,
-    ) -> None:
-        self.address_family = family
-        self._pair = pair
-        self._thread: threading.Thread | None = None
-        super().__init__((address.host, address.port), handler)
-
-    def start(self) -> None:
-        self._thread = threading.Thread(
-            target=self.serve_forever, name="metrics", kwargs={"poll_interval": 0.1}
-        )
-        self._thread.start()
-
-    def server_bind(self) -> None:
-        """Bind as the base class does, but without its DNS lookup of the host name."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_port = self.server_address[1]
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handle the request in the connection's thread: a slow handshake blocks no others."""
-        if self._pair is not None:
-            request.settimeout(_PATIENCE_S)
-            with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
-                super().finish_request(encrypted, client_address)
-            return
-        super().finish_request(request, client_address)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Do not log clients that disconnect before the reply."""
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self.shutdown()
-            self._thread.join()
-        self.server_close()
-
-
-def _listening(
-    address: Address, answer: Callable[[str, str], tuple[int, str, bytes]], pair: KeyPair | None
-) -> _HttpServer:
+def _listening(address: Address) -> socket.socket:
     refuse_taken(address)
     try:
-        addresses = socket.getaddrinfo(
+        family, kind, protocol, _, target = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        return _HttpServer(address, addresses[0][0], _handler(answer), pair)
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(target)
+        listener.listen()
+        return listener
     except OSError as e:
         raise Unavailable(
             f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address"
         ) from e
-
-
-def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE_S
-
-        def do_GET(self) -> None:
-            status, content_type, body = answer(self.path, self.headers.get("Accept", ""))
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def version_string(self) -> str:
-            return "tuner"
-
-        def log_message(self, *_: object) -> None:
-            """Do not log scrapes."""
-
-    return Handler
 
 
 # Arguments: method, code, seconds, reply (an `interceptor.Reply`, None if none was sent).

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.core.model import AttemptState, Event, FailureClass
 from controller.operator import metrics
-from controller.operator.endpoint import Endpoint
 from controller.operator.metrics import DECLARED, OTHER_NAMESPACES, ControllerMetrics, MetricSources
 from controller.operator.resource import ExperimentResource
+from suggest.endpoint import Endpoint
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, on_a_cluster
 from tests.kube.operated import experiment as resource

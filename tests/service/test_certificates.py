@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.errors import InvalidArgument
-from suggest.server import Protection, Server
+from suggest.server import Protection, Server, ServerOptions
 from suggest.server.access.certificates import KeyPair
 from tests.certificates import Authority, replace
 from tests.conditions import eventually
@@ -24,11 +24,11 @@ from tests.service.running import a_server
 HOSTS = ("localhost",)
 
 
-def shown_by(server: Server, authority: Authority) -> str:
-    """Return the common name of the certificate that a new connection gets."""
+def shown_by(server: Server, authority: Authority, *, port: int = 0) -> str:
+    """Return the common name of the certificate that a new connection gets; port 0: of gRPC."""
     context = ssl.create_default_context(cafile=str(authority.own.certificate))
-    context.set_alpn_protocols(["h2"])
-    port = int(server.address.rpartition(":")[2])
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    port = port or int(server.address.rpartition(":")[2])
     with (
         socket.create_connection(("localhost", port), timeout=10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
@@ -45,8 +45,10 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
 ) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("used", "/CN=first", HOSTS)
+    protection = protection_by(pair.certificate, pair.key)
+    options = ServerOptions(metrics_address="0.0.0.0:0")
     with (
-        a_server(tmp_path / "s.db", protection=protection_by(pair.certificate, pair.key)) as server,
+        a_server(tmp_path / "s.db", protection=protection, options=options) as server,
         grpc.secure_channel(
             server.address, grpc.ssl_channel_credentials(authority.own.certificate.read_bytes())
         ) as channel,
@@ -64,6 +66,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
 
         replace(pair, other)
         eventually(lambda: shown_by(server, authority) == "second")
+        assert shown_by(server, authority, port=server.metrics_port) == "second"
         ask(health_pb2.HealthCheckRequest(), timeout=10)
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"], (
             "bad once, then good"

@@ -1,6 +1,6 @@
 """A port that answers GET requests for a few fixed paths: the kubelet's probes, and Prometheus.
 
-It runs in the controller's own loop, so answers may read what belongs to the loop. A client that
+It runs in the loop of its program, so answers may read what belongs to the loop. A client that
 is slow, sends too much or goes away costs nothing.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -23,25 +25,59 @@ class PlainReply:
     content_type: str = "text/plain; charset=utf-8"
 
 
-class Endpoint:
-    """Answers on a port, if there is one, while the context is open.
+def renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context that takes the newest certificate at each handshake.
 
-    answer: called with the path and the header Accept.
+    So it is renewed without a restart.
+    """
+    context = tls()
+
+    def renew(
+        connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext
+    ) -> None:
+        connection.context = tls()
+
+    context.sni_callback = renew
+    return context
+
+
+class Endpoint:
+    """Answers at a place, if there is one, while it is open.
+
+    place: a port of all interfaces, or a socket that is bound. answer: called with the path and the
+    header Accept. tls: returns the context of a new connection; None for no TLS.
     """
 
-    def __init__(self, port: int | None, answer: Callable[[str, str], PlainReply]) -> None:
-        self._port = port
+    def __init__(
+        self,
+        place: int | socket.socket | None,
+        answer: Callable[[str, str], PlainReply],
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self._place = place
         self._answer = answer
+        self._tls = None if tls is None else renewed(tls)
         self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> Self:
-        if self._port is not None:
+    async def open(self) -> None:
+        if isinstance(self._place, int):
             self._server = await asyncio.start_server(
-                self._connected, None, self._port, limit=_LONGEST
+                self._connected, None, self._place, limit=_LONGEST, ssl=self._tls
             )
+        elif self._place is not None:
+            self._server = await asyncio.start_server(
+                self._connected, sock=self._place, limit=_LONGEST, ssl=self._tls
+            )
+
+    async def __aenter__(self) -> Self:
+        await self.open()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

@@ -9,10 +9,18 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 from symtable import symtable
+from typing import TypeGuard
 
 # The samplers of Optuna that say which values are tried, and not only in which order.
 FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
-_SEARCHES = ("create_study", "load_study", "optimize")
+# What a trial must not do: it has no study, and would change that of the script each time.
+_SEARCHES = (
+    *("create_study", "load_study", "delete_study", "copy_study", "optimize"),
+    *("RDBStorage", "JournalStorage", "JournalFileBackend", "GrpcStorageProxy"),
+)
+# What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
+OF_STUDY = ("direction", "directions", "study_name")
+_NAMED = (ast.FunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,8 @@ class OptunaScript:
     """The module of a script.
 
     searches: its calls of `study.optimize`. studies: of `create_study`. enqueued: of
-    `study.enqueue_trial`. added: of `study.add_trial` and `add_trials`. constrained: those with a
+    `study.enqueue_trial`. loads: of `load_study`. added: of `study.add_trial`, `add_trials` and
+    `tell`. constrained: those with a
     `constraints_func`. constraints: of `trial.set_constraint`. fixing: of FIXING_SAMPLERS.
     """
 
@@ -28,6 +37,7 @@ class OptunaScript:
     searches: tuple[ast.Call, ...]
     studies: tuple[ast.Call, ...]
     enqueued: tuple[ast.Call, ...]
+    loads: tuple[ast.Call, ...]
     added: tuple[ast.Call, ...]
     constrained: tuple[ast.Call, ...]
     constraints: tuple[ast.Call, ...]
@@ -46,7 +56,9 @@ class OptunaScript:
             searches=calls("optimize"),
             studies=calls("create_study"),
             enqueued=calls("enqueue_trial"),
-            added=calls("add_trial", "add_trials"),
+            loads=calls("load_study"),
+            # Files have a `tell`, too, without arguments.
+            added=tuple(each for each in calls("add_trial", "add_trials", "tell") if each.args),
             constrained=tuple(each for each in _calls(module) if _is_constrained(each)),
             constraints=calls("set_constraint"),
             fixing=calls(*FIXING_SAMPLERS),
@@ -56,6 +68,10 @@ class OptunaScript:
         """Return the module without what makes the study, runs it, or uses it: what is left defines
         the objective. Imports and definitions stay.
         """
+        return ast.Module(self._split()[0], [])
+
+    def _split(self) -> tuple[list[ast.stmt], set[str]]:
+        """Return the statements of `without_search`, and the names that only the others define."""
         names: set[str] = set()  # of studies, of what comes from them, and of what runs them
         for each in self.module.body:
             if isinstance(each, ast.FunctionDef) and _runs_search(each, names):
@@ -71,7 +87,26 @@ class OptunaScript:
                     for node in ast.walk(each)
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
-        return ast.Module(kept, [])
+        return kept, names - {node.name for node in kept if isinstance(node, _NAMED)}
+
+    def of_the_search(self, objective: ast.expr) -> list[ast.expr]:
+        """Return what the objective, and what it calls, use of the study of the script."""
+        kept, names = self._split()
+        definitions = {node.name: node for node in kept if isinstance(node, _NAMED)}
+        parts: list[ast.AST] = [objective]
+        for part in parts:
+            called = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
+            found = [node for name, node in definitions.items() if name in called]
+            parts += [node for node in found if node not in parts]
+        used: list[ast.expr] = []
+        for part in parts:
+            own = {each.arg for each in ast.walk(part) if isinstance(each, ast.arg)}
+            nodes = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
+            own |= {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
+            if part is not objective:  # whose names `undefined` returns
+                used += [each for each in nodes if each.id in names - own]
+            used += [each for each in ast.walk(part) if _is_unknown_of_study(each)]
+        return used
 
     def constraint_names(self) -> list[str]:
         """Return the names of constraints that are written in the script."""
@@ -112,6 +147,14 @@ def argument(call: ast.Call, place: int | None, name: str) -> ast.expr | None:
     if place is not None and place < len(call.args):
         return call.args[place]
     return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def _is_unknown_of_study(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    """Return whether a node is such as `trial.study.best_value`, which a trial does not know."""
+    match node:
+        case ast.Attribute(ast.Attribute(ast.Name(owner), "study"), name):
+            return owner != "self" and name not in OF_STUDY
+    return False
 
 
 def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:

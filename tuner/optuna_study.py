@@ -75,14 +75,23 @@ def optimize_optuna(
     directions = [direction.name.lower() for direction in study.directions]
     count = len(directions)
 
+    waiting = _enqueued(study)
+    attributes = [trial.user_attrs for trial in waiting]
+    if any(attributes) and "import_from" in options:
+        raise InvalidArgument.at(
+            _CALLER,
+            "import_from cannot be combined with user_attrs of enqueued trials, which are the "
+            "first ones; omit one",
+        )
+
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, directions)
+        return inside.run(objective, trial, directions, attributes)
 
     metrics = inside.metrics_of(count)
     if "pruning" not in options and count == 1 and (rule := _pruning(study.pruner)) is not None:
         options["pruning"] = rule
-    options["initial"] = _enqueued(study)
+    options["initial"] = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
     bounds = options.get("constraints") or {}
     if not isinstance(bounds, Mapping):
         refuse(_CALLER, "constraints", bounds, "a dict such as {'weight': {'max': 0}}")
@@ -99,7 +108,7 @@ def optimize_optuna(
     return made
 
 
-def _enqueued(study: optuna.Study) -> list[Mapping[str, object]]:
+def _enqueued(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     import optuna
 
     waiting = optuna.trial.TrialState.WAITING
@@ -110,7 +119,7 @@ def _enqueued(study: optuna.Study) -> list[Mapping[str, object]]:
             f"study {study.study_name!r} has run trials; pass a new study, whose results are those "
             "of this search",
         )
-    return [trial.system_attrs.get("fixed_params", {}) for trial in trials]
+    return trials
 
 
 def _pruning(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:

@@ -36,6 +36,9 @@ PRUNED = "the objective raised optuna.TrialPruned"
 VALUE, CONSTRAINT = "value", "constraint."
 
 
+_STOP = ". To end the search, pass target=, timeout=, or a callback that calls study.stop()"
+
+
 def metrics_of(objectives: int) -> list[str]:
     """Return the metrics that stand for the values of an objective of Optuna."""
     return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
@@ -71,23 +74,32 @@ class OptunaStudy:
             raise AttributeError(
                 f"the study of a trial has no attribute {name!r}, only direction, directions and "
                 "study_name: a trial is a process of its own; pass what the objective needs to it"
+                + (_STOP if name == "stop" else "")
             )
 
 
 class OptunaTrial:
     """The part of `optuna.Trial` that an objective uses."""
 
-    def __init__(self, trial: Trial, directions: Sequence[str]) -> None:
+    def __init__(
+        self, trial: Trial, directions: Sequence[str], attributes: Mapping[str, Any]
+    ) -> None:
         self._trial = trial
         self._metrics = trial.needed[: len(directions)]
         self.study = OptunaStudy(directions)
         # For the same callback.
         self._trial_id = trial.number
         self._domains: dict[str, dict[str, Any]] = {}
-        self._kept: dict[str, Any] = {"user_attrs": {}, "system_attrs": {}, "constraints": {}}
+        self._kept: dict[str, Any] = {
+            "user_attrs": dict(attributes),
+            "system_attrs": {},
+            "constraints": {},
+        }
         self._reported: set[int] = set()
         self.number = trial.number
         self.datetime_start = datetime.now()
+        if attributes:
+            self._keep()
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -262,14 +274,21 @@ class OptunaTrial:
             return object.__getattribute__(self, name)
 
 
-def run(objective: Callable[[Any], Any], trial: Trial, directions: Sequence[str]) -> Any:
+def run(
+    objective: Callable[[Any], Any],
+    trial: Trial,
+    directions: Sequence[str],
+    attributes: Sequence[Mapping[str, Any]] = (),
+) -> Any:
     """Call an objective of Optuna with the trial, and return what ours returns.
 
-    directions: of its values, "minimize" or "maximize".
+    directions: of its values, "minimize" or "maximize". attributes: of the points that are tried
+    first, which are the first trials.
     """
     objectives = len(directions)
     metrics = trial.needed[:objectives]
-    seen = OptunaTrial(trial, directions)
+    own = attributes[trial.number] if trial.number < len(attributes) else {}
+    seen = OptunaTrial(trial, directions, own)
     try:
         returned = objective(seen)
     except Exception as error:

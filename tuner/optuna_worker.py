@@ -28,6 +28,8 @@ def main() -> int:
     path = sys.argv[1]
     # By metric: its direction, as `--set` or a later revision of the file may say it.
     objectives = json.loads(os.environ["TUNER_OBJECTIVES"])
+    # Of enqueued points, by the trial's number.
+    attributes = json.loads(sys.argv[2]) if len(sys.argv) > 2 else []
     # The script may parse them.
     sys.argv = [path]
 
@@ -35,7 +37,7 @@ def main() -> int:
 
     def load() -> Callable[[Trial], Any]:
         objective = _objective(script, Path(path))
-        return lambda trial: inside.run(objective, trial, list(objectives.values()))
+        return lambda trial: inside.run(objective, trial, list(objectives.values()), attributes)
 
     constraints = [inside.CONSTRAINT + name for name in script.constraint_names()]
     return run_trial(load, list(objectives), constraints)

@@ -7,12 +7,13 @@ A value is known if it is written there as a literal, or as the name of a litera
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.optuna_script import OptunaScript, argument, objective_of
+from controller.optuna_script import OF_STUDY, OptunaScript, argument, objective_of
 from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.writing import file_text
 
@@ -62,13 +63,8 @@ class _Reader:
         parts = [override.partition("=") for override in overrides]
         self._given = {path: value for path, _, value in parts}
         self._problems: list[LocatedProblem] = []
-        self._constants = {
-            target.id: statement.value
-            for statement in script.module.body
-            if isinstance(statement, ast.Assign)
-            for target in statement.targets
-            if isinstance(target, ast.Name)
-        }
+        self._added: list[ast.Call] = []  # calls whose point is tried
+        self._constants = dict(_assigned(script.module))
 
     def experiment(self) -> dict[str, Any]:
         """Return the native data. Raises SpecErrors."""
@@ -84,7 +80,7 @@ class _Reader:
             "budget": self._budget(search),
             "metrics": dict(_METRICS),
             "trial": {
-                "command": ["python", "-m", WORKER, Path(self._source).name],
+                "command": ["python", "-m", WORKER, Path(self._source).name, *self._attributes()],
                 "env": {"PYTHONUNBUFFERED": "1"},
             },
         }
@@ -115,6 +111,23 @@ class _Reader:
                 "each trial runs; move it there, outside of functions and of if __name__ == "
                 '"__main__", or call tuner.optimize_optuna(objective, study) in its place',
             )
+        for used in self._script.of_the_search(objective):
+            self._problem(
+                used,
+                f"{ast.unparse(used)} is of the study of the script, and each trial is a process "
+                f"that knows only {', '.join(OF_STUDY)} of it; pass what the objective needs as a "
+                "value. To end the search early, call tuner.optimize_optuna with target=, or with "
+                "a callback that calls study.stop()",
+            )
+        for call in (search, *self._script.studies, *self._script.enqueued):
+            if any(each.arg is None for each in call.keywords) or any(
+                isinstance(each, ast.Starred) for each in call.args
+            ):
+                self._problem(
+                    call,
+                    "has arguments behind * or **, which are known only when the script runs; "
+                    "write each by its name",
+                )
         if self._script.repeats(search):
             self._problem(
                 search,
@@ -158,6 +171,12 @@ class _Reader:
         if self._is_given("spec.objective.direction"):
             direction = self._given.get("spec.objective.direction", "minimize")
             return {"objective": {"metric": "value", "direction": direction}}
+        if self._script.loads and not self._script.studies:
+            self._problem(
+                self._script.loads[0],
+                "loads a study whose direction is not in the script; say it: --set "
+                "spec.objective.direction=minimize",
+            )
         found = {tuple(self._directions(each)): each for each in self._script.studies}
         if len(found) > 1:
             self._problem(
@@ -204,7 +223,8 @@ class _Reader:
         if self._is_given("spec.pruning.name"):
             return {}
         nodes = [node for each in self._script.studies if (node := argument(each, None, "pruner"))]
-        node = next((node for node in nodes if not _is_none(node)), None)
+        named = [self._named(node) for node in nodes]
+        node = next((node for node in named if not _is_none(node)), None)
         settings = dict(_MEDIAN.values())
         match node:
             case None:
@@ -234,6 +254,7 @@ class _Reader:
                 continue
             if isinstance(value, dict):
                 points.append(value)
+                self._added.append(call)
             elif not self._is_given("spec.initial"):
                 self._problem(
                     call,
@@ -241,15 +262,40 @@ class _Reader:
                 )
         return {"initial": points} if points else {}
 
-    def _constraints(self) -> dict[str, Any]:
-        for call in self._script.constraints:
-            if not isinstance(argument(call, 0, "key"), ast.Constant):
+    def _attributes(self) -> list[str]:
+        """Return what the worker needs to give enqueued trials their attributes, if they have any.
+
+        Called after `_initial`.
+        """
+        if self._is_given("spec.initial"):
+            return []
+        attributes: list[object] = []
+        for call in self._added:
+            node = argument(call, 1, "user_attrs")
+            value = {} if node is None or _is_none(node) else self._value(node)
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
                 self._problem(
                     call,
-                    "names a constraint that is known only when the script runs; write its name "
-                    "there as text, or call tuner.optimize_optuna(objective, study, "
-                    'constraints={"weight": {"max": 0}})',
+                    "gives a point attributes that are not written there; write them as a dict of "
+                    "literals that can be JSON",
                 )
+            attributes.append(value)
+        # A `${` would be a parameter's value in a command.
+        return [json.dumps(attributes, default=str).replace("${", "$${")] if any(attributes) else []
+
+    def _constraints(self) -> dict[str, Any]:
+        for call in self._script.constraints:
+            key = argument(call, 0, "key")
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                continue
+            self._problem(
+                call,
+                "names a constraint that is known only when the script runs, or by a value that is "
+                "not text; write its name there as text, or call tuner.optimize_optuna(objective, "
+                'study, constraints={"weight": {"max": 0}})',
+            )
         # As `tuner.optuna_trial.CONSTRAINT`.
         bounds = [
             {"metric": f"constraint.{name}", "max": 0} for name in self._script.constraint_names()
@@ -301,12 +347,14 @@ class _Reader:
 
     def _value(self, node: ast.expr) -> object:
         """Return a literal, or what a name of the module stands for."""
-        if isinstance(node, ast.Name) and node.id in self._constants:
-            node = self._constants[node.id]
         try:
-            return ast.literal_eval(node)
+            return ast.literal_eval(self._named(node))
         except ValueError:
             return _UNKNOWN
+
+    def _named(self, node: ast.expr) -> ast.expr:
+        """Return what a name of the module stands for; any other expression as it is."""
+        return self._constants.get(node.id, node) if isinstance(node, ast.Name) else node
 
     def _is_given(self, key: str) -> bool:
         """Return whether `--set` says the value of the key, or of one above it."""
@@ -315,6 +363,16 @@ class _Reader:
     def _problem(self, node: ast.expr, message: str) -> None:
         mark = Mark(node.lineno, node.col_offset + 1)
         self._problems.append(LocatedProblem(mark, "", message))
+
+
+def _assigned(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield each name to which the module assigns, with its expression."""
+    for statement in module.body:
+        match statement:
+            case ast.Assign(targets, value):
+                yield from ((each.id, value) for each in targets if isinstance(each, ast.Name))
+            case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                yield name, value
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -225,6 +225,24 @@ print("attribute 'model' is not kept: an object of type object" in tuner.open("k
     ]
 
 
+def test_attributes_of_enqueued_points_are_those_of_their_trials(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    if trial.number == 1:
+        trial.set_user_attr("more", trial.user_attrs["from"] + "!")
+    return 1.0
+
+study = optuna.create_study()
+study.enqueue_trial({}, user_attrs={"from": "paper"})
+study.enqueue_trial({"x": 2}, user_attrs={"from": "friend"})
+study = tuner.optimize_optuna(objective, study, trials=3, name="told", progress=False)
+print([trial.user_attrs for trial in study.trials])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "[{'from': 'paper'}, {'from': 'friend', 'more': 'friend!'}, {}]"
+    ]
+
+
 def test_an_enqueued_point_is_used_or_the_nearest_one(scripts: Scripts) -> None:
     body = """
 def objective(trial):

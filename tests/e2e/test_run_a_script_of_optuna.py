@@ -89,6 +89,21 @@ def test_a_script_is_bound_by_the_constraints_that_it_names(cli: Cli) -> None:
     assert cli.json("best", "bound", "-o", "json")["number"] == 0
 
 
+def test_attributes_of_an_enqueued_point_are_those_of_its_trial(cli: Cli) -> None:
+    (cli.folder / "told.py").write_text(
+        "import optuna\n\ndef objective(trial):\n"
+        '    trial.suggest_categorical("from", [trial.user_attrs.get("from", "")])\n'
+        '    return trial.suggest_float("x", 0, 1)\n\n'
+        "study = optuna.create_study()\n"
+        'study.enqueue_trial({"x": 0.5}, user_attrs={"from": "${paper}"})\n'
+        "study.optimize(objective, n_trials=1)\n"
+    )
+    code, _, err = cli.tuner("run", "told.py")
+    assert code == 0, err
+    (trial,) = cli.json("get", "trials", "told", "-o", "json")
+    assert trial["parameters"] == {"from": "${paper}", "x": 0.5}
+
+
 def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
     (cli.folder / "study.py").write_text(
         "import optuna\n\ndef objective(trial):\n"

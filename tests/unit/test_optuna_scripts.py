@@ -161,6 +161,84 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
         read_path(path, overrides=("spec.algorithm.name=tpe",))
 
 
+@pytest.mark.parametrize(
+    ("body", "study", "line", "problem"),
+    [
+        ("trial.study.stop()", "create_study()", "", "5:5 trial.study.stop is of the study"),
+        ("c = trial.study.user_attrs", "create_study()", "", "trial.study.user_attrs is of the"),
+        ("n = len(study.trials)", "create_study()", "", "5:13 study is of the study of the script"),
+        ("n = helper()", "create_study()", "", "3:12 study is of the study of the script"),
+        ("...", "create_study(**options)", "", "8:9 has arguments behind * or **, which are"),
+        ("...", "create_study()", "study.enqueue_trial(*point)", "has arguments behind * or **"),
+        ("...", "create_study()", "study.tell(study.ask(), 1)", "9:1 adds trials that the search"),
+        ("...", "load_study(study_name='s')", "", "loads a study whose direction is not in"),
+        ("trial.set_constraint(1, 0)", "create_study()", "", "by a value that is not text"),
+        (
+            "...",
+            "create_study()",
+            "study.enqueue_trial({}, {'made': study})",
+            "9:1 gives a point attributes that are not written there",
+        ),
+    ],
+)
+def test_what_trials_do_not_know_of_the_study_is_refused(
+    tmp_path: Path, body: str, study: str, line: str, problem: str
+) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        f"options = point = {{}}\ndef helper():\n    return study.trials\ndef objective(trial):\n"
+        f"    {body}\n    trial.study.direction\n    return 0\nstudy = {study}\n{line}\n"
+        "study.optimize(objective, n_trials=3)\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    assert any(problem in str(each) for each in caught.value.located), caught.value.located
+
+
+def test_a_study_that_is_an_argument_of_a_helper_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "def objective(trial):\n    study = trial.study\n    open('data').tell()\n"
+        "    return len(study.study_name)\n"
+        "def show(study):\n    print(study.best_value)\n"
+        "study = create_study()\nstudy.optimize(objective, n_trials=3)\nshow(study)\n"
+    )
+    read_path(path)
+
+
+def test_a_name_of_the_module_stands_for_a_number_and_a_pruner(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "TRIALS: int = 7\npruner = MedianPruner(n_startup_trials=2)\n"
+        "study = create_study(pruner=pruner)\n"
+        "study.optimize(lambda trial: 0, n_trials=TRIALS)\n"
+    )
+    spec: Any = read_path(path).spec.document["spec"]
+    assert spec["budget"]["trials"] == 7
+    assert spec["pruning"]["nStartupTrials"] == 2
+
+
+def test_attributes_of_enqueued_points_are_told_to_the_trials(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "study = create_study()\nstudy.enqueue_trial({'x': 1})\n"
+        "study.enqueue_trial({'x': 2}, user_attrs={'from': '${paper}'})\n"
+        "study.enqueue_trial({'x': 2}, {'from': 'twice'}, skip_if_exists=True)\n"
+        "study.optimize(lambda trial: 0, n_trials=7)\n"
+    )
+    spec: Any = read_path(path).spec.document["spec"]
+    assert spec["trial"]["command"][4:] == ['[{}, {"from": "$${paper}"}]']
+
+
+def test_trials_touch_no_storage_of_the_script() -> None:
+    script = OptunaScript.read(
+        "storage = RDBStorage('sqlite:///a.db')\ndelete_study(study_name='s', storage=storage)\n"
+        "DATA = 3\nstudy = create_study(storage=storage)\nstudy.optimize(f, n_trials=3)\n",
+        "study.py",
+    )
+    assert ast.unparse(script.without_search()) == "DATA = 3"
+
+
 def test_a_sampler_without_constraints_is_no_obstacle(tmp_path: Path) -> None:
     sampler = "TPESampler(constraints_func=None)"
     assert spec_of(tmp_path, f"create_study(sampler={sampler})", "4")["spec"]["budget"]

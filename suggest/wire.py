@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -283,12 +283,12 @@ def write_objectives(objectives: Iterable[Objective]) -> list[pb.Objective]:
 
 
 def read_constraints(messages: Iterable[pb.Constraint]) -> tuple[Constraint, ...]:
-    return tuple(
-        Constraint(
-            c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None
-        )
-        for c in messages
-    )
+    return tuple(Constraint(c.metric, _bound(c, "min"), _bound(c, "max")) for c in messages)
+
+
+def _bound(message: pb.Constraint, field: Literal["min", "max"]) -> float | None:
+    bound: float = getattr(message, field)
+    return bound if message.HasField(field) else None
 
 
 def write_constraints(constraints: Iterable[Constraint]) -> list[pb.Constraint]:

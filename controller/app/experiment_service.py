@@ -242,12 +242,8 @@ class ExperimentService:
             notes = (*old_notes, *notes)
             if changes:
                 experiment, notes = self._revised(experiment, document, changes, notes)
-            text, source = (
-                (document.text, document.source)
-                if earlier is None
-                else (earlier.text, earlier.source)
-            )
-            admitted = self._go_on(experiment, lease, text, source, notes)
+            read = document if earlier is None else earlier
+            admitted = self._go_on(experiment, lease, read.text, read.source, notes)
             undo.pop_all()
         return admitted
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
+from controller.app.service_names import service_name
 from controller.app.workspace import Workspace
 from controller.core.model import ExperimentSpec, by_trial
 from controller.named_files import open_without_waiting
@@ -62,7 +63,7 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     text, value = chosen.source, chosen.value
     fill = _fill(chosen.fill, spec)
     if "://" in text:
-        url = _absolute(text)
+        url = service_name(server=None, storage=text)
         if admin.is_optunas(url):
             return _of_optuna(url, chosen, spec, fill)
         current, newest = admin.schema_versions(url)
@@ -198,13 +199,6 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
             raise InvalidArgument.at("--fill", str(error)) from None
         filled[name] = text
     return filled
-
-
-def _absolute(url: str) -> str:
-    prefix = "sqlite:///"
-    if url.startswith(prefix):
-        return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
-    return url
 
 
 async def _study_named(studies: StudyReads, name: str, place: str) -> Study:

@@ -290,14 +290,13 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     for trial in record.trials:
         if trial.trial.number == number:
             return trial
-    first, last = (
-        (record.trials[0].trial.number, record.trials[-1].trial.number)
-        if record.trials
-        else (0, None)
-    )
-    existing = "it has none yet" if last is None else f"its trials are {first} to {last}"
-    if first == last:
-        existing = f"its only trial is {first}"
+    numbers = [trial.trial.number for trial in record.trials]
+    if not numbers:
+        existing = "it has none yet"
+    elif len(numbers) == 1:
+        existing = f"its only trial is {numbers[0]}"
+    else:
+        existing = f"its trials are {numbers[0]} to {numbers[-1]}"
     raise NotFound(f"{record.experiment.name} has no trial {number}; {existing}")
 
 

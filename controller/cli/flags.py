@@ -31,13 +31,8 @@ optional_file = _one(
 file_or_name = _one("target", metavar="FILE|NAME", help="the experiment's file, or its name")
 
 
-def file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
+def name_or_changed_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its changed file")
-    parser.set_defaults(context=None, runtime=None)
-
-
-def file_or_name_to_retry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its corrected file")
     parser.set_defaults(context=None, runtime=None)
 
 

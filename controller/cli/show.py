@@ -87,12 +87,7 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
     printer = Printer(arguments)
 
     def see(studies: Sequence[tuple[Study, StudySummary]]) -> bool:
-        elements = [
-            documents.study(
-                study, None if it is None else it.trials, None if it is None else it.best
-            )
-            for study, it in studies
-        ]
+        elements = [documents.study(study, summary) for study, summary in studies]
         if not elements and not arguments.quiet:
             print(
                 f"no studies{_of_namespace(arguments)} in the {workspace.place_of_studies}",

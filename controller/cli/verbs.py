@@ -90,7 +90,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "run failed trials again, then continue the search",
         "lifecycle:retry",
         (
-            flags.file_or_name_to_retry,
+            flags.name_or_changed_file,
             flags.which_failed,
             flags.overrides,
             flags.cluster,
@@ -108,7 +108,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "add trials, widen ranges or add choices, then continue the search",
         "lifecycle:extend",
         (
-            flags.file_or_name_to_extend,
+            flags.name_or_changed_file,
             flags.trials,
             flags.gpu_hours,
             flags.cost,

@@ -17,6 +17,7 @@ from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord
 from suggest.estimate import Estimate
+from suggest.replies import StudySummary
 from suggest.study import Criteria, Study
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -188,11 +189,8 @@ def with_measurements(record: TrialList, trial_record: TrialRecord) -> Json:
     }
 
 
-def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
-    """Return one element of `get studies`.
-
-    `counts` is None if the server is too old to report them.
-    """
+def study(study: Study, summary: StudySummary) -> Json:
+    """Return one element of `get studies`."""
     objective = study.spec.objective
     return present(
         name=study.name.study,
@@ -201,10 +199,10 @@ def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | N
         metric=objective.metric,
         direction=objective.direction.value,
         algorithm=study.spec.algorithm.name,
-        trials=None if counts is None else {state.value: n for state, n in counts.items()},
+        trials={state.value: n for state, n in summary.trials.items()},
         objectives=_objectives(study.spec.criteria),
         constraints=_constraints(study.spec.criteria),
-        best=None if best is None else _best(best, study.spec.criteria),
+        best=None if summary.best is None else _best(summary.best, study.spec.criteria),
         labels=dict(study.labels) or None,
         createTime=timestamp(study.create_time) or None,
     )
@@ -216,7 +214,7 @@ def whole_study(record: StudyTrials) -> Json:
     counts = {state: n for state in TrialState if (n := states.count(state))}
     best = next(iter(record.front), None)
     trials = [with_measurements(record, entry) for entry in record.trials]
-    return {"study": study(record.study, counts, best), "trials": trials}
+    return {"study": study(record.study, StudySummary(counts, best)), "trials": trials}
 
 
 def measurement(sample: Measurement) -> Json:

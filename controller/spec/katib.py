@@ -243,11 +243,7 @@ class KatibReader(KatibDomainReader):
         unused: dict[str, str] = {}
         for i, assignment in enumerate(self._optional(section, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
-            key, value = (
-                (assignment.get("name"), assignment.get("value"))
-                if isinstance(assignment, dict)
-                else (None, None)
-            )
+            key, value = self._pair(assignment, "name", "value")
             setting = takes.get(key) if isinstance(key, str) else None
             if setting is None:
                 cure = f"write {', '.join(takes)}" if takes else "remove it"

@@ -28,6 +28,12 @@ class KatibSectionReader:
     def _optional(self, parent: Json, key: str, at: str) -> list[Any]:
         return [] if parent.get(key) is None else self._list(parent, key, at)
 
+    @staticmethod
+    def _pair(entry: object, *keys: str) -> tuple[Any, ...]:
+        """Return the values of an entry of a list; None for what is not there."""
+        fields = entry if isinstance(entry, dict) else {}
+        return tuple(map(fields.get, keys))
+
     # Any: of `kind`, or None.
     def _taken(self, parent: Json, key: str, at: str, kind: type, expected: str) -> Any:
         below = f"{at}.{key}" if at else key

@@ -255,11 +255,7 @@ class KatibTemplateReader(KatibSectionReader):
         references: set[str] = set()
         for i, parameter in enumerate(self._list(template, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
-            name, reference = (
-                (parameter.get("name"), parameter.get("reference"))
-                if isinstance(parameter, dict)
-                else (None, None)
-            )
+            name, reference = self._pair(parameter, "name", "reference")
             if not isinstance(name, str) or not isinstance(reference, str):
                 self._problems.add(below, "must have a name and a reference")
             elif not name or not reference or "{" in name or "}" in name:

@@ -77,10 +77,8 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
 
     Unreadable parts are replaced by harmless values.
     """
-    spec, raw = document.get("spec"), raw_document.get("spec")
-    spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
+    spec, raw = _spec_of(document), _spec_of(raw_document)
     space = readable_space(spec, raw.get("parameters"))
-    algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
     define_by_run = spec.get("defineByRun") is True
     valid = valid_part(space, space.problems(may_be_empty=define_by_run))
     return StudySpec(
@@ -88,18 +86,30 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         define_by_run=define_by_run,
         objectives=_objectives(spec) or (_ANY_OBJECTIVE,),
         constraints=_constraints(spec),
-        algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
-        if "name" in algorithm
-        else _ANY_ALGORITHM,
-        pruning=Pruning(
-            pruning["name"], {key: value for key, value in pruning.items() if key != "name"}
-        )
-        if "name" in pruning
-        else None,
+        algorithm=_algorithm(spec),
+        pruning=_pruning(spec),
         fidelity=_fidelity(spec, raw),
         learn_from=earlier_studies(spec.get("learnFrom", [])),
         prior=_prior(spec, raw, valid),
     )
+
+
+def _spec_of(document: Json) -> Json:
+    spec = document.get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _algorithm(spec: Json) -> Algorithm:
+    algorithm = spec.get("algorithm", {})
+    if "name" not in algorithm:
+        return _ANY_ALGORITHM
+    return Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
+
+
+def _pruning(spec: Json) -> Pruning | None:
+    settings = dict(spec.get("pruning", {}))
+    name = settings.pop("name", None)
+    return None if name is None else Pruning(name, settings)
 
 
 def _prior(spec: Json, raw: Json, space: Space) -> tuple[Belief, ...]:

@@ -83,10 +83,7 @@ class StudyBoard:
             key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True
         )
         return {
-            "searches": [
-                self._document(study, summary or StudySummary({}, None))
-                for study, summary in summaries
-            ],
+            "searches": [self._document(study, summary) for study, summary in summaries],
             "trouble": "",
             "source": self._source,
         }
@@ -166,7 +163,7 @@ class StudyBoard:
     def _document(self, study: Study, summary: StudySummary) -> Json:
         """Return a study as an experiment's summary, without what only experiments have."""
         spec, verbs = study.spec, self._verbs()
-        document = documents.study(study, summary.trials, summary.best)
+        document = documents.study(study, summary)
         return document | {
             "why": "",
             **search_of(spec),

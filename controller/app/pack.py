@@ -18,6 +18,7 @@ is killed at that moment.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import io
@@ -42,7 +43,7 @@ from controller.app.cluster_workspace import ClusterExperiments
 from controller.app.controller_api import ControllerApi
 from controller.app.experiment_file import working_directory
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import find
+from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.service_names import described, is_address
 from controller.app.state_directory import StateDirectory
@@ -263,7 +264,19 @@ def _without(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _store_of(workspace: Workspace, experiment: Experiment) -> str:
-    """Return the URL of the store with the experiment's study. Raises FailedPrecondition."""
+    """Return the URL of the store with the experiment's study.
+
+    Raises FailedPrecondition, and NotFound if the store that was named for a server's lacks it.
+    """
+    named = workspace.service
+    if is_address(experiment.server) and named and not is_address(named):
+        with closing(admin.open_store(named)) as store:
+            if store.study(study_name(experiment)) is None:
+                raise NotFound(
+                    f"the {described(named)} does not have the study of {experiment.name}; name "
+                    f"with --storage the store of the {described(experiment.server)}"
+                )
+        return named
     service = workspace.service_of(experiment)
     if is_address(service):
         raise FailedPrecondition(
@@ -346,6 +359,8 @@ def write(
 def _refuse_existing(target: Path) -> None:
     if target.exists():
         raise AlreadyExists(f"{target}: already exists; name another file with --to")
+    if not target.parent.is_dir():
+        raise NotFound(f"{target.parent}: is not a folder; create it, or name another with --to")
 
 
 @contextmanager
@@ -506,7 +521,13 @@ def unpack(workspace: Workspace, source: Path) -> Unpacked:
         with workspace.opened(make=True) as experiments, ExitStack() as undo:
             _refuse_known(experiments, manifest, source)
             folder = experiments.folders(manifest.uid).root
-            reserved = ExperimentService(experiments).reserve(manifest.name, uid=manifest.uid)
+            try:
+                reserved = ExperimentService(experiments).reserve(manifest.name, uid=manifest.uid)
+            except ControlledElsewhere as error:
+                raise AlreadyExists(
+                    f"{source}: another command unpacks it into {workspace.state.root} now; wait "
+                    f"for its end, then see {command('describe', manifest.name)}"
+                ) from error
             # Under the lease, so that two commands do not both find it absent.
             _refuse_known(experiments, manifest, source)
             undo.callback(reserved.lease.discard)
@@ -520,8 +541,9 @@ def unpack(workspace: Workspace, source: Path) -> Unpacked:
                     "it away, or restore controller.db from a backup"
                 )
             may_have_study = Path(folder, STORES, _COPYING).exists()
-            _clear(folder)
-            Path(folder, MANIFEST).touch(0o600)
+            with _writing(folder):
+                _clear(folder)
+                Path(folder, MANIFEST).touch(0o600)
             _extract(archive, source, folder, manifest)
             unpacked = _copy_stores(
                 workspace, experiments, folder, manifest, source, may_have_study=may_have_study
@@ -581,7 +603,7 @@ def _extract(archive: tarfile.TarFile, source: Path, folder: Path, manifest: _Ma
             assert content is not None  # of a regular file
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                shutil.copyfileobj(content, file)
+                _copy(content, file, path)
             path.chmod((member.mode & 0o755) | 0o600)
         elif member.issym():
             links.append((path, member.linkname))
@@ -593,6 +615,14 @@ def _extract(archive: tarfile.TarFile, source: Path, folder: Path, manifest: _Ma
     for path, to in links:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(to)
+
+
+def _copy(content: IO[bytes], file: IO[bytes], path: Path) -> None:
+    """Copy the content of a member. The errors of reading are those of a pack that is not whole."""
+    while part := content.read(_READ_BYTES):
+        with _writing(path):
+            file.write(part)
+            file.flush()
 
 
 def _read_to_end(archive: tarfile.TarFile) -> None:
@@ -676,7 +706,10 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unavailable(f"{error.filename or target}: {error.strerror}") from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        cure = "; free some space and repeat the command" if is_full else ""
+        place = error.filename or target
+        raise Unavailable(f"{place}: {error.strerror or error}{cure}") from error
 
 
 @contextmanager

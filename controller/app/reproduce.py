@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,9 @@ PATIENCE_S = 60.0  # for git, when nothing else waits
 MOST_PACKAGES = 5  # that differ, in a message
 _CHECKOUT, _READY = "checkout", "checkout.ready"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_DIRTY_SUBMODULE = re.compile(
+    rb"^\+\+\+ b/(.*)\n@@ .*\n-Subproject commit .*\n\+Subproject commit [0-9a-f]+-dirty$", re.M
+)
 _STORED = re.compile(r"(?:patches|packages|untracked)/([0-9a-f]{16})\.(?:patch|txt|zip)")
 
 
@@ -48,14 +51,14 @@ _STORED = re.compile(r"(?:patches|packages|untracked)/([0-9a-f]{16})\.(?:patch|t
 class Reproduction:
     """The experiment with the reruns of one trial, and what people should know of it.
 
-    recorded: the trial's value in the search.
+    recorded: the trial's values in the search, by metric.
     notes: what of the trial's surroundings is had, and what is not.
     """
 
     reruns: Reruns
     uid: Uid
     number: int
-    recorded: float
+    recorded: Mapping[str, float]
     notes: Sequence[str]
 
 
@@ -108,9 +111,7 @@ async def reproducing(
         raise InvalidArgument.at("--times", f"{times} is too few; use 1 or more")
     record = await query.look_up(workspace, name, namespace)
     search, entry = record.experiment, query.find_trial(record, number)
-    recorded = entry.trial.value
     attempt = _succeeded(entry, search)
-    assert recorded is not None  # of a trial that succeeded
     name, uid = name_of_reruns(search.name, f"-reproduce-{number}"), _uid_of(search, number)
     if isinstance(workspace, Workspace):
         as_it_was, records, directory = await _as_it_ran(workspace, search, attempt, name, uid)
@@ -129,7 +130,16 @@ async def reproducing(
         changes=changes,
     )
     refuse_others(workspace, reruns)
-    return Reproduction(reruns, uid, number, recorded, records.notes)
+    return Reproduction(reruns, uid, number, values_of(entry, search), records.notes)
+
+
+def values_of(entry: TrialRecord, experiment: Experiment) -> dict[str, float]:
+    """Return the values of all objectives, by metric; empty if the trial has not succeeded."""
+    trial = entry.trial
+    if entry.state is not TrialState.SUCCEEDED or trial.value is None:
+        return {}
+    metrics = [objective.metric for objective in experiment.spec.criteria.objectives]
+    return dict(zip(metrics, (trial.value, *trial.further), strict=False))
 
 
 def _uid_of(search: Experiment, number: int) -> Uid:
@@ -198,17 +208,26 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         records.notes.append(
             f"its code differed from commit {commit[:12]}, by more than is recorded (4 MiB)"
         )
+    if "dirty" not in recorded:
+        records.notes.append(
+            f"its code may have differed from commit {commit[:12]}: git took too long to say"
+        )
     files = records.stored(recorded["untrackedFiles"]) if "untrackedFiles" in recorded else b""
-    now = await tracked_state(here, within_s=PATIENCE_S)
+    if submodules := sorted(set(_DIRTY_SUBMODULE.findall(patch))):
+        listed = b", ".join(submodules).decode(errors="replace")
+        records.notes.append(f"changes within submodules were not recorded: {listed}")
+    # A folder that was renamed or removed since may still be below its checkout.
+    place = next(each for each in (here, *here.parents) if each.is_dir())
+    now = await tracked_state(place, within_s=PATIENCE_S)
     with_changes = " with the recorded changes" if patch else ""
-    is_same = (now.record.get("commit"), now.patch) == (commit, patch)
+    is_same = place == here and (now.record.get("commit"), now.patch) == (commit, patch)
     if is_same and (not files or are_unchanged(files, _top(here, now))):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
-    await _check_commit(here, commit, now)
+    await _check_commit(place, commit, now)
     checkout = root / _CHECKOUT
     if not (root / _READY).exists():
-        await _check_out(here, commit, patch, records, checkout)
+        await _check_out(place, commit, patch, records, checkout)
         if files:
             restore(files, checkout)
         (root / _READY).touch()
@@ -218,6 +237,11 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     records.notes.append(
         f"code: commit {commit[:12]}{with_changes}, in {checkout}; {_of_untracked(recorded)}"
     )
+    if (checkout / ".gitmodules").exists():
+        records.notes.append(
+            f"its submodules are empty in {checkout}; if trials need them, run there: "
+            "git submodule update --init --recursive"
+        )
     return folder
 
 

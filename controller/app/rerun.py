@@ -16,7 +16,7 @@ from controller.app import query
 from controller.app.experiment_file import ExperimentFile
 from controller.app.workspace import ReadableWorkspace
 from controller.core.model import Experiment, ExperimentState
-from controller.phrases import command
+from controller.phrases import command, quantity
 from controller.report import confirmation, ranking
 from controller.report.confirmation import Confirmation, confirmation_name
 from controller.report.record import ExperimentRecord
@@ -74,7 +74,8 @@ async def confirming(
         )
     chosen = _best(record, top)
     if not chosen:
-        raise FailedPrecondition(f"no trial of {name} has succeeded, so there is none to confirm")
+        done = "satisfied its constraints" if search.spec.criteria.constraints else "succeeded"
+        raise FailedPrecondition(f"no trial of {name} has {done}, so there is none to confirm")
     new = [derived_seed(search.uid, "confirm", k) for k in range(seeds)]
     reruns = derived(search, confirmation_name(search.name), chosen, new)
     refuse_others(workspace, reruns)
@@ -158,8 +159,10 @@ def refuse_others(workspace: ReadableWorkspace, reruns: Reruns) -> None:
     found = known.spec.rerun
     has = "is no experiment of reruns"
     if found is not None:
+        which = "trial" if len(found.trials) == 1 else "trials"
         numbers = ", ".join(map(str, found.trials))
-        has = f"has reruns of trials {numbers} of {found.experiment}, {len(found.seeds)} each"
+        each = quantity(len(found.seeds), "seed")
+        has = f"has reruns of {which} {numbers} of {found.experiment}, with {each}"
     raise AlreadyExists(
         f"{spec.name} {has}; to run others, first delete it: {command('delete', spec.name)}"
     )

@@ -23,7 +23,11 @@ GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 PATCH_BYTES = 4 << 20  # larger changes are data, not code
 PATCHES, PACKAGES = "patches", "packages"
 # The changes as a patch that `git apply` takes, whatever the person's configuration.
-_DIFF = ("diff", "HEAD", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv")
+_DIFF = (
+    *("diff", "HEAD", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--unified=3", "--submodule=short"),
+    "--ignore-submodules=none",
+)
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -31,7 +35,8 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 class GitState:
     """The state of the checkout that has a folder.
 
-    record: what `provenance.json` has of it; empty outside a checkout.
+    record: what `provenance.json` has of it; empty outside a checkout. Without `dirty`, git took
+    too long to say what differs.
     patch: the changes of tracked files, unless they are too large.
     untracked: None if they were not looked at, or took too long.
     """
@@ -73,16 +78,19 @@ async def _untracked(folder: Path, apart: Path) -> Untracked | None:
 
 async def tracked_state(folder: Path, *, within_s: float) -> GitState:
     """Return the commit of a folder, and what of its tracked files differs."""
+    record: dict[str, object] = {}
     try:
         async with asyncio.timeout(within_s):
             code, found, _ = await git(folder, "rev-parse", "HEAD", "--show-prefix")
             if code != 0:
                 return GitState()
             commit, _, prefix = found.decode(errors="replace").rstrip("\n").partition("\n")
+            record = {"commit": commit, "folder": prefix}
             _, patch, _ = await git(folder, *_DIFF)
     except (OSError, TimeoutError):
-        return GitState()
-    record: dict[str, object] = {"commit": commit, "folder": prefix, "dirty": bool(patch)}
+        # Of a very large checkout, the commit alone may be known in time.
+        return GitState(record)
+    record["dirty"] = bool(patch)
     if len(patch) > PATCH_BYTES:
         return GitState({**record, "patchBytes": len(patch)})
     return GitState(record, patch)

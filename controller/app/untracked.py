@@ -70,7 +70,7 @@ def _archived(top: Path, names: Sequence[str]) -> Untracked:
         if is_stored and name.isprintable():
             sizes[name] = status.st_size
         else:
-            left_out.append(name.encode(errors="backslashreplace").decode())
+            left_out.append(name if name.isprintable() else ascii(name)[1:-1])
     total = count = 0
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

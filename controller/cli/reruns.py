@@ -11,7 +11,6 @@ from controller.cli import lifecycle, terminal
 from controller.cli.options import readable_of, split_name
 from controller.core.model import Uid
 from suggest.errors import InvalidArgument
-from suggest.trial import TrialState
 
 
 def confirm(arguments: argparse.Namespace) -> int:
@@ -41,12 +40,11 @@ def reproduce(arguments: argparse.Namespace) -> int:
     code = _run(arguments, found.reruns, uid=found.uid)
     made = found.reruns.file.document.spec
     record = asyncio.run(app.query.look_up(workspace, made.name, made.namespace))
-    values = [
-        entry.trial.value
-        for entry in record.trials
-        if entry.state is TrialState.SUCCEEDED and entry.trial.value is not None
-    ]
-    print(report.confirmation.comparison(number, found.recorded, values))
+    again = [app.reproduce.values_of(entry, record.experiment) for entry in record.trials]
+    for metric, recorded in found.recorded.items():
+        values = [each[metric] for each in again if metric in each]
+        about = f"trial {number}, {metric}" if len(found.recorded) > 1 else f"trial {number}"
+        print(report.confirmation.comparison(about, recorded, values))
     return code
 
 

@@ -4,7 +4,7 @@ before they use up its budget.
 The breaker opens in two cases:
 
 1. No trial has ended in any other way yet, and two trials in a row have failed by themselves: the
-   script, its command or its metric is wrong.
+   script, its command or its metric is wrong. Of a single rerun, its only trial.
 2. The last k trials that ended have all failed for the same reason, where k is `parallelism` but at
    least 3: something has broken since the experiment began.
 
@@ -127,14 +127,21 @@ def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
     if not spec.breaker:
         return None
     first = streak.first or ()
-    if watches_first(spec) and alone and len(first) >= FEWEST_FIRST:
-        return Trip(first, f"the first {len(first)} trials failed: {streak.reason}")
+    if watches_first(spec) and alone and len(first) >= _fewest_first(spec):
+        which = f"the first {len(first)} trials" if len(first) > 1 else "the only run"
+        return Trip(first, f"{which} failed: {streak.reason}")
     if len(streak.alike) >= max_same_failures(spec):
         return Trip(
             streak.alike,
             f"the last {len(streak.alike)} trials failed for one reason: {streak.reason}",
         )
     return None
+
+
+def _fewest_first(spec: ExperimentSpec) -> int:
+    """Return how many first trials have to fail. A single rerun has no other point to try."""
+    is_single = spec.rerun is not None and len(spec.initial) == 1
+    return 1 if is_single else FEWEST_FIRST
 
 
 def watches_first(spec: ExperimentSpec) -> bool:
@@ -159,7 +166,7 @@ def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
     return (
         watches_first(spec)
         and streak.first is not None
-        and len(streak.first) == 1
+        and 0 < len(streak.first) < _fewest_first(spec)
         and not exhausted
     )
 

@@ -224,11 +224,11 @@ def document(found: Confirmation) -> Json:
     }
 
 
-def comparison(number: int, recorded: float | None, values: Sequence[float]) -> str:
-    """Return the reruns of one trial beside its recorded value: see `tuner reproduce`."""
+def comparison(about: str, recorded: float, values: Sequence[float]) -> str:
+    """Return the reruns of a trial beside a recorded value of it: see `tuner reproduce`."""
     shown = ", ".join(map(formatting.number, values)) or "none has succeeded yet"
     lines = [
-        f"trial {number}: recorded {formatting.number(recorded)}",
+        f"{about}: recorded {formatting.number(recorded)}",
         f"reproduced ({quantity(len(values), 'run')}): {shown}",
     ]
     if len(values) > 1:
@@ -237,7 +237,7 @@ def comparison(number: int, recorded: float | None, values: Sequence[float]) -> 
             f"{formatting.number(stdev(values))}, from {formatting.number(min(values))} to "
             f"{formatting.number(max(values))}"
         )
-    if values and recorded is not None:
+    if values:
         lines.append(_beside(recorded, values))
     return "\n".join(lines)
 

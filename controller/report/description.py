@@ -345,6 +345,9 @@ def _first_waiting(record: ExperimentRecord) -> str:
 def cure(experiment: Experiment) -> str:
     """Return what a person has to do about a pause."""
     by_name = command("resume", experiment.name)
+    if experiment.spec.rerun is not None:
+        # Its file was made from another one.
+        return f"correct what its trials need, then: {by_name}"
     if experiment.spec.trial.calls_function:
         return (
             f"correct the function, then {_call_again(experiment)} (or {by_name}, if the "

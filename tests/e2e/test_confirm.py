@@ -188,7 +188,7 @@ def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
     assert cli.tuner("confirm", "tinny")[0] == 5
     assert cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "2")[0] == 0
     code, _, err = cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "3")
-    assert "of tiny, 2 each; to run others, first delete it: tuner delete tiny-confirm" in err
+    assert "of tiny, with 2 seeds; to run others, first delete it: tuner delete tiny-confirm" in err
     assert code == 6
     cli.file.write_text(experiment(["false"], name="bad", trials=1))
     cli.tuner("run", cli.file)

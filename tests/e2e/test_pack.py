@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import tarfile
@@ -18,8 +19,10 @@ from typing import Self
 import pytest
 
 from controller.app import pack
+from controller.app.local_experiments import ControllerLock
 from suggest.errors import AlreadyExists
 from tests.e2e.cli import Cli, cli_in, experiment
+from tests.service.running import a_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -161,6 +164,45 @@ def test_a_file_that_another_pack_has_just_written_is_kept(tmp_path: Path) -> No
         pass
 
 
+def test_a_full_disk_is_named_and_leaves_nothing(cli: Cli) -> None:
+    (checkpoint,) = (cli.folder / "state").glob("experiments/*/trials/0/checkpoint")
+    (checkpoint / "weights").write_bytes(os.urandom(4 << 20))
+    assert cli.tuner("pack", "tiny", "--to", "large.tar.gz")[0] == 0
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, hard))
+    try:
+        unpacked = cli.tuner("unpack", "large.tar.gz", *elsewhere(cli))
+        packed = cli.tuner("pack", "tiny", "--to", "again.tar.gz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    for code, _, err in (unpacked, packed):
+        assert (code, "; free some space and repeat the command" in err) == (7, True), err
+    assert "checkpoint/weights: " in unpacked[2]
+    assert not list(cli.folder.glob("*again*"))
+    assert not list((cli.folder / "elsewhere" / "experiments").iterdir())
+    assert cli.tuner("unpack", "large.tar.gz", *elsewhere(cli))[0] == 0
+
+
+def test_a_file_that_another_command_unpacks_is_left_to_it(cli: Cli) -> None:
+    with tarfile.open(cli.folder / "tiny.tar.gz") as packed:
+        manifest = packed.extractfile("pack.json")
+        assert manifest is not None
+        uid = json.loads(manifest.read())["uid"]
+    folder = cli.folder / "elsewhere" / "experiments" / uid
+    folder.mkdir(parents=True)
+    lock = ControllerLock(folder)
+    lock.take("tiny")
+    code, _, err = cli.tuner("unpack", "tiny.tar.gz", *elsewhere(cli))
+    assert (code, "another command unpacks it into" in err) == (6, True), err
+    lock.release()
+
+
+def test_a_pack_needs_a_folder(cli: Cli) -> None:
+    code, _, err = cli.tuner("pack", "tiny", "--to", "nowhere/tiny.tar.gz")
+    assert code == 5, err
+    assert "nowhere: is not a folder; create it, or name another with --to" in err
+
+
 def test_a_folder_is_not_unpacked(cli: Cli) -> None:
     assert "is a folder; name the file that pack wrote" in refused(cli, cli.folder)
 
@@ -281,6 +323,22 @@ def test_a_search_moves_between_databases(cli: Cli, postgres_url: str) -> None:
     assert cli.tuner("unpack", "back.tar.gz", *other)[0] == 0
     assert cli.tuner("extend", "tiny", "--trials", "3", *other)[0] == 0
     assert len(cli.json("get", "trials", "tiny", "-o", "json", *other)) == 3
+
+
+def test_a_study_of_a_server_is_packed_from_its_store(cli: Cli) -> None:
+    store = f"sqlite:///{cli.folder / 'server.db'}"
+    cli.file.write_text(experiment(name="served", trials=2))
+    with a_server(cli.folder / "server.db") as server:
+        assert cli.tuner("run", cli.file, "--server", server.address)[0] == 0
+        code, _, err = cli.tuner("pack", "served")
+        assert (code, "name the store of that server with --storage" in err) == (6, True), err
+        other = f"sqlite:///{cli.folder / 'other.db'}"
+        code, _, err = cli.tuner("pack", "served", "--storage", other)
+        assert (code, "does not have the study of served" in err) == (5, True), err
+        assert cli.tuner("pack", "served", "--storage", store)[0] == 0
+    assert cli.tuner("unpack", "served.tar.gz", *elsewhere(cli))[0] == 0
+    assert cli.tuner("extend", "served", "--trials", "3", *elsewhere(cli))[0] == 0
+    assert len(cli.json("get", "trials", "served", "-o", "json", *elsewhere(cli))) == 3
 
 
 def test_the_commands_of_the_page_work(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -215,6 +216,100 @@ def test_changes_that_are_too_large_are_not_recorded(cli: Cli) -> None:
     code, _, err = cli.tuner("reproduce", "large/1")
     assert code == 0
     assert "by more than is recorded (4 MiB)" in err
+
+
+def test_a_commit_is_recorded_also_when_its_changes_take_too_long(cli: Cli, tmp_path: Path) -> None:
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    real = shutil.which("git")
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *" diff "*) sleep 60;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    git(cli.folder, "checkout", "-q", FILE)
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: slow"))
+    path = cli.env.get("PATH", os.environ["PATH"])
+    cli.env["PATH"] = f"{slow.parent}:{path}"
+    assert cli.tuner("run", cli.file)[0] == 0
+    cli.env["PATH"] = path
+    write(cli, 3)
+    code, out, err = cli.tuner("reproduce", "slow/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+    assert "git took too long to say" in err
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["diff.noprefix=true", "diff.relative=true", "diff.context=0", "diff.mnemonicPrefix=true"],
+)
+def test_the_changes_are_recorded_whatever_git_is_configured_to_show(
+    cli: Cli, setting: str
+) -> None:
+    git(cli.folder, "config", *setting.split("="))
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: other"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    git(cli.folder, "checkout", "-q", FILE)
+    code, out, err = cli.tuner("reproduce", "other/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+
+
+def test_what_a_worktree_lacks_of_submodules_is_said(cli: Cli) -> None:
+    inner = cli.folder / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "net.py").write_text("one")
+    git(inner, "add", "net.py")
+    git(inner, "commit", "-qm", "one")
+    link = ("-c", "protocol.file.allow=always", "submodule", "--quiet", "add")
+    git(cli.folder, *link, str(inner), "sub")
+    git(cli.folder, "commit", "-qam", "two")
+    write(cli, 2)
+    (cli.folder / "sub" / "net.py").write_text("two")
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: linked"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    write(cli, 3)
+    code, _, err = cli.tuner("reproduce", "linked/1")
+    assert code == 0, err
+    assert "changes within submodules were not recorded: sub" in err
+    assert "its submodules are empty in" in err
+
+
+def test_a_folder_that_was_renamed_within_its_checkout_is_found(cli: Cli) -> None:
+    inner = cli.folder / "inner"
+    inner.mkdir()
+    shutil.copy(cli.folder / FILE, inner)
+    git(cli.folder, "add", "inner")
+    git(cli.folder, "commit", "-qam", "two")
+    moved = inner / "experiment.yaml"
+    moved.write_text(cli.file.read_text().replace("name: tiny", "name: below"))
+    assert cli.tuner("run", moved)[0] == 0
+    git(cli.folder, "mv", "inner", "outer")
+    code, out, err = cli.tuner("reproduce", "below/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+
+
+def test_a_rerun_that_fails_tries_no_other_point(cli: Cli) -> None:
+    fails = 'case "$TUNER_TRIAL_NAME" in *reproduce*) exit 3;; esac; echo score=1'
+    text = experiment(["sh", "-c", fails], name="flaky")
+    cli.file.write_text(text.replace("canary: 0s", "canary: 5s"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    code, out, err = cli.tuner("reproduce", "flaky/1")
+    assert (code, "is paused: the only run failed: exit code 3" in err) == (8, True), err
+    assert "correct what its trials need, then: tuner resume flaky-reproduce-1" in err
+    assert "reproduced (0 runs): none has succeeded yet" in out
+    assert len(cli.json("get", "trials", "flaky-reproduce-1", "-o", "json")) == 1
+
+
+def test_each_objective_is_compared(tmp_path: Path) -> None:
+    with cli_in(tmp_path) as cli:
+        text = experiment(["sh", "-c", "echo score=$0 loss=$TUNER_SEED", "${x}"])
+        one = "objective: {metric: score, direction: maximize}"
+        assert one in text
+        both = "{metric: score, direction: maximize}, {metric: loss, direction: minimize}"
+        cli.file.write_text(text.replace(one, f"objectives: [{both}]"))
+        assert cli.tuner("run", cli.file)[0] == 0
+        code, out, err = cli.tuner("reproduce", "tiny/0")
+        assert (code, out.count("reproduced exactly")) == (0, 2), err
+        assert "trial 0, score: recorded" in out
+        assert "trial 0, loss: recorded" in out
 
 
 def test_outside_of_git_the_files_of_now_run(tmp_path: Path) -> None:

@@ -82,4 +82,4 @@ def test_a_long_name_is_shortened() -> None:
     ],
 )
 def test_reruns_are_shown_beside_the_recorded_value(values: list[float], said: str) -> None:
-    assert said in comparison(3, 0.9, values)
+    assert said in comparison("trial 3", 0.9, values)

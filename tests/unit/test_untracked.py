@@ -49,6 +49,7 @@ def test_files_of_the_whole_checkout_count_and_not_those_of_the_state_directory(
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).touch()
     assert names(found_in(checkout, "sub")) == ["sub/one", "two"]
+    assert found_in(checkout, "sub").left_out == ("line\\nbreak",)
     assert found_in(checkout).archive == found_in(checkout, "sub").archive
 
 

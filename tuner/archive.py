@@ -32,7 +32,6 @@ def archive(needed: bytes) -> bytes:
 
     The same input gives the same bytes.
     """
-
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in (

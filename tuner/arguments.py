@@ -79,7 +79,6 @@ def arguments_of_keys(
 @contextmanager
 def problems_by_argument(by_key: Mapping[str, str]) -> Iterator[None]:
     """Let problems of the block name arguments. Errors keep their types."""
-
     try:
         yield
     except SpecErrors as error:

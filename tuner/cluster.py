@@ -132,7 +132,6 @@ class _Quiet:
     """Says nothing."""
 
     def status(self, status: Mapping[str, Any]) -> None: ...
-
     def trouble(self, text: str) -> None: ...
 
 

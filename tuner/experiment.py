@@ -126,7 +126,6 @@ class Experiment:
 
         Raises SpecErrors (a TunerError) if it cannot be run.
         """
-
         with problems_by_argument(self.arguments):
             return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
@@ -135,7 +134,6 @@ class Experiment:
 
         Raises SpecErrors.
         """
-
         return ExperimentFile.of_text(self._text, self._source, options, state)
 
     @property

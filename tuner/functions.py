@@ -334,7 +334,6 @@ def _sent_files(caller: str, file: ExperimentFile, objective: bytes) -> TrialFil
 
 
 def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
-
     for metric, direction in objectives.items():
         if doubt := opposite_direction(metric, direction):
             other = "minimize" if direction == "maximize" else "maximize"
@@ -384,7 +383,6 @@ def _cure(argument: str) -> str:
 
 def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile, code: str) -> None:
     """Warn if the stored search of this name has results of another version of the objective."""
-
     spec = file.document.spec
     with workspace.opened(make=True) as experiments:
         stored = experiments.experiment(spec.namespace, spec.name)
@@ -564,7 +562,6 @@ def _unpicklable(objective: Objective) -> str:
 
     Return "" if there are none.
     """
-
     try:
         used = inspect.getclosurevars(objective)
     except TypeError:

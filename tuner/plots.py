@@ -32,11 +32,9 @@ class Figure:
         Raises:
             InvalidArgument: The file's name has another ending.
         """
-
         drawing.write(self.spec, Path(path))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-
         return {
             "application/vnd.vegalite.v5+json": self.spec,
             "image/svg+xml": drawing.svg(self.spec),

@@ -36,14 +36,12 @@ class Callbacks:
     def __init__(
         self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None
     ) -> None:
-
         self._functions = functions
         self._study = Study(workspace, name, namespace, stop=self._stop)
         self._desired = DesiredState.RUN
         self.error: BaseException | None = None
 
     def __call__(self, trial: StoredTrial) -> DesiredState:
-
         if self.error is not None:
             return self._desired
         try:
@@ -57,7 +55,6 @@ class Callbacks:
         return self._desired
 
     def _stop(self) -> None:
-
         self._desired = DesiredState.STOP
 
 
@@ -92,7 +89,6 @@ def run(
         to do. SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
     """
-
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
     handed_over = runtime == CLUSTER
@@ -139,7 +135,6 @@ def control(
     callbacks: Sequence[Callback] = (),
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
-
     file.check_runnable()
 
     async def act(session: Session) -> RunResult:

@@ -46,7 +46,6 @@ def run_session(
 
     Raises KeyboardInterrupt or SystemExit after a signal that interrupted it.
     """
-
     view = _view(progress)
     with workspace.opened(make=True) as experiments:
 
@@ -109,7 +108,6 @@ def _interruptible(
 
 
 def _view(progress: bool) -> View:
-
     if not progress:
         return QuietView()
     if in_notebook():

@@ -115,7 +115,6 @@ class Study:
 
         The id changes if a search is deleted and created again.
         """
-
         experiment = self._record().experiment
         return short_name(experiment.name, experiment.uid)
 
@@ -209,7 +208,6 @@ class Study:
 
         In a script: `study.plot.history().save("history.svg")`.
         """
-
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
@@ -344,7 +342,6 @@ class Study:
         self, number: int, *, measurements: bool = False
     ) -> tuple[ExperimentRecord, TrialRecord]:
         """Return the record of the search, and one of its trials. Raises NotFound."""
-
         record = self._record(trial=number, measurements=measurements)
         for entry in record.trials:
             if entry.trial.number == number:
@@ -410,12 +407,10 @@ def connect(address: str, **options: Any) -> Client:
 
     See `suggest.Client`.
     """
-
     return Client(address, **options)
 
 
 def workspace_of(state_dir: str | Path | None) -> Workspace:
-
     return Workspace(StateDirectory.find(None if state_dir is None else str(state_dir)))
 
 

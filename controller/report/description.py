@@ -130,7 +130,7 @@ def describe_final(
         ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
     parts = [_lines(fields)]
-    parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
+    parts.append("Attempts\n" + _indented(_attempts(final.attempts, now=now)))
     if final.outputs:
         rows = [[output.path, str(output.size_bytes)] for output in final.outputs]
         parts.append("Left\n" + _indented(aligned(("PATH", "BYTES"), rows)))
@@ -218,7 +218,7 @@ def describe_trial(
     values = [[name, formatting.parameter(value)] for name, value in trial.parameters.items()]
     parts = [_lines(fields), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
     if not (entry.imported_from or entry.value_of):
-        parts.append("Attempts\n" + _indented(_attempts(record, entry.attempts, now=now)))
+        parts.append("Attempts\n" + _indented(_attempts(entry.attempts, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
@@ -238,7 +238,7 @@ def _proposed_by(record: ExperimentRecord, entry: TrialRecord) -> str:
     return f"by {entry.proposed_by}, because {algorithm} was not ready"
 
 
-def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
+def _attempts(attempts: Sequence[Attempt], *, now: datetime) -> str:
     """Return a table of attempts.
 
     Columns that only a cluster fills are left out if they are empty.

@@ -99,7 +99,7 @@ class PbtPopulation:
         at = self._generation_of[number] = 0 if parent is None else self._generation_of[parent] + 1
         if at == len(self._generations):
             self._generations.append(_Generation())
-        self._count(number, member, at, 1)
+        self._count(member, at, 1)
         if member.loss is not None:
             insort(self._generations[at].ranked, (member.loss, number))
         self._look_for_room(at)
@@ -110,13 +110,13 @@ class PbtPopulation:
         if member is None or self._is_outdated:
             return
         at = self._generation_of[number]
-        self._count(number, member, at, -1)
+        self._count(member, at, -1)
         if member.loss is not None:
             ranked = self._generations[at].ranked
             del ranked[bisect_left(ranked, (member.loss, number))]
         self._look_for_room(at)
 
-    def _count(self, number: int, member: _Member, at: int, by: int) -> None:
+    def _count(self, member: _Member, at: int, by: int) -> None:
         self._generations[at].alive += by * member.alive
         if member.parent is not None and member.state is not TrialState.CANCELLED:
             self._offspring[member.parent] = self._offspring.get(member.parent, 0) + by

@@ -114,7 +114,7 @@ def files_object(files: TrialFiles, namespace: str, experiment: str, uid: Uid) -
             "labels": experiment_labels(experiment, uid),
         },
         "immutable": True,
-        "binaryData": _binary_data(files.digest, tuple(sorted(files.contents.items()))),
+        "binaryData": _binary_data(tuple(sorted(files.contents.items()))),
     }
 
 
@@ -131,7 +131,7 @@ def files_in(obj: AnyObject, files: TrialFiles) -> TrialFiles:
 
 
 @lru_cache(maxsize=1)
-def _binary_data(digest: str, contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
+def _binary_data(contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
     return {
         _key(place, path): base64.b64encode(content).decode()
         for place, (path, content) in enumerate(contents)

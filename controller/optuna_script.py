@@ -18,6 +18,8 @@ _SEARCHES = (
     *("create_study", "load_study", "delete_study", "copy_study", "optimize"),
     *("RDBStorage", "JournalStorage", "JournalFileBackend", "GrpcStorageProxy"),
 )
+# What stores in Optuna's database, which a trial does not have.
+_STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistributedTrial")
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
 OF_STUDY = ("direction", "directions", "study_name")
 _NAMED = (ast.FunctionDef, ast.ClassDef)
@@ -29,7 +31,7 @@ class OptunaScript:
 
     searches: its calls of `study.optimize`. studies: of `create_study`. enqueued: of
     `study.enqueue_trial`. loads: of `load_study`. added: of `study.add_trial`, `add_trials` and
-    `tell`. constrained: those with a
+    `tell`. storing: of _STORING. constrained: those with a
     `constraints_func`. constraints: of `trial.set_constraint`. fixing: of FIXING_SAMPLERS.
     """
 
@@ -39,6 +41,7 @@ class OptunaScript:
     enqueued: tuple[ast.Call, ...]
     loads: tuple[ast.Call, ...]
     added: tuple[ast.Call, ...]
+    storing: tuple[ast.Call, ...]
     constrained: tuple[ast.Call, ...]
     constraints: tuple[ast.Call, ...]
     fixing: tuple[ast.Call, ...]
@@ -59,6 +62,7 @@ class OptunaScript:
             loads=calls("load_study"),
             # Files have a `tell`, too, without arguments.
             added=tuple(each for each in calls("add_trial", "add_trials", "tell") if each.args),
+            storing=calls(*_STORING),
             constrained=tuple(each for each in _calls(module) if _is_constrained(each)),
             constraints=calls("set_constraint"),
             fixing=calls(*FIXING_SAMPLERS),
@@ -108,6 +112,21 @@ class OptunaScript:
             used += [each for each in ast.walk(part) if _is_unknown_of_study(each)]
         return used
 
+    def assigned(self) -> dict[str, ast.expr]:
+        """Return what the names stand for that are assigned once, outside of functions."""
+        values: dict[str, list[ast.expr | None]] = {}
+        for each in _outside_of_functions(self.module):
+            match each:
+                case ast.Assign(targets, value):
+                    for target in targets:
+                        if isinstance(target, ast.Name):
+                            values.setdefault(target.id, []).append(value)
+                case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                    values.setdefault(name, []).append(value)
+                case ast.AugAssign(ast.Name(name)) | ast.For(ast.Name(name)):
+                    values.setdefault(name, []).extend([None, None])
+        return {name: found[0] for name, found in values.items() if len(found) == 1 and found[0]}
+
     def constraint_names(self) -> list[str]:
         """Return the names of constraints that are written in the script."""
         keys = [argument(each, 0, "key") for each in self.constraints]
@@ -155,6 +174,13 @@ def _is_unknown_of_study(node: ast.AST) -> TypeGuard[ast.Attribute]:
         case ast.Attribute(ast.Attribute(ast.Name(owner), "study"), name):
             return owner != "self" and name not in OF_STUDY
     return False
+
+
+def _outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
+    for each in ast.iter_child_nodes(tree):
+        if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            yield each
+            yield from _outside_of_functions(each)
 
 
 def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class _Reader:
         self._given = {path: value for path, _, value in parts}
         self._problems: list[LocatedProblem] = []
         self._added: list[ast.Call] = []  # calls whose point is tried
-        self._constants = dict(_assigned(script.module))
+        self._constants = script.assigned()
 
     def experiment(self) -> dict[str, Any]:
         """Return the native data. Raises SpecErrors."""
@@ -139,6 +139,12 @@ class _Reader:
                 call,
                 "adds trials that the search would not know; remove it, and import them from a "
                 "stored study with tuner import, or enqueue their points with study.enqueue_trial",
+            )
+        for call in self._script.storing:
+            self._problem(
+                call,
+                "stores in the database of Optuna, which no trial has; keep values with "
+                "trial.set_user_attr, and files in the folder that TUNER_OUTPUT_DIR names",
             )
         for call in self._script.constrained:
             self._problem(call, f"has a constraints_func; {CONSTRAINED}")
@@ -236,11 +242,17 @@ class _Reader:
                     at = place if name != "n_min_trials" else None
                     if (value := argument(node, at, name)) is not None:
                         settings[here] = self._number(value, f"spec.pruning.{here}")
-            case _:
+            case ast.Call():
                 self._problem(
                     node,
                     f"{ast.unparse(node)} is not the median rule; name the rule, as in --set "
                     "spec.pruning.name=asha",
+                )
+            case _:
+                self._problem(
+                    node,
+                    f"{ast.unparse(node)} is known only when the script runs; name the rule, as in "
+                    "--set spec.pruning.name=median",
                 )
         return {"pruning": {"name": "optuna:median", **settings}}
 
@@ -363,16 +375,6 @@ class _Reader:
     def _problem(self, node: ast.expr, message: str) -> None:
         mark = Mark(node.lineno, node.col_offset + 1)
         self._problems.append(LocatedProblem(mark, "", message))
-
-
-def _assigned(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield each name to which the module assigns, with its expression."""
-    for statement in module.body:
-        match statement:
-            case ast.Assign(targets, value):
-                yield from ((each.id, value) for each in targets if isinstance(each, ast.Name))
-            case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
-                yield name, value
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -171,6 +171,13 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
         ("...", "create_study(**options)", "", "8:9 has arguments behind * or **, which are"),
         ("...", "create_study()", "study.enqueue_trial(*point)", "has arguments behind * or **"),
         ("...", "create_study()", "study.tell(study.ask(), 1)", "9:1 adds trials that the search"),
+        (
+            "upload_artifact(study_or_trial=trial)",
+            "create_study()",
+            "",
+            "5:5 stores in the database",
+        ),
+        ("...", "create_study(pruner=a if b else c)", "", "a if b else c is known only when the"),
         ("...", "load_study(study_name='s')", "", "loads a study whose direction is not in"),
         ("trial.set_constraint(1, 0)", "create_study()", "", "by a value that is not text"),
         (
@@ -216,6 +223,21 @@ def test_a_name_of_the_module_stands_for_a_number_and_a_pruner(tmp_path: Path) -
     spec: Any = read_path(path).spec.document["spec"]
     assert spec["budget"]["trials"] == 7
     assert spec["pruning"]["nStartupTrials"] == 2
+
+
+def test_a_name_that_is_assigned_under_the_guard_is_known_and_twice_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    script = (
+        "TRIALS = 3\nif __name__ == '__main__':\n    {} = 7\n    study = create_study()\n"
+        "    study.optimize(lambda trial: 0, n_trials=TRIALS, n_jobs=jobs)\n"
+    )
+    path.write_text(script.format("jobs"))
+    spec: Any = read_path(path).spec.document["spec"]
+    assert (spec["budget"]["trials"], spec["parallelism"]) == (3, 7)
+    path.write_text(script.format("jobs = TRIALS"))
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    assert "5:46 TRIALS is known only when the script runs" in str(caught.value)
 
 
 def test_attributes_of_enqueued_points_are_told_to_the_trials(tmp_path: Path) -> None:

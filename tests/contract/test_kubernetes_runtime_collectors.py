@@ -110,6 +110,21 @@ async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(
 
 
 @on_a_loop
+async def test_a_node_that_learns_late_that_the_sidecar_ran_is_asked_again(
+    experiment: Experiment,
+) -> None:
+    runtime = await experiment.open(collects=True)
+    name, pod = await begun(experiment, runtime)
+    experiment.api.answer(400, times=6, path=f"/{pod}/log")
+    print_all(experiment, pod)
+    experiment.api.kubelet.end(pod)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit == Exit(exit.time, code=0)
+    assert await runtime.read_metrics(name, 0) == ALL
+
+
+@on_a_loop
 async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(
     experiment: Experiment,
 ) -> None:

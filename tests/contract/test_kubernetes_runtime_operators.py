@@ -205,6 +205,26 @@ async def test_a_deleted_main_pod_counts_as_lost_even_if_its_program_exits_on_si
     )
 
 
+@on_a_loop
+async def test_the_end_of_a_pod_is_awaited_from_when_that_of_its_object_is_seen(
+    experiment: Experiment,
+) -> None:
+    """A controller on a busy machine learns late of both."""
+    runtime, _, name, (master, _) = await begun(experiment)
+    long_ago = (datetime.now(UTC) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": long_ago}
+    experiment.api.change(
+        PLURAL, NAMESPACE, name, lambda job: job["status"].update(conditions=[failed])
+    )
+    for _ in range(5):
+        assert (await look(runtime))[name].exit is None
+        await runtime.wait(0.02, log_growth=False)
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    experiment.api.change("pods", NAMESPACE, master, lambda pod: pod["status"].update(evicted))
+    exit = exit_in(await look_until(runtime, ended(name)), name)
+    assert exit.failure_class is FailureClass.INFRASTRUCTURE
+
+
 # Containers that are restarted in place
 
 

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ from controller.runtime.kubernetes.attempt_status import (
     collector_ended,
     collector_source,
     ends_by_pods,
+    is_over,
     log_source,
     status_of,
 )
@@ -82,6 +84,7 @@ class AttemptOnCluster:
         self._clock = clock
         # when an end was first derived, while the sidecar may still print
         self._end_seen_s: float | None = None
+        self._over_since: datetime | None = None
         self._cache = StatusCache()
 
     @property
@@ -132,12 +135,17 @@ class AttemptOnCluster:
     def status(self, *, refusal: str = "", mount_trouble: str = "") -> AttemptStatus:
         """Derive the status. refusal, mount_trouble: see `status_of`."""
         record = self.record or ObjectRecord("")
+        now, obj = self._server_clock.now(), self.obj
+        # A watch of pods may be behind that of their object, however long ago that ended.
+        is_known_over = obj is not None and is_over(obj)
+        self._over_since = (self._over_since or now) if is_known_over else None
         status = status_of(
             self.name,
-            self.obj,
+            obj,
             self.pods,
             stopped=record.stopped or record.timed_out,
-            now=self._server_clock.now(),
+            now=now,
+            over_since=self._over_since,
             refusal=refusal,
             mount_trouble=mount_trouble,
             nodes=self._informer.nodes.objects,

@@ -41,6 +41,7 @@ from controller.runtime.kubernetes.pod_status import (
     crash_loop,
     deletion_asked,
     end_of,
+    first_start,
     given_up,
     image_of,
     index_of,
@@ -72,6 +73,7 @@ def status_of(
     *,
     stopped: bool,
     now: datetime,
+    over_since: datetime | None = None,
     refusal: str = "",
     mount_trouble: str = "",
     nodes: Sequence[Node] = (),
@@ -79,7 +81,7 @@ def status_of(
     """Return the status of the attempt of that name.
 
     obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the
-    attempt.
+    attempt. over_since: since when the object is seen as `is_over`; None: since it says so.
     refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about
     a volume.
     nodes: those of the cluster, if they are known.
@@ -88,7 +90,7 @@ def status_of(
     if obj is not None and is_suspended(obj) and not stopped:
         return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, rules, stopped=stopped, now=now)
-    end = _end(obj, members, rules, stopped=stopped, now=now)
+    end = _end(obj, members, rules, stopped=stopped, now=now, over_since=over_since)
     decisive = _decisive(members, end)
     expected = workers_in(obj) if ends_by_pods(obj, rules) else 1
     status = AttemptStatus(
@@ -132,11 +134,17 @@ def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodConta
     None: there is none, or it has not started.
     """
     main = main_of(ranks_of(pods), status_rules_of(obj))
-    state = {} if main is None else collector_status(main).get("state") or {}
-    if main is None or not ("running" in state or "terminated" in state):
+    if main is None:
+        return None
+    status = collector_status(main)
+    state = status.get("state") or {}
+    if not ("running" in state or "terminated" in state):
         return None
     return PodContainer(
-        main["metadata"]["name"], COLLECTOR_CONTAINER, str(main["metadata"].get("uid", ""))
+        main["metadata"]["name"],
+        COLLECTOR_CONTAINER,
+        str(main["metadata"].get("uid", "")),
+        first_start(main, status),
     )
 
 
@@ -167,12 +175,13 @@ def _end(
     *,
     stopped: bool,
     now: datetime,
+    over_since: datetime | None,
 ) -> Exit | None:
     if obj is not None and not stopped and (deadline := _deadline(obj, rules, now)):
         return deadline
     if not ends_by_pods(obj, rules):
         assert obj is not None
-        return _by_condition(obj, members, rules, stopped=stopped, now=now)
+        return _by_condition(obj, members, rules, stopped=stopped, now=now, over_since=over_since)
     ended = [member.end for member in members if member.end is not None]
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
@@ -185,7 +194,9 @@ def _end(
         return max(ended, key=lambda end: end.time)
     if obj is None or (stopped and is_suspended(obj)):
         return _gone(stopped, now)
-    return _without_pods(obj, rules, stopped=stopped, now=now) if over else None
+    if not over:
+        return None
+    return _without_pods(obj, rules, stopped=stopped, now=now, over_since=over_since)
 
 
 def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
@@ -207,6 +218,7 @@ def _by_condition(
     *,
     stopped: bool,
     now: datetime,
+    over_since: datetime | None,
 ) -> Exit | None:
     if (condition_met := rules.succeeded(obj)) is not None:
         return Exit(_time_of(condition_met) or now, code=0)
@@ -222,7 +234,7 @@ def _by_condition(
         return _missing_condition(obj, members, rules, now)
     if causes := _causes(failed, _time_of(condition_met) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
-    return _without_pods(obj, rules, stopped=stopped, now=now)
+    return _without_pods(obj, rules, stopped=stopped, now=now, over_since=over_since)
 
 
 def _missing_condition(
@@ -281,8 +293,19 @@ def _first_asked(member: Member) -> datetime | None:
     return None if asked_at is None else min(filter(None, candidates))
 
 
+def is_over(obj: AttemptObject) -> bool:
+    """Whether the object says that it has ended, which its pods may show later."""
+    rules = status_rules_of(obj)
+    return rules.succeeded(obj) is not None or rules.failed(obj) is not None
+
+
 def _without_pods(
-    obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime
+    obj: AttemptObject,
+    rules: StatusRules,
+    *,
+    stopped: bool,
+    now: datetime,
+    over_since: datetime | None,
 ) -> Exit | None:
     """Return the end of an object that has ended while no pod tells how."""
     success = rules.succeeded(obj)
@@ -290,7 +313,8 @@ def _without_pods(
     time = _time_of(end_condition)
     if stopped:
         return Exit(time or now, unknown=True, stopped=True)
-    if time is not None and (now - time).total_seconds() < UNSEEN_S:
+    since = over_since or time
+    if since is not None and (now - since).total_seconds() < UNSEEN_S:
         return None
     time = time or now
     if success is not None:

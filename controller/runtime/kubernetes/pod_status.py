@@ -84,12 +84,16 @@ def container_status(pod: Pod, name: str) -> ContainerStatus:
 
 
 def started_at(pod: Pod, name: str) -> datetime | None:
-    """Return when the container first started: a restart in place does not change it.
+    """Return when the container first started: a restart in place does not change it."""
+    return first_start(pod, container_status(pod, name))
+
+
+def first_start(pod: Pod, status: ContainerStatus) -> datetime | None:
+    """Return when the container with this status first started.
 
     The status has the current start and the previous one. After two restarts the first is unknown,
     and the pod's start is used instead, which is earlier by the time of the image pull.
     """
-    status = container_status(pod, name)
     state = status.get("state") or {}
     before = (status.get("lastState") or {}).get("terminated") or {}
     start = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))

@@ -11,6 +11,7 @@ that it has, and only then the other one begins. Each step may be repeated after
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -294,11 +295,22 @@ async def take_over(client: KubernetesClient, found: Found) -> Found:
             return found
         if found.blocked:
             raise FailedPrecondition(found.blocked)
-        await _apply(client, found, is_suspended=False)
+        if found.is_stopped:
+            await _apply(client, found, is_suspended=False)
+            found = await _found(client, await _experiment(client, found))
+        if not found.is_stopped:
+            raise FailedPrecondition(f"{found.name} was given back meanwhile by another command")
     except (TunerError, ApiError):
-        await give_back(client, found)
+        if not await _is_taken_over(client, found):  # by another command, which goes on with it
+            await give_back(client, found)
         raise
-    return await _found(client, await _experiment(client, found))
+    return found
+
+
+async def _is_taken_over(client: KubernetesClient, found: Found) -> bool:
+    with contextlib.suppress(TunerError, ApiError):
+        return (await _found(client, await _experiment(client, found))).is_taken_over
+    return False
 
 
 async def _apply(client: KubernetesClient, found: Found, *, is_suspended: bool) -> None:

@@ -132,6 +132,11 @@ class _Written:
     suggestion: Raw | None = None
     result: TrialsOverview = field(default_factory=lambda: TrialsOverview({}, {}))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last try has failed, which leaves no basis, or an object was refused."""
+        return self.basis is None or self.again_s < math.inf
+
 
 class KatibExperiments:
     """Implements `ExperimentKind` for Katib's, for one leader."""
@@ -142,6 +147,8 @@ class KatibExperiments:
     def __init__(self, selection: KatibSelection) -> None:
         self._takes_all = selection is KatibSelection.ALL
         self._shown: dict[Uid, _Written] = {}
+        # Those that were behind when what they had been shown was forgotten.
+        self._behind: set[Uid] = set()
 
     def seen(self, found: KubernetesObject) -> ExperimentResource | None:
         given = cast(ExperimentResource, found)
@@ -212,9 +219,9 @@ class KatibExperiments:
         return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
 
     def is_behind(self, resource: ExperimentResource) -> bool:
-        shown = self._shown.get(uid_of(resource))
-        # Without a basis, the last try has failed.
-        return shown is not None and (shown.basis is None or shown.again_s < math.inf)
+        uid = uid_of(resource)
+        shown = self._shown.get(uid)
+        return uid in self._behind if shown is None else shown.is_behind
 
     def trial_deleted(self, trial: KubernetesObject) -> None:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""
@@ -240,10 +247,12 @@ class KatibExperiments:
 
     def trials_missed(self) -> None:
         """Note that Trials may have been deleted unseen: what exists is read again."""
+        self._behind |= {uid for uid, shown in self._shown.items() if shown.is_behind}
         self._shown = {}
 
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete the Trials first: their clients expect that a Trial has its Job."""
+        self._behind.discard(uid_of(resource))
         shown = self._shown.pop(uid_of(resource), None)
         if shown is None:
             shown = await _already_shown(client, resource)
@@ -265,6 +274,7 @@ class KatibExperiments:
         if shown is None:
             shown = await _already_shown(client, resource)
             known[experiment.uid] = shown
+            self._behind.discard(experiment.uid)
         progress = seen.progress
         assert progress is not None
         objects = workspace.experiments.object_records(experiment.uid).load()

@@ -86,8 +86,7 @@ class Leadership:
             except (Unreachable, ApiError) as error:
                 if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
                     raise
-                self.trouble = f"the lease {NAME} cannot be read: {error}"
-                _log.warning("%s", self.trouble)
+                self._tell(f"the lease {NAME} cannot be read: {error}")
             await asyncio.sleep(min(LOOK_S, RENEW_S, self._silent_in_s))
         self._renewing = asyncio.create_task(self._renew())
 
@@ -156,8 +155,13 @@ class Leadership:
                 if not await self._try():
                     self._lose("another controller holds it now")
             except Exception as error:  # a leader that no longer renews would hang forever
-                self.trouble = f"the lease {NAME} could not be renewed: {error}"
-                _log.warning("%s", self.trouble)
+                self._tell(f"the lease {NAME} could not be renewed: {error}")
+
+    def _tell(self, trouble: str) -> None:
+        """Log why the lease could not be read or renewed, once: it is tried each second."""
+        if trouble != self.trouble:
+            _log.warning("%s", trouble)
+        self.trouble = trouble
 
     def _lose(self, why: str) -> None:
         self.lost = Superseded(f"this controller has lost the lease {NAME}: {why}")
@@ -175,6 +179,8 @@ class Leadership:
             if error.status != _CONFLICT:  # another controller was faster
                 raise
             taken = False
+        if self.trouble:
+            _log.info("the lease %s can be read and renewed again", NAME)
         self.trouble = ""
         if taken:
             self._valid_until_s = began_s + DURATION_S - MARGIN_S

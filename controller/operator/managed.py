@@ -207,7 +207,6 @@ class ManagedExperiment:
     hurry: Callable[[], None]
     trouble: str = ""
     refusal: SpecRefusal | None = None
-    is_behind: bool = False  # what goes with the resource is to be shown again
     _experiment: Experiment | None = None
     # Whether the last look found nothing of it in the store, though its status says that it ran.
     _is_lost: bool = False
@@ -317,7 +316,7 @@ class ManagedExperiment:
                     return
                 if self._is_settled:
                     self._failures, self.trouble = 0, ""
-                is_idle = self._running is None and not self._refused and not self.is_behind
+                is_idle = self._running is None and not self._refused and not self._is_behind
                 pause_s = None if is_idle else self._resync_s
             except (TunerError, RuntimeLost, ApiError, OSError) as error:
                 pause_s = self._failed(str(error))
@@ -336,6 +335,12 @@ class ManagedExperiment:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Return whether what goes with the resource is to be shown again."""
+        resource = self._resource
+        return resource is not None and self.workspace.kinds.of(resource).is_behind(resource)
 
     @property
     def _resync_s(self) -> float:

@@ -418,7 +418,6 @@ class Manager:
         await self._workspace.guard.check()
         try:
             whole = await kind.shown(client, self._workspace, resource, seen, status)
-            managed.is_behind = kind.is_behind(resource)
             if whole == kind.whole(resource, before or {}):
                 managed.park()
                 return

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from suggest.axis import EvenPoints, axis_of
 from suggest.domain import show
-from suggest.errors import Problem
+from suggest.errors import FailedPrecondition, Problem
 from suggest.grid import Grid
 from suggest.proposal import PointRequest
 from suggest.samplers.family import Family
@@ -23,15 +23,16 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
+_TOO_MANY_STATES = (
+    "the conditions hang together so much that the points of a grid cannot be counted; "
+    "make parameters depend on fewer others, or use random"
+)
+
 
 def grid_problems(spec: StudySpec) -> Iterator[Problem]:
     parameters = spec.space.parameters
     if all(axis_of(each.domain) for each in parameters) and Grid.if_countable(spec.space) is None:
-        yield Problem(
-            "",
-            "the conditions hang together so much that the points of a grid cannot be counted; "
-            "make parameters depend on fewer others, or use random",
-        )
+        yield Problem("", _TOO_MANY_STATES)
     for parameter in parameters:
         axis = axis_of(parameter.domain)
         if axis is None:
@@ -108,8 +109,12 @@ class HeldPoints:
 
 class GridSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
+        """Raises FailedPrecondition: its study is older than the limit of `grid_problems`."""
         self._space = spec.space
-        self._grid = Grid(spec.space, {})
+        grid = Grid.if_countable(spec.space)
+        if grid is None:
+            raise FailedPrecondition(f"the study cannot go on: {_TOO_MANY_STATES}")
+        self._grid = grid
         self._held = HeldPoints()
 
     def put(self, trial: Trial) -> None:

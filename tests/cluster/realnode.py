@@ -37,7 +37,9 @@ IMPORTED_WITHIN_S = 600.0  # more than a gigabyte, without overlays
 SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 # for the node's network namespace alone: what a rule redirects is forwarded, and what pods send each
 # other on the bridge passes the rules
-SET_FOR_PROXY = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
+BRIDGE_RULES = "net/bridge/bridge-nf-call-iptables"
+SET_FOR_PROXY = ("net/ipv4/ip_forward", BRIDGE_RULES)
+SETTINGS = Path("/proc/sys")
 NAMESPACES = "/run/netns"
 BRIDGE, HOST = "pods", "host"  # interfaces in the node's network namespace
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
@@ -59,6 +61,8 @@ def missing() -> str:
     lacking += [] if _cni() else ["containernetworking-plugins"]
     if lacking:
         return f"a real node takes {', '.join(lacking)}: make cluster-packages"
+    if not (SETTINGS / BRIDGE_RULES).exists():
+        return "a real node takes the kernel module br_netfilter: modprobe br_netfilter"
     return binaries.missing(binaries.LEVEL_C) or images.missing()
 
 
@@ -84,7 +88,7 @@ class RealNode(ControlPlane):
         )
         try:
             for setting in SET_BY_KUBELET:
-                value = Path("/proc/sys", setting).read_text().strip()
+                value = (SETTINGS / setting).read_text().strip()
                 self.processes.undo_with("sh", "-c", f"echo {value} > /proc/sys/{setting}")
             self._socket = self.folder / "containerd.sock"
             sweep = [sys.executable, "-I", sweeping.__file__, str(self.folder), self.link]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def ask(host, port):
             time.sleep(0.1)
 print(*ask("tells", 80), *ask("kubernetes.default", 443))
 """
+
+
+def test_a_machine_without_rules_for_bridges_is_told_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(realnode, "PACKAGES", {})
+    monkeypatch.setattr(realnode, "_cni", lambda: tmp_path)
+    monkeypatch.setattr(realnode, "SETTINGS", tmp_path)
+    assert realnode.missing().endswith("modprobe br_netfilter")
 
 
 def real(name: str, script: str, **more: object) -> Object:

@@ -240,6 +240,23 @@ def test_a_standby_waits_for_an_api_server_that_fails() -> None:
     check()
 
 
+def test_an_api_server_that_fails_is_logged_once_and_its_return_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger=leadership.__name__)
+
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        standby = member(client, "standby", Clock())
+        api.answer(500, times=3)
+        await standby.acquire()
+        await standby.release()
+
+    check()
+    said = [record.levelname for record in caplog.records if record.name == leadership.__name__]
+    assert said == ["WARNING", "INFO"]
+
+
 def test_a_renewal_is_one_request() -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:

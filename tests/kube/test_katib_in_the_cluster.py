@@ -689,6 +689,33 @@ def test_an_object_that_was_refused_is_tried_again_after_a_try_that_failed(
     claim(tmp_path)
 
 
+def test_an_object_that_was_refused_is_tried_again_though_deleted_trials_were_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(katib_module, "_AGAIN_S", 1.0)
+    monkeypatch.setattr(managed_module, "_RESYNC_S", 0.1)
+    kinds: list[KatibExperiments] = []
+    init = KatibExperiments.__init__
+
+    def kept(self: KatibExperiments, selection: KatibSelection) -> None:
+        init(self, selection)
+        kinds.append(self)
+
+    monkeypatch.setattr(KatibExperiments, "__init__", kept)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        api = installed.api
+        api.refuse = lambda plural, _obj: "exceeded quota: q" if plural == "trials" else ""
+        installed.apply(katib())
+        await installed.until_last("Succeeded")
+        kinds[0].trials_missed()  # as after an interruption of its watch
+        api.refuse = lambda _plural, _obj: ""
+        await installed.until(lambda: len(installed.trials) == 3)
+
+    claim(tmp_path)
+
+
 def test_no_more_trials_are_seen_to_run_than_the_experiment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

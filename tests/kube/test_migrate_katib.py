@@ -467,6 +467,57 @@ async def test_two_commands_at_once_take_over_once(terminal: BesideKatib) -> Non
     assert terminal.katibs()["status"]["conditions"][-1]["reason"] == katib_migration.TAKEN_OVER
 
 
+@beside_katib(FOREVER)
+async def test_a_command_that_fails_leaves_alone_what_another_one_has_taken_over(
+    terminal: BesideKatib,
+) -> None:
+    terminal.katib(maxTrialCount=20)
+    ours = f"/namespaces/{NAMESPACE}/experiments/tiny"
+
+    def fails_late(method: str, path: str) -> int:
+        is_stopped = terminal.katibs()["status"]["conditions"][-1]["type"] == "Failed"
+        if method == "GET" and path.endswith(ours) and "tuner.dev" in path and is_stopped:
+            terminal.api.fails = lambda _method, _path: 0
+            terminal.installed.edit("tiny", suspend=False)  # by the other command
+            return 403
+        return 0
+
+    terminal.api.fails = fails_late
+    said = await terminal.migrate("--yes")
+    assert said.code != 0
+    found = terminal.ours()
+    assert found is not None
+    assert not found["spec"].get("suspend")
+    assert terminal.katibs()["status"]["conditions"][-1]["reason"] == katib_migration.TAKEN_OVER
+
+
+@beside_katib(FOREVER)
+async def test_what_another_command_has_given_back_meanwhile_stays_with_katib(
+    terminal: BesideKatib,
+) -> None:
+    terminal.katib(maxTrialCount=20)
+    ours = f"/namespaces/{NAMESPACE}/experiments/tiny"
+
+    def gives_back(method: str, path: str) -> int:
+        is_stopped = terminal.katibs()["status"]["conditions"][-1]["type"] == "Failed"
+        if method == "GET" and path.endswith(ours) and "tuner.dev" in path and is_stopped:
+            terminal.api.fails = lambda _method, _path: 0
+            running = condition("Running", of="Experiment")
+            terminal.api.change(
+                EXPERIMENTS,
+                NAMESPACE,
+                "tiny",
+                lambda each: each["status"].update(conditions=[running]),
+            )
+        return 0
+
+    terminal.api.fails = gives_back
+    said = await terminal.migrate("--yes")
+    assert "was given back meanwhile by another command" in said.err
+    assert terminal.ours() is None
+    assert terminal.katibs()["status"]["conditions"][-1]["type"] == "Running"
+
+
 @beside_katib()
 async def test_ended_experiments_are_listed_if_asked(terminal: BesideKatib) -> None:
     terminal.katib()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from suggest.axis import EvenPoints
 from suggest.engine import Engine, check_spec
+from suggest.errors import FailedPrecondition
 from suggest.grid import Grid, grid_points
 from suggest.samplers.grid import grid_problems
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -132,6 +133,11 @@ def test_thousands_of_parameters_are_counted() -> None:
     parents = [Parameter(f"p{k}", Choice((False, True))) for k in range(1500)]
     children = [Parameter(f"c{k}", Int(0, 2), (Condition(f"p{k}", (True,)),)) for k in range(1500)]
     assert Grid(Space((*parents, *children)), {}).total == 4**1500
+
+
+def test_a_stored_grid_that_cannot_be_counted_any_more_says_so() -> None:
+    with pytest.raises(FailedPrecondition, match="make parameters depend on fewer others"):
+        Engine(study(interlinked(60, 60, each=6), "grid"), (), ())
 
 
 def test_conditions_that_cannot_be_counted_refuse_a_grid() -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from tests.cluster.api import Api, Object, RequestRefused
 from tests.cluster.kwok import GPU
 
-V1 = "/apis/kueue.x-k8s.io/v1beta1"
+VERSION = "kueue.x-k8s.io/v1beta2"
+QUEUES = f"/apis/{VERSION}"
 LOCAL_QUEUE = "team"
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 PRIORITIES = {"low": 100, "high": 1000}
@@ -24,17 +25,19 @@ def add_queue(api: Api, namespace: str, *, gpus: int) -> None:
         "resourceGroups": [{"coveredResources": [GPU], "flavors": [flavor]}],
         "preemption": {"withinClusterQueue": "LowerPriority"},
     }
-    _ensure(api, "ResourceFlavor", f"{V1}/resourceflavors", _FLAVOR, spec={})
+    _ensure(api, "ResourceFlavor", f"{QUEUES}/resourceflavors", _FLAVOR, spec={})
     for name, value in PRIORITIES.items():
-        _ensure(api, "WorkloadPriorityClass", f"{V1}/workloadpriorityclasses", name, value=value)
-    _ensure(api, "ClusterQueue", f"{V1}/clusterqueues", namespace, spec=cluster_queue)
-    local = f"{V1}/namespaces/{namespace}/localqueues"
+        _ensure(
+            api, "WorkloadPriorityClass", f"{QUEUES}/workloadpriorityclasses", name, value=value
+        )
+    _ensure(api, "ClusterQueue", f"{QUEUES}/clusterqueues", namespace, spec=cluster_queue)
+    local = f"{QUEUES}/namespaces/{namespace}/localqueues"
     _ensure(api, "LocalQueue", local, LOCAL_QUEUE, spec={"clusterQueue": namespace})
     api.until(f"{local}/{LOCAL_QUEUE}", _active)
 
 
 def workloads(namespace: str) -> str:
-    return f"{V1}/namespaces/{namespace}/workloads"
+    return f"{QUEUES}/namespaces/{namespace}/workloads"
 
 
 def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> None:
@@ -42,7 +45,7 @@ def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> Non
         api.post(
             path,
             {
-                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "apiVersion": VERSION,
                 "kind": kind,
                 "metadata": {"name": name},
                 **content,

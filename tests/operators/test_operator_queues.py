@@ -23,7 +23,7 @@ from tests.operators.experiments import (
 )
 from tests.operators.kinds import GPUS, QUEUED, Kind
 from tests.operators.operators import KUEUE, Operators
-from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, V1, add_queue
+from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, QUEUES, add_queue
 
 Seen = Callable[[str], None]
 URGENT = "urgent"
@@ -35,7 +35,7 @@ def queue(cluster: ControlPlane, namespace: str) -> Iterator[None]:
     """Create a queue with room for one object."""
     add_queue(cluster.api(), namespace, gpus=GPUS)
     yield
-    cluster.api().delete(f"{V1}/clusterqueues/{namespace}")
+    cluster.api().delete(f"{QUEUES}/clusterqueues/{namespace}")
 
 
 def add_urgent(api: Api, namespace: str) -> None:

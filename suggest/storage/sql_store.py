@@ -143,6 +143,8 @@ class StudyStore:
         other store has a study of this name.
         """
         with self._database.reading() as here, target._write(_COPY_STUDY) as there:
+            if begin := self._statements.long_view:
+                here.exec_driver_sql(begin)
             study = here.execute(select(studies).where(of(studies, name))).mappings().one_or_none()
             on_view()
             if study is None:

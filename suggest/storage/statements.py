@@ -97,9 +97,12 @@ class Statements(ABC):
     """The frequent statements in the SQL of one database.
 
     Those that write return how many rows they touched; none if the lease is outdated.
+
+    long_view: begins a view that may stall while what it has read is copied; "": every view may.
     """
 
     insert_study: Insert
+    long_view = ""
 
     @abstractmethod
     def is_one(self, rows: int) -> bool:
@@ -225,6 +228,9 @@ class SqliteStatements(Statements):
 
 
 class PostgresStatements(Statements):
+    # The view holds no lock that others wait for.
+    long_view = "SET LOCAL idle_in_transaction_session_timeout = '1min'"
+
     def __init__(self) -> None:
         # A tenth of the processor time of each command, which SQLite does without.
         from sqlalchemy.dialects.postgresql import insert

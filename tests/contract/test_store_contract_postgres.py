@@ -6,15 +6,18 @@ Making a database takes longer than most of these tests: three hundred files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from suggest.storage import postgres
+from suggest.storage.opening import open_store
 from suggest.storage.postgres_store import PostgresStore
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.study_tables import SCHEMA, metadata
-from tests.contract.store_contract import StoreContract
+from tests.contract.store_contract import StoreContract, a_study
 from tests.postgres import Postgres
 
 
@@ -34,6 +37,19 @@ class TestPostgresStore(StoreContract):
             ):
                 connection.execute(f"DELETE FROM {table.name}")  # TRUNCATE would make new files
         self._url = database
+
+    def test_a_study_is_copied_while_its_view_stalls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "10")
+
+        def stall() -> None:
+            with psycopg.connect(self._url.replace("+psycopg", "")) as connection:
+                connection.execute("SELECT pg_sleep(0.1)")
+
+        with self.opening() as store, closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as copy:
+            store.insert_study(a_study())
+            assert store.copy_study(a_study().study.name, copy, on_view=stall)
 
     @contextmanager
     def opening(self) -> Iterator[StudyStore]:

@@ -6,14 +6,16 @@ result is a study of Optuna with all trials, for its `best_params`, callbacks an
 
 from __future__ import annotations
 
+import dis
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
-from controller.optuna_script import FIXING_SAMPLERS
+from controller.optuna_script import FIXING_SAMPLERS, OF_STUDY
 from controller.spec.script import CONSTRAINED, FIXED_VALUES
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
@@ -69,6 +71,21 @@ def optimize_optuna(
         raise InvalidArgument.at(
             _CALLER, f"{FIXED_VALUES}; to search without it, pass algorithm='tpe'"
         )
+    if used := next(_unknown_of_study(objective), ""):
+        raise InvalidArgument.at(
+            _CALLER,
+            f"the objective uses trial.study.{used}, and each trial is a process that knows only "
+            f"{', '.join(OF_STUDY)} of its study; pass what the objective needs as a value. To end "
+            "the search early, pass target=, or a callback that calls study.stop()",
+        )
+    for each in options.get("callbacks") or ():
+        if type(each).__module__.partition(".")[0] == "optuna":
+            raise InvalidArgument.at(
+                _CALLER,
+                f"a {type(each).__name__} of Optuna needs its study; write a function of a "
+                "tuner.Study and a tuner.TrialResult, which may call study.stop(), or pass trials= "
+                "or target=",
+            )
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
@@ -104,8 +121,33 @@ def optimize_optuna(
     # Nothing is there of a search that the cluster's controller runs.
     folders = workspace_of(options.get("state_dir")).state.folders(record.experiment.uid)
     made = optuna.create_study(directions=study.directions, study_name=ran.name)
+    for key, value in study.user_attrs.items():
+        made.set_user_attr(key, value)
+    if study.metric_names is not None:
+        made.set_metric_names(study.metric_names)
     made.add_trials([_frozen(ran, record, entry, folders) for entry in record.trials])
     return made
+
+
+# Any: a function, a partial one, or an object that can be called
+def _unknown_of_study(objective: Any) -> Iterator[str]:
+    """Yield what the objective's code reads of `trial.study` that a trial does not know."""
+    if isinstance(objective, functools.partial):
+        objective = objective.func
+    called = objective if hasattr(objective, "__code__") else type(objective).__call__
+    code = getattr(called, "__code__", None)
+    todo = [] if code is None else [code]
+    for each in todo:
+        todo += [part for part in each.co_consts if isinstance(part, CodeType)]
+        loads = list(dis.get_instructions(each))
+        for owner, study, read in zip(loads, loads[1:], loads[2:], strict=False):
+            if (
+                owner.argval != "self"
+                and (study.opname, study.argval) == ("LOAD_ATTR", "study")
+                and read.opname in ("LOAD_ATTR", "LOAD_METHOD")
+                and read.argval not in OF_STUDY
+            ):
+                yield read.argval
 
 
 def _enqueued(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:

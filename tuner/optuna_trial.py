@@ -197,6 +197,8 @@ class OptunaTrial:
 
     def set_constraint(self, key: str, value: float) -> None:
         """Report the value of a constraint: at most 0 if the trial is feasible."""
+        if not isinstance(key, str):
+            raise TypeError(f"the constraint's key is {key!r}, and must be text, as in 'weight'")
         number = _as_float(key, value)
         if math.isnan(number):
             raise ValueError(f"constraint {key!r} is NaN")

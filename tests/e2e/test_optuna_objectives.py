@@ -101,6 +101,10 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "the sampler says which values are tried, and only Optuna reads that; write them in",
         ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
+        (
+            "options['callbacks'] = [optuna.study.MaxTrialsCallback(3)]",
+            "a MaxTrialsCallback of Optuna needs its study; write a function",
+        ),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],
 )
@@ -114,6 +118,43 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
 """
     process = scripts.start(QUIET + body)
     assert message in process.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize(
+    "objective", ["asks", "Asking()", "functools.partial(asks)", "lambda trial: trial.study.stop()"]
+)
+def test_an_objective_that_uses_results_of_its_study_is_refused_before_it_runs(
+    scripts: Scripts, objective: str
+) -> None:
+    body = f"""
+import functools
+
+def asks(trial):
+    def inner():
+        trial.study.stop()
+    return inner()
+
+class Asking:
+    study = "mine"
+    def __call__(self, trial):
+        self.study.upper()
+        trial.study.stop()
+
+try:
+    tuner.optimize_optuna({objective}, name="asks", trials=2, progress=False)
+except tuner.TunerError as error:
+    print(error)
+study = optuna.create_study(direction="minimize")
+study.set_user_attr("data", "digits")
+study.set_metric_names(["loss"])
+def knows(trial):
+    return float(trial.study.direction.name == "MINIMIZE" and len(trial.study.study_name))
+study = tuner.optimize_optuna(knows, study, name="asks", trials=1, progress=False)
+print(study.best_value, study.user_attrs, study.metric_names)
+"""
+    refused, ran = scripts.output(QUIET + body).splitlines()
+    assert "the objective uses trial.study.stop, and each trial is a process that" in refused
+    assert ran == "4.0 {'data': 'digits'} ['loss']"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +172,8 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
             'trial.suggest_categorical("x", [min, max])',
             "parameter 'x': <built-in function min> cannot be a choice",
         ),
-        ("trial.study.best_value", "a trial is a process of its own"),
+        ("getattr(trial.study, 'best_value')", "a trial is a process of its own"),
+        ("trial.set_constraint(1, 1)", "the constraint's key is 1, and must be text"),
     ],
 )
 def test_a_wrong_call_fails_the_trial_with_the_rule_and_the_cure(

@@ -25,7 +25,7 @@ from mixed import Point, drawn
 from record import keep, machine, quantile, table, verdict
 
 from suggest.katib.v1beta1 import api_pb2 as pb
-from tests.stubs import SuggestionStub
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 
 TUNER = Path(sys.executable).parent / "tuner"
 FIRST_AT_MOST_MS, NEXT_AT_MOST_MS = 150.0, 20.0

@@ -340,7 +340,7 @@ class ManagedExperiment:
     def _is_behind(self) -> bool:
         """Return whether what goes with the resource is to be shown again."""
         resource = self._resource
-        return resource is not None and self.workspace.kinds.of(resource).is_behind(resource)
+        return resource is not None and self.kinds.of(resource).is_behind(resource)
 
     @property
     def _resync_s(self) -> float:

@@ -109,8 +109,8 @@ def to_db_manager(place: str) -> Report:
     """
     import grpc
 
-    from suggest.grpc_methods import Stub
     from suggest.katib.v1beta1 import api_pb2 as api
+    from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 
     def report(epoch: int, metrics: dict[str, float]) -> None:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -124,8 +124,7 @@ def to_db_manager(place: str) -> Report:
             observation_log=api.ObservationLog(metric_logs=logs),
         )
         with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
-            manager = Stub(channel, api.DESCRIPTOR.services_by_name["DBManager"])
-            manager.ReportObservationLog(request, timeout=30)
+            DBManagerStub(channel).ReportObservationLog(request, timeout=30)
 
     return report
 

@@ -30,11 +30,12 @@ from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, Tr
 if TYPE_CHECKING:
     import grpc
 
-    from suggest import grpc_methods, wire
+    from suggest import wire
     from suggest.v1 import suggest_pb2 as pb
+    from suggest.v1 import suggest_pb2_grpc as stubs
 else:
     grpc, wire = LazyModule("grpc"), LazyModule("suggest.wire")
-    pb, grpc_methods = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.grpc_methods")
+    pb, stubs = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.v1.suggest_pb2_grpc")
 
 PAGE = 1000
 
@@ -560,8 +561,7 @@ class AsyncClient:
         await channel.close()
 
     def _reach(self, address: str, channel: Any) -> None:
-        service = pb.DESCRIPTOR.services_by_name["SuggestService"]
-        self._channels[address] = channel, grpc_methods.Stub(channel, service)
+        self._channels[address] = channel, stubs.SuggestServiceStub(channel)
 
 
 def _decided(reply: pb.DecideParameterResponse) -> Value:

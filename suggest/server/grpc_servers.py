@@ -29,7 +29,6 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 from suggest import events
 from suggest.address import Address
 from suggest.binding import bind
-from suggest.grpc_methods import handlers_of
 from suggest.server.access.authorization import Authorizer
 from suggest.server.access.caller import Rights
 from suggest.server.access.protection import RECHECK_S, LoadedProtection
@@ -40,9 +39,10 @@ from suggest.server.in_process import InProcessChannel
 from suggest.server.interceptor import CallInterceptor, Shared
 from suggest.server.quota import QuotaStore
 from suggest.server.server_options import LimitsFile, ServerOptions
-from suggest.server.service import SERVICE, SuggestServicer
+from suggest.server.service import SuggestServicer
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
+from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
 if TYPE_CHECKING:
     from suggest.server.katib_service import Methods
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SERVICE = "tuner.suggest.v1.SuggestService"
 THREADS = 8  # worker threads, of which a single caller gets half
 COMPUTING_S = 5.0  # how much of the grace period passes before computations in progress are stopped
 SENDING_S = 0.2
@@ -141,19 +142,15 @@ class GrpcServers:
     def inside(self, *, rights: Rights | None, caller: str) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
         interceptor = self._listeners[0].interceptor
-        handlers = {f"/{SERVICE.full_name}/{name}": each for name, each in self._handlers.items()}
-        return InProcessChannel(handlers, interceptor, rights=rights, caller=caller)
+        return InProcessChannel(self._servicer, interceptor, rights=rights, caller=caller)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""
-        service = SERVICE.full_name
-        listener = await self._listener(self.protection.authorizer, RECEIVED_BYTES, (service,))
+        listener = await self._listener(self.protection.authorizer, RECEIVED_BYTES, (SERVICE,))
         self.address = self._bind(listener, address)
         studies = self._studies = StudyService(self.store, address=advertised or str(self.address))
-        self._handlers = handlers_of(SERVICE, SuggestServicer(studies))
-        listener.server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, self._handlers),)
-        )
+        self._servicer = SuggestServicer(studies)
+        add_SuggestServiceServicer_to_server(self._servicer, listener.server)
         self._listeners = [listener]
         if self._options.katib or not self.address.path:
             await self._serve_katib(studies, listener, address.host or "127.0.0.1")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ import grpc
 from suggest.grpc_status import error_of
 from suggest.server.access.caller import Rights
 from suggest.server.interceptor import CallInterceptor, Handler, Reply
+from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -28,17 +29,20 @@ class InProcessChannel:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler],
+        servicer: SuggestServiceServicer,
         interceptor: CallInterceptor,
         *,
         rights: Rights | None,
         caller: str,
     ) -> None:
-        """handlers: by path. caller: who the client is in the shares of threads and memory."""
+        """caller: who the client is in the shares of threads and memory."""
         self._caller = caller
+        methods = _Methods()
+        server: Any = methods  # has only the methods of a server that the generated code calls
+        add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
             method: interceptor.answering_inside(handler, method, rights=rights)
-            for method, handler in handlers.items()
+            for method, handler in methods.handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:
@@ -104,3 +108,15 @@ class _Context:
 
 def _refused(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
+
+
+class _Methods:
+    """Collects the handlers that the generated code adds to a server."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[object]) -> None: ...
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
+        self.handlers.update({f"/{service}/{name}": handler for name, handler in handlers.items()})

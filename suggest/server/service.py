@@ -34,8 +34,8 @@ from suggest.studies.spec_rules import size_problems, spec_problems
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import Outcome
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
-SERVICE = pb.DESCRIPTOR.services_by_name["SuggestService"]
 MAX_PAGE = 1000
 MAX_SUMMARIES = 20  # studies per page when the trials are counted, too
 DEFAULT_PAGE = 100
@@ -50,8 +50,8 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
-class SuggestServicer:
-    """Implements the RPCs of `SERVICE`.
+class SuggestServicer(SuggestServiceServicer):
+    """Implements the RPCs of `SuggestService`.
 
     `context` is the call's `Resource`, which the interceptor has parsed. The interceptor handles
     deadlines and cancellation; a write that has begun is finished.

@@ -47,6 +47,11 @@ def test_the_proto_folder_is_not_a_package() -> None:
     assert not list((ROOT / "proto").rglob("__init__.py")), "it would shadow Google's proto-plus"
 
 
+def test_generated_code_imports_by_the_packages_own_name() -> None:
+    text = (GENERATED / "suggest_pb2_grpc.py").read_text()
+    assert "from suggest.v1 import suggest_pb2" in text
+
+
 def test_the_least_protobuf_allowed_is_the_one_the_code_was_made_for() -> None:
     made_for = re.search(
         r"# Protobuf Python Version: (\S+)", (GENERATED / "suggest_pb2.py").read_text()

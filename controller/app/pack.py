@@ -241,6 +241,11 @@ def _write_completed(
         raise Unavailable(
             f"the download of {experiment.name} broke off ({error}); pack it again"
         ) from error
+    if "attempts" not in manifest:
+        raise FailedPrecondition(
+            f"the controller runs tuner {manifest.get('tuner', 'of an unknown version')}, which "
+            f"packs without what this version, {VERSION}, reads; update the controller"
+        )
     if digest not in ("", manifest["filesDigest"]):
         raise Unavailable(f"{experiment.name} has changed while it was packed; pack it again")
     return int(manifest["attempts"])

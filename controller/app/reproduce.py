@@ -197,7 +197,10 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     here, recorded = Path(search.directory), records.section("git")
     commit = str(recorded.get("commit", ""))
     if not commit:
-        records.notes.append(f"no commit was recorded: the code is that of {here} as it is now")
+        refused = await _refusal(here)
+        records.notes.append(
+            f"no commit was recorded: the code is that of {here} as it is now{refused}"
+        )
         return here
     if not _COMMIT.fullmatch(commit):
         raise FailedPrecondition(
@@ -243,6 +246,16 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
             "git submodule update --init --recursive"
         )
     return folder
+
+
+async def _refusal(here: Path) -> str:
+    """Return why git does not look at a folder that is in a checkout; "" if there is no reason."""
+    try:
+        _, _, err = await git(here, "rev-parse", "HEAD")
+    except OSError:
+        return "; git is not installed"
+    first = err.decode(errors="replace").partition("\n")[0].removeprefix("fatal: ")
+    return f"; git: {first}" if "dubious ownership" in first else ""
 
 
 def _top(here: Path, now: GitState) -> Path:

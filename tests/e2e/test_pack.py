@@ -262,6 +262,18 @@ def test_a_pack_of_a_newer_version_is_refused(cli: Cli) -> None:
     assert "tuner 9.0 wrote it in format 2, and this version reads format 1; update tuner" in err
 
 
+def test_a_pack_of_an_earlier_version_is_unpacked(cli: Cli) -> None:
+    def earlier(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "pack.json":
+            document = json.loads(data)
+            del document["attempts"], document["filesDigest"]
+            data = json.dumps(document).encode()
+        return [(info, data)]
+
+    assert cli.tuner("unpack", rewritten(cli, earlier), *elsewhere(cli))[0] == 0
+    assert cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))[0] == 0
+
+
 @pytest.mark.parametrize(
     "name", ["../../outside", "/tmp/outside", "trials/../../outside", "controller.lock", "stores/x"]
 )

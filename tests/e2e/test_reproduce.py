@@ -286,6 +286,14 @@ def test_a_folder_that_was_renamed_within_its_checkout_is_found(cli: Cli) -> Non
     assert (code, "reproduced exactly" in out) == (0, True), err
 
 
+def test_a_checkout_that_git_refuses_is_said(cli: Cli) -> None:
+    cli.env["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: foreign"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    code, _, err = cli.tuner("reproduce", "foreign/1")
+    assert (code, "; git: detected dubious ownership in repository at" in err) == (0, True), err
+
+
 def test_a_rerun_that_fails_tries_no_other_point(cli: Cli) -> None:
     fails = 'case "$TUNER_TRIAL_NAME" in *reproduce*) exit 3;; esac; echo score=1'
     text = experiment(["sh", "-c", fails], name="flaky")

@@ -112,13 +112,7 @@ class _Reader:
                 '"__main__", or call tuner.optimize_optuna(objective, study) in its place',
             )
         for used in self._script.of_the_search(objective):
-            self._problem(
-                used,
-                f"{ast.unparse(used)} is of the study of the script, and each trial is a process "
-                f"that knows only {', '.join(OF_STUDY)} of it; pass what the objective needs as a "
-                "value. To end the search early, call tuner.optimize_optuna with target=, or with "
-                "a callback that calls study.stop()",
-            )
+            self._problem(used, _why_unknown(used))
         for call in (search, *self._script.studies, *self._script.enqueued):
             if any(each.arg is None for each in call.keywords) or any(
                 isinstance(each, ast.Starred) for each in call.args
@@ -375,6 +369,21 @@ class _Reader:
     def _problem(self, node: ast.expr, message: str) -> None:
         mark = Mark(node.lineno, node.col_offset + 1)
         self._problems.append(LocatedProblem(mark, "", message))
+
+
+def _why_unknown(used: ast.expr) -> str:
+    text = ast.unparse(used)
+    if isinstance(used, ast.Name):
+        return (
+            f"{text} is assigned where the script makes its study, runs it or uses its results, "
+            "which no trial does; assign it at the top level, outside of functions and of if "
+            '__name__ == "__main__"; if it is the study, pass the objective a value instead'
+        )
+    return (
+        f"{text} is of the study, and each trial is a process that knows only "
+        f"{', '.join(OF_STUDY)} of it; pass what the objective needs as a value. To end the search "
+        "early, call tuner.optimize_optuna with target=, or with a callback that calls study.stop()"
+    )
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -166,8 +166,13 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
     [
         ("trial.study.stop()", "create_study()", "", "5:5 trial.study.stop is of the study"),
         ("c = trial.study.user_attrs", "create_study()", "", "trial.study.user_attrs is of the"),
-        ("n = len(study.trials)", "create_study()", "", "5:13 study is of the study of the script"),
-        ("n = helper()", "create_study()", "", "3:12 study is of the study of the script"),
+        (
+            "n = len(study.trials)",
+            "create_study()",
+            "",
+            "5:13 study is assigned where the script makes",
+        ),
+        ("n = helper()", "create_study()", "", "3:12 study is assigned where the script makes"),
         ("...", "create_study(**options)", "", "8:9 has arguments behind * or **, which are"),
         ("...", "create_study()", "study.enqueue_trial(*point)", "has arguments behind * or **"),
         ("...", "create_study()", "study.tell(study.ask(), 1)", "9:1 adds trials that the search"),
@@ -200,6 +205,20 @@ def test_what_trials_do_not_know_of_the_study_is_refused(
     with pytest.raises(SpecErrors) as caught:
         read_path(path)
     assert any(problem in str(each) for each in caught.value.located), caught.value.located
+
+
+def test_data_that_only_the_program_loads_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "DATA = None\ndef objective(trial):\n    return len(DATA)\n"
+        "if __name__ == '__main__':\n    DATA = [1]\n"
+        "    create_study().optimize(objective, n_trials=3)\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    (found,) = (str(each) for each in caught.value.located)
+    assert "3:16 DATA is assigned where the script makes its study" in found
+    assert "assign it at the top level" in found
 
 
 def test_a_study_that_is_an_argument_of_a_helper_is_no_obstacle(tmp_path: Path) -> None:

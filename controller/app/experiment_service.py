@@ -479,9 +479,8 @@ class ExperimentService:
         it begins. Raises Changed, FailedPrecondition.
         """
         if experiment.state.finished:
-            more = command("extend", experiment.name, "--trials", "+20")
             raise FailedPrecondition(
-                f"{experiment.name} has {experiment.state.value}; to add trials: {more}"
+                f"{experiment.name} has {experiment.state.value}; {_way_to_continue(experiment)}"
             )
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_while_running(change)]
@@ -726,3 +725,16 @@ def _redacted(key: str, value: object, *, env: bool) -> object:
     inner = redacted["env"] if env else redacted
     assert isinstance(inner, dict)
     return inner[key]
+
+
+def _way_to_continue(experiment: Experiment) -> str:
+    """Return the command that raises the limit which ended the experiment."""
+    budget = experiment.spec.budget
+    match experiment.reason_code:
+        case ReasonCode.GPU_HOURS_SPENT:
+            more = ("--gpu-hours", f"+{budget.gpu_hours:g}")
+        case ReasonCode.COST_SPENT:
+            more = ("--cost", f"+{budget.cost:g}")
+        case _:
+            return f"to add trials: {command('extend', experiment.name, '--trials', '+20')}"
+    return f"to raise the limit: {command('extend', experiment.name, *more)}"

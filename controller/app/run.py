@@ -27,6 +27,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
+from controller.app.validate import guess
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
 from controller.core.attempt import RuntimeLost
@@ -380,6 +381,8 @@ class Session:
                     return None
                 # The lease is the experiment's from here on, and `_control` releases it.
                 undo.pop_all()
+                for sentence in guess(document.spec):
+                    self.view.print_line(sentence)
                 return await self._control(admitted, client, startup)
 
     async def _control(

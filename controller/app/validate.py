@@ -112,7 +112,6 @@ def notices(document: Document) -> Iterator[str]:
     """Yield notices for the start: warnings, and limits that the runtime does not enforce."""
     for warning in warnings(document):
         yield f"warning: {warning}"
-    yield from guess(document.spec)
     trial = document.spec.trial
     is_set = {"image": trial.image, "memory": trial.resources.memory_bytes}
     ignored = [key for key in traits_of(document.spec.runtime).ignores if is_set[key]]

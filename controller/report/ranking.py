@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.phrases import quantity
-from controller.report import formatting, text_tables
+from controller.report import formatting, spending, text_tables
 from controller.report.documents import present
 from controller.report.effects import Effect, ParameterLevel, Step, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
@@ -113,6 +113,8 @@ def _headline(record: ExperimentRecord) -> str:
     front = len(record.front)
     summary = ", ".join(counts) or "no trials yet"
     first = f"{record.experiment.name}: {summary}; {'; '.join(goals)}\n"
+    if used := spending.used(record.experiment):
+        first += f"Used: {', '.join(used)}\n"
     if front > 1:
         return f"{first}The first {quantity(front, 'trial')} are the Pareto front.\n"
     return first

@@ -8,6 +8,9 @@ from controller.core.forecast import Forecast
 from controller.core.model import Experiment, ExperimentSpec
 from controller.phrases import quantity
 
+# From here on, an amount is written as a power of ten.
+_MOST_DIGITS = 1e15
+
 
 def used(experiment: Experiment) -> list[str]:
     """Return what was used: `61.2 of 100 GPU-hours`, `cost 153 of 250`, `cost 153`."""
@@ -34,7 +37,7 @@ def cost(experiment: Experiment) -> float | None:
 
 def amount(value: float) -> str:
     """Return an amount with three digits: people compare it with a limit."""
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if 1000 <= value < _MOST_DIGITS else f"{value:.3g}"
 
 
 def foreseen(spec: ExperimentSpec, forecast: Forecast | None) -> list[str]:

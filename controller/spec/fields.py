@@ -170,7 +170,10 @@ class Number:
             value = float(raw)
         except OverflowError:
             value = math.inf
-        if not math.isfinite(value) or (self.least is not None and value < self.least):
+        if not math.isfinite(value):
+            finite = self.expected.replace("a number", "a finite number")
+            return refuse(raw, at, problems, finite)
+        if self.least is not None and value < self.least:
             return refuse(raw, at, problems, self.expected)
         return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from controller.spec.document import Json, network_of, space_of
-from controller.spec.native import earlier_studies
+from controller.spec.native import AUTO, earlier_studies
 from suggest.errors import Problem
 from suggest.network import Network
 from suggest.space import Choice, Parameter, Space, is_name
@@ -19,6 +19,7 @@ from suggest.study import (
     Belief,
     Constraint,
     Direction,
+    EarlierStudy,
     Fidelity,
     Objective,
     Pruning,
@@ -89,7 +90,7 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         algorithm=_algorithm(spec),
         pruning=_pruning(spec),
         fidelity=_fidelity(spec, raw),
-        learn_from=earlier_studies(spec.get("learnFrom", [])),
+        learn_from=_learn_from(spec),
         prior=_prior(spec, raw, valid),
     )
 
@@ -112,10 +113,29 @@ def _pruning(spec: Json) -> Pruning | None:
     return None if name is None else Pruning(name, settings)
 
 
+def _learn_from(spec: Json) -> tuple[EarlierStudy, ...]:
+    """Return the earlier searches; none if one of them or the algorithm cannot be read.
+
+    The service names a search by its place in the list, which leaving one out would shift.
+    """
+    taken = spec.get("learnFrom", [])
+    has_names = taken == AUTO or all("study" in each for each in taken)
+    return earlier_studies(taken) if has_names and _algorithm_is_known(spec) else ()
+
+
+def _algorithm_is_known(spec: Json) -> bool:
+    return "name" in spec.get("algorithm", {})
+
+
 def _prior(spec: Json, raw: Json, space: Space) -> tuple[Belief, ...]:
-    """Return the readable beliefs, without those about parameters with problems of their own."""
+    """Return the readable beliefs, without those about parameters with problems of their own.
+
+    None if no parameter or the algorithm can be read.
+    """
     parameters = raw.get("parameters")
-    unreadable = set(parameters if isinstance(parameters, dict) else ()) - space.by_name.keys()
+    if not isinstance(parameters, dict) or not _algorithm_is_known(spec):
+        return ()
+    unreadable = parameters.keys() - space.by_name.keys()
     return tuple(
         Belief(name, **each)
         for name, each in spec.get("prior", {}).items()

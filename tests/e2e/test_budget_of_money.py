@@ -40,9 +40,14 @@ def test_a_search_ends_when_its_money_is_used_up_and_goes_on_with_more(cli: Cli)
     trials = cli.json("get", "trials", "paid", "-o", "json")
     assert (told["reasonCode"], told["cost"] >= 1) == ("CostSpent", True)
     assert " of 1 " in cli.tuner("get", "experiments")[1]
+    assert "a guess before the first trial: cost " in err
+    assert "\nUsed: cost " in cli.tuner("report", "paid")[1]
+    assert "a guess" not in cli.tuner("run", cli.file)[2], "its trials have run"
+    code, _, err = cli.tuner("set", "paid", "spec.budget.cost=5")
+    assert (code, "to raise the limit: tuner extend paid --cost +1" in err) == (6, True), err
 
     code, _, err = cli.tuner("extend", "paid", "--cost", "+4")
-    assert code == 0, err
+    assert (code, "a guess" in err) == (0, False), err
     (extended,) = cli.json("get", "experiments", "-o", "json")
     assert extended["cost"] >= 5
     assert len(cli.json("get", "trials", "paid", "-o", "json")) > len(trials)

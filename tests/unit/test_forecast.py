@@ -21,7 +21,7 @@ from controller.core.spending import Spent
 from controller.memory import Memory
 from controller.report import description, documents
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.spending import document, foreseen
+from controller.report.spending import amount, document, foreseen
 from suggest.domain import Choice, Int
 from suggest.space import Parameter, Space
 from suggest.study import Algorithm
@@ -218,3 +218,7 @@ def test_describe_as_json_has_the_forecast_while_the_search_runs() -> None:
     assert documents.described(running, {}, at(0))["forecast"]["trials"] == 0
     ended = replace(an_experiment(SPEC), state=ExperimentState.SUCCEEDED)
     assert "forecast" not in documents.described(ExperimentRecord(ended, ()), {}, at(0))
+
+
+def test_a_huge_amount_is_a_power_of_ten() -> None:
+    assert [amount(value) for value in (0.305, 1234.5, 1.6e299)] == ["0.305", "1234", "1.6e+299"]

@@ -645,6 +645,28 @@ SERVICE = [
     ),
     pytest.param(
         "name: tpe, seed: 7}",
+        "name: gp}\n  learnFrom: [{weight: 0.5}, {name: march}]",
+        [
+            "spec.learnFrom[0].study: is missing; write the name of an experiment",
+            "spec.learnFrom[1].name: no such key; the keys here are study, weight",
+            "spec.learnFrom[1].study: is missing; write the name of an experiment",
+        ],
+        id="what to learn from, without a name",
+    ),
+    pytest.param(
+        "{name: tpe, seed: 7}",
+        "tpe\n  learnFrom: [march]\n  prior: {lr: {around: 0.1, sure: 0.5}}",
+        ["spec.algorithm: expected a mapping such as {name: tpe}, got the string 'tpe'"],
+        id="what to learn from and believe, with an algorithm that cannot be read",
+    ),
+    pytest.param(
+        "name: tpe, seed: 7}",
+        "name: tpe}\n  prices: {cpu: .inf}",
+        ["spec.prices.cpu: expected a finite number of at least 0, got the number inf"],
+        id="an infinite price",
+    ),
+    pytest.param(
+        "name: tpe, seed: 7}",
         "name: gp}\n  prior: {lr: {around: 3, sure: 50}, optimizer: {around: 1, sure: 0.9}, "
         "lrr: {around: 1, sure: 0.9}, layers: {around: 4, sure: 0.5}}",
         [

@@ -104,11 +104,11 @@ def taken(
         if (point := _point(shared, trial.parameters)) is not None:
             found.append(EarlierTrial(point, trial.value))
     if len(found) < LEAST_TRIALS:
+        cure = "add trials to it" if succeeded < LEAST_TRIALS else "widen the ranges"
         return Problem(
             "study",
             f"{earlier.study} has {succeeded} succeeded trials, of which {len(found)} are in the "
-            f"ranges of this search, and at least {LEAST_TRIALS} are needed; omit it, or widen the "
-            "ranges",
+            f"ranges of this search, and at least {LEAST_TRIALS} are needed; omit it, or {cure}",
         )
     sign = spec.objective.direction.sign
     return EarlierStudy(earlier.study, earlier.weight, _chosen(found, sign))

@@ -4,8 +4,8 @@ Arrays in, numbers out.
 
 The regret is bounded as by Makarova et al. 2022, "Automatic termination for
 hyperparameter optimization", equation 5: the least upper bound of a trial,
-less the least lower bound of any point. Points are looked for among
-candidates, so the bound may miss a narrow optimum that no trial has come near.
+less the least lower bound of any point. The search for that point may miss
+a narrow optimum that no trial has come near.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import math
 import numpy as np
 
 from suggest.estimate import Estimate
+from suggest.samplers.gp_acquisition import Acquisition, believe
 from suggest.samplers.gp_process import Posterior
+from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Places
 from suggest.samplers.gp_warp import unwarped
 from suggest.samplers.normal import Flags, Floats, Indexes
 
-# candidates; the best trials near which they are drawn.
-ANYWHERE, NEAR, CENTERS = 2000, 1000, 8
+CENTERS = 8  # the best trials near which points are looked for
 INTERVAL = 1.959964  # standard deviations of a 95 % interval
 DOUBT = 0.1  # the probability that the bound does not hold
 
@@ -46,13 +47,12 @@ def estimate(
     """
     mean, deviation = process.predict(rows)
     best = int(np.argmin(np.where(succeeded, mean, np.inf)))
-    candidates = _candidates(places, rows[np.argsort(mean, kind="stable")[:CENTERS]], rng)
-    other_mean, other_deviation = process.predict(candidates)
     width = math.sqrt(_beta(len(places.axes), len(rows)))
     most = float((mean + width * deviation)[succeeded].min())
-    least = min(
-        float((other_mean - width * other_deviation).min()), float((mean - width * deviation).min())
-    )
+    bound = _LowerBound(process, rows[np.argsort(mean, kind="stable")[:CENTERS]], width)
+    lowest = CandidateSearch(places, Acquisition(bound, [], rows, None), rows[:0]).best({}, rng)
+    every = np.concatenate([rows, lowest[None]])
+    least = -float(bound.promise(every).max())
     center = float(mean[best])
     spread = INTERVAL * float(deviation[best])
     noise = process.noise_deviation
@@ -73,12 +73,34 @@ def estimate(
     return found if all(map(math.isfinite, finite)) else None
 
 
-def _candidates(places: Places, centers: Floats, rng: np.random.Generator) -> Floats:
-    anywhere = places.uniform(rng.random((ANYWHERE, places.size)))
-    drawn = rng.integers(0, len(centers), NEAR)
-    near = places.moved(centers[drawn], rng)
-    rows = np.concatenate([anywhere, near])
-    return places.completed(rows, rng.random(rows.shape))
+class _LowerBound:
+    """Minus the lower bound of the values, which a search for its greatest value climbs.
+
+    width: of the bound, in standard deviations.
+    """
+
+    def __init__(self, process: Posterior, centers: Floats, width: float) -> None:
+        self._process = process
+        self._centers = centers
+        self._width = width
+
+    def promise(self, rows: Floats) -> Floats:
+        mean, deviation = self._process.predict(rows)
+        return self._width * deviation - mean
+
+    def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
+        mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
+        return self._width * deviation - mean, self._width * deviation_slope - mean_slope
+
+    def add_pending(self, row: Floats, *, kept: bool) -> None:
+        believe(self._process, row)
+
+    def centers(self) -> Floats:
+        return self._centers
+
+    @property
+    def rates(self) -> Floats:
+        return self._process.rates
 
 
 def _beta(axes: int, trials: int) -> float:

@@ -1,7 +1,8 @@
-"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis:
-its fit and its posterior.
+"""A Gaussian process around a quadratic trend: its fit and its posterior.
 
-Rasmussen and Williams 2006, equations 2.30, 5.8 and 5.9 and chapter 4.2.1. The priors' lengths grow
+The kernel is Matérn-5/2 with a weight for each axis, plus a polynomial kernel of degree two, which
+is that of a quadratic function with normal coefficients (Rasmussen and Williams 2006, equations
+2.30, 5.8 and 5.9, chapters 4.2.1 and 4.2.2). The priors' lengths grow
 with the root of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs
 great in high dimensions). NumPy alone: the factor's inverse is computed in blocks, which costs
 about what LAPACK's would.
@@ -19,29 +20,38 @@ from suggest.samplers.gp_warp import warped
 from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
 
-JITTER = 1e-8  # of the signal's variance
+JITTER = 1e-10  # of the signal's variance
+LEAST_VARIANCE = 1e-14  # of predictions; less is rounding
 BLOCK = 48
 # numbers; larger arrays leave the nearest caches.
 AT_A_TIME = 2**14
 LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
 # Axes, above which lengths vary less: there are more of them than the trials can tell.
 MANY = 10
-SIGNAL_SPREAD = 1.0
+# The signal is what the trend leaves: next to nothing where losses are quadratic.
+SIGNAL_SPREAD = 2.0
+# Each coefficient's variance, of features that are 1 at the edge of the space.
+TREND_MEAN, TREND_SPREAD = math.log(1e-2), 2.0
+EDGE = 0.5
 NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
-WEIGHT_BOUND, SIGNAL_BOUND, NOISE_BOUNDS = 9.0, 4.0, (math.log(1e-6), 0.0)
-DELTA_BOUNDS = (math.log(1e-2), math.log(1e2))
+WEIGHT_BOUND, SIGNAL_BOUNDS = 9.0, (-9.0, 4.0)
+TREND_BOUNDS = (math.log(1e-6), math.log(1e2))
+# Near the minimum of a function without noise, losses span decades.
+NOISE_BOUNDS = (math.log(1e-8), 0.0)
+DELTA_BOUNDS = (math.log(1e-2), math.log(1e6))
 ITERATIONS, TOLERANCE = 40, 2e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """weights: 1 / length² of each axis. delta: of the warp, its log."""
+    """weights: 1 / length² of each axis. delta: of the warp, its log. trend: a variance."""
 
     weights: Floats
     signal: float
     noise: float
     log_delta: float
+    trend: float
 
 
 def triangular_inverse(lower: Floats) -> Floats:
@@ -75,6 +85,17 @@ def matern(squares: Floats) -> tuple[Floats, Floats]:
     return decay, s
 
 
+def trend_products(a: Floats, b: Floats) -> Floats:
+    """Return the roots of the trend's kernel between rows of features.
+
+    The kernel is (1 + a·b)², of features that are 1 at the edge of the space.
+    """
+    products: Floats = a @ b.T
+    products *= EDGE**-2
+    products += 1.0
+    return products
+
+
 def squared_distances(a: Floats, b: Floats) -> Floats:
     """Return the squared distances between rows of `a` and rows of `b`."""
     return _squared_distances(a, b, _squared_lengths(b))
@@ -100,7 +121,7 @@ def _cholesky(covariance: Floats) -> Floats:
 class Likelihood:
     """Minus the log of the posterior density of the parameters.
 
-    The parameters are log weights, log signal, log noise, log delta.
+    The parameters are log weights, log signal, log noise, log delta, log trend.
 
     losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
     expected: the mean of the process at the rows, which is subtracted from the warped losses.
@@ -118,6 +139,7 @@ class Likelihood:
         axes = features.axes
         self._features = features.of(rows)
         self._squares = self._features * self._features
+        self._quadratic = trend_products(self._features, self._features) ** 2
         self._axis_of = features.axis_of
         self._axes = axes
         self._losses = losses
@@ -131,10 +153,11 @@ class Likelihood:
         n, axes = len(self._features), self._axes
         weights = np.exp(theta[:axes])
         signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
+        trend = math.exp(theta[axes + 3])
         y, y_slope, jacobian, jacobian_slope = self._warped(float(theta[axes + 2]))
         scaled = self._features * np.sqrt(weights)[self._axis_of]
         kernel, slope = matern(squared_distances(scaled, scaled))
-        covariance = signal * kernel
+        covariance = signal * kernel + trend * self._quadratic
         covariance.flat[:: n + 1] += noise + JITTER * signal
         try:
             lower = _cholesky(covariance)
@@ -149,6 +172,7 @@ class Likelihood:
         gradient = np.empty_like(theta)
         gradient[axes] = signal * float(np.vdot(by, kernel))
         gradient[axes + 1] = noise * float(np.trace(by))
+        gradient[axes + 3] = trend * float(np.vdot(by, self._quadratic))
         slope *= by
         slope *= signal
         # The sum over pairs of slope * (f - f')², for each column.
@@ -175,9 +199,9 @@ class Likelihood:
         The distances are in these standard deviations.
         """
         mean = np.full(len(theta), self._prior)
-        mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
+        mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN, TREND_MEAN
         spread = np.full(len(theta), self._prior_spread)
-        spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
+        spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD, TREND_SPREAD
         return (theta - mean) / spread, spread
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
@@ -193,23 +217,26 @@ def fit(
     warp: bool,
     expected: Floats | float = 0.0,
 ) -> Hyperparameters:
-    """Return the most probable parameters found from three starts.
+    """Return the most probable parameters found from four starts.
 
     One has short lengths and a strong warp, one long lengths and a weak warp. From both, values
     with many narrow minima look like noise; the third has the shortest lengths and little noise.
+    The last is nearly a quadratic function without a warp: once there are more trials than
+    coefficients it is far more probable where losses are quadratic, but no path leads to it.
     """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp, expected=expected)
     starts = np.array(
         [
             _start(axes, length=0.3, noise=1e-2, delta=0.3),
-            _start(axes, length=1.0, noise=1e-2, delta=10.0),
+            _start(axes, length=1.0, noise=1e-2, delta=10.0, trend=1.0),
             _start(axes, length=0.1, noise=1e-3, delta=10.0),
+            _start(axes, length=1.0, noise=1e-5, delta=1e4, signal=1e-2, trend=1.0),
         ]
     )
-    weights = np.full(axes, WEIGHT_BOUND)
-    high = np.array([*weights, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
-    low = np.array([*-weights, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
+    weights = (-WEIGHT_BOUND, WEIGHT_BOUND)
+    bounds = [*[weights] * axes, SIGNAL_BOUNDS, NOISE_BOUNDS, DELTA_BOUNDS, TREND_BOUNDS]
+    low, high = np.array(bounds).T
     found = minimize(
         likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE
     )
@@ -219,12 +246,21 @@ def fit(
         math.exp(theta[axes]),
         math.exp(theta[axes + 1]),
         float(theta[axes + 2]),
+        math.exp(theta[axes + 3]),
     )
 
 
-def _start(axes: int, *, length: float, noise: float, delta: float) -> Floats:
+def _start(
+    axes: int,
+    *,
+    length: float,
+    noise: float,
+    delta: float,
+    signal: float = 1.0,
+    trend: float = 1e-2,
+) -> Floats:
     weight = -2.0 * math.log(length) - 0.5 * math.log(axes)
-    return np.array([*[weight] * axes, 0.0, math.log(noise), math.log(delta)])
+    return np.array([*[weight] * axes, *map(math.log, (signal, noise, delta, trend))])
 
 
 class Posterior:
@@ -233,15 +269,15 @@ class Posterior:
     def __init__(self, found: Hyperparameters, features: Features, rows: Floats, y: Floats) -> None:
         self._features = features
         self._roots = np.sqrt(found.weights)[features.axis_of]
-        self._signal, self._noise = found.signal, found.noise
+        self._signal, self._noise, self._trend = found.signal, found.noise, found.trend
         self.rates = np.sqrt(found.weights)  # 1 / length of each axis
         self.noise_deviation = math.sqrt(found.noise)
         self.log_delta = found.log_delta  # of the warp that made the values
-        self._trials = self._scaled(rows)
-        self._squares = _squared_lengths(self._trials)
+        self._trials = features.of(rows)
+        self._scaled = self._trials * self._roots
+        self._squares = _squared_lengths(self._scaled)
         self._y = y
-        kernel, _ = matern(squared_distances(self._trials, self._trials))
-        kernel *= self._signal
+        kernel = self._kernels(self._trials)[0]
         kernel.flat[:: len(y) + 1] += self._noise + JITTER * self._signal
         self._inverse = triangular_inverse(_cholesky(kernel))
         self._alpha = self._inverse.T @ (self._inverse @ y)
@@ -249,59 +285,68 @@ class Posterior:
     def __len__(self) -> int:
         return len(self._y)
 
-    def _scaled(self, rows: Floats) -> Floats:
-        return self._features.of(rows) * self._roots
-
     def append(self, row: Floats, y: float) -> None:
         """Append a trial. row: (axes,)."""
         n = len(self._y)
-        trial = self._scaled(row[None])[0]
-        kernel, _ = matern(squared_distances(trial[None], self._trials))
-        row = self._inverse @ (self._signal * kernel[0])
-        variance = self._signal * (1.0 + JITTER) + self._noise - float(row @ row)
-        last = math.sqrt(max(variance, 1e-10))
+        trial = self._features.of(row[None])
+        row = self._inverse @ self._kernels(trial)[0][0]
+        own = self._prior(trial)[0] + JITTER * self._signal + self._noise
+        last = math.sqrt(max(own - float(row @ row), 1e-10))
         inverse = np.zeros((n + 1, n + 1))
         inverse[:n, :n] = self._inverse
         inverse[n, :n] = -(row @ self._inverse) / last
         inverse[n, n] = 1.0 / last
         self._inverse = inverse
-        self._trials = np.concatenate([self._trials, trial[None]])
-        self._squares = np.append(self._squares, trial @ trial)
+        self._trials = np.concatenate([self._trials, trial])
+        self._scaled = np.concatenate([self._scaled, trial * self._roots])
+        self._squares = _squared_lengths(self._scaled)
         self._y = np.append(self._y, y)
         self._alpha = inverse.T @ (inverse @ self._y)
 
-    def _kernels(self, at: Floats) -> tuple[Floats, Floats]:
-        kernel, slope = matern(_squared_distances(at, self._trials, self._squares))
+    def _prior(self, at: Floats) -> Floats:
+        """Return the variances of features before any trial."""
+        found: Floats = self._signal + self._trend * (1.0 + _squared_lengths(at / EDGE)) ** 2
+        return found
+
+    def _kernels(self, at: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the kernel between features and trials, and its derivatives.
+
+        The derivatives are by the squared distances, and by the products of the features.
+        """
+        kernel, slope = matern(_squared_distances(at * self._roots, self._scaled, self._squares))
         kernel *= self._signal
         slope *= self._signal
-        return kernel, slope
+        products = trend_products(at, self._trials)
+        kernel += self._trend * products * products
+        products *= 2.0 * EDGE**-2 * self._trend
+        return kernel, slope, products
 
     def means(self, rows: Floats) -> Floats:
         """Return the means of `predict`, in a fraction of its time."""
-        return self._kernels(self._scaled(rows))[0] @ self._alpha
+        return self._kernels(self._features.of(rows))[0] @ self._alpha
 
     def mean_slopes(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return the means of `predict_slopes` and their gradients, in a fraction of its time."""
-        at = self._scaled(rows)
-        kernel, slope = self._kernels(at)
-        pulled = self._pullback(at, slope * self._alpha)
+        at = self._features.of(rows)
+        kernel, slope, by_products = self._kernels(at)
+        pulled = self._pullback(at, slope * self._alpha, by_products * self._alpha)
         return kernel @ self._alpha, self._features.pullback(rows, pulled)
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return means and standard deviations, without the noise."""
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
-        at = self._scaled(rows)
+        at = self._features.of(rows)
         step = max(16, AT_A_TIME // len(self))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             kernel = self._kernels(at[part])[0]
             mean[part] = kernel @ self._alpha
-            deviation[part] = self._deviations(kernel @ self._inverse.T)
+            deviation[part] = self._deviations(at[part], kernel @ self._inverse.T)
         return mean, deviation
 
-    def _deviations(self, explained: Floats) -> Floats:
-        left = self._signal - _squared_lengths(explained)
-        found: Floats = np.sqrt(np.maximum(left, 1e-12 * self._signal))
+    def _deviations(self, at: Floats, explained: Floats) -> Floats:
+        left = self._prior(at) - _squared_lengths(explained)
+        found: Floats = np.sqrt(np.maximum(left, LEAST_VARIANCE))
         return found
 
     def predict_slopes(self, rows: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -309,25 +354,29 @@ class Posterior:
 
         The gradients are (rows, axes).
         """
-        at = self._scaled(rows)
-        kernel, slope = self._kernels(at)
+        at = self._features.of(rows)
+        kernel, slope, by_products = self._kernels(at)
         explained = kernel @ self._inverse.T
-        deviations = self._deviations(explained)
-        mean_slope = self._pullback(at, slope * self._alpha)
-        slope *= explained @ self._inverse
-        deviation_slope = -self._pullback(at, slope) / deviations[:, None]
+        deviations = self._deviations(at, explained)
+        mean_slope = self._pullback(at, slope * self._alpha, by_products * self._alpha)
+        # Half the gradient of the variance: that of its prior, less what the trials explain.
+        solved = explained @ self._inverse
+        half = -self._pullback(at, slope * solved, by_products * solved)
+        by_own = 2.0 * EDGE**-2 * self._trend * (1.0 + _squared_lengths(at / EDGE))
+        half += by_own[:, None] * at
         return (
             kernel @ self._alpha,
             deviations,
             self._features.pullback(rows, mean_slope),
-            self._features.pullback(rows, deviation_slope),
+            self._features.pullback(rows, half / deviations[:, None]),
         )
 
-    def _pullback(self, at: Floats, by_squares: Floats) -> Floats:
+    def _pullback(self, at: Floats, by_squares: Floats, by_products: Floats) -> Floats:
         """Return a gradient by features.
 
-        It is that of a sum over trials of the derivatives by distances².
+        It is that of a sum over trials of the derivatives by distances², and by products.
         """
-        pulled = at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials
+        pulled = at * self._roots * by_squares.sum(axis=1)[:, None] - by_squares @ self._scaled
         gradient: Floats = 2.0 * pulled * self._roots
+        gradient += by_products @ self._trials
         return gradient

@@ -295,10 +295,10 @@ class Features:
         self.axes = places.size
 
     def of(self, rows: Floats) -> Floats:
-        """Return the features: (rows, columns)."""
+        """Return the features: (rows, columns), 0 in the middle of numbers."""
         angle, there = self._angles(rows)
         cosine = np.where(there, np.cos(angle) / ARC, 0.0)
-        parts = [rows[:, self._plain], cosine, np.sin(angle) / ARC]
+        parts = [rows[:, self._plain] - MIDDLE, cosine, np.sin(angle) / ARC]
         parts += [corners.features(rows[:, corners.axis]) for corners in self._corners]
         return np.concatenate(parts, axis=1)
 

@@ -14,15 +14,21 @@ import numpy as np
 
 from suggest.samplers.normal import Floats
 
-# Times the distance from the best loss to the median, above the best.
-CLIP = 10.0
+# Times the distance from the best loss to the median of all trials or of early ones.
+CLIP = 100.0
+# The first trials, or the first quarter, which are all over the space.
+EARLY = 10
+MOST = 1e8  # times the median's distance
 # From the bound of a constraint: how much a trial breaks it matters only near it.
 FARTHEST = 3.0
 LEAST_SPREAD = 1e-12  # of warped losses
 
 
 def scaled(losses: Floats) -> Floats:
-    """Return finite losses of any size, scaled: the best is 0, the median 1, the largest CLIP."""
+    """Return finite losses of any size, in the order of their trials, scaled and clipped.
+
+    The best is 0 and the median 1.
+    """
     largest = np.abs(losses).max()
     if largest == 0:
         return np.zeros_like(losses)
@@ -34,8 +40,10 @@ def scaled(losses: Floats) -> Floats:
         unit = above[above > 0].mean()
     if unit <= 0:
         return np.zeros_like(losses)
-    with np.errstate(over="ignore"):
-        found: Floats = np.minimum(above / unit, CLIP)
+    # Once most trials are near the best, a clip at their median would hide how losses rise.
+    early = np.median(above[: max(EARLY, len(above) // 4)])
+    most = min(CLIP * max(unit, early), MOST * unit)
+    found: Floats = np.minimum(above, most) / unit
     return found
 
 
@@ -90,10 +98,11 @@ def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
     """
     u = scaled(losses)
     best = losses.min()
-    inside = np.flatnonzero((u > 0) & (u < CLIP))
+    # The largest that is surely not clipped.
+    inside = int(np.argmax(np.where(u <= 1.0, u, 0.0)))
     z = np.log1p(u / np.exp(log_delta))
-    if not len(inside) or z.std() < LEAST_SPREAD:
+    if not u[inside] or z.std() < LEAST_SPREAD:
         return np.full_like(warps, best)
-    unit = (losses[inside[0]] - best) / u[inside[0]]
+    unit = (losses[inside] - best) / u[inside]
     found: Floats = best + unit * np.exp(log_delta) * np.expm1(warps * z.std() + z.mean())
     return found

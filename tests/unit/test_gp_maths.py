@@ -21,7 +21,7 @@ from suggest.samplers.gp_process import (
     triangular_inverse,
 )
 from suggest.samplers.gp_space import Features, Places
-from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, warped
+from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, unwarped, warped
 from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import Floats, Indexes
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -107,7 +107,7 @@ def test_the_gradient_of_the_likelihood_is_that_of_finite_differences(warp: bool
     likelihood = Likelihood(Features(PLACES, some), some, losses(25), warp=warp)
     rng = np.random.default_rng(3)
     for _ in range(5):
-        theta = np.concatenate([rng.normal(0, 1, PLACES.size), rng.normal([0, -4, 0], 1)])
+        theta = np.concatenate([rng.normal(0, 1, PLACES.size), rng.normal([0, -4, 0, -2], 1)])
         _, gradient = likelihood.at(theta)
         assert gradient == pytest.approx(
             differences(lambda t: likelihood.at(t)[0], theta, 1e-5), rel=1e-4, abs=1e-4
@@ -127,13 +127,32 @@ def test_many_narrow_minima_are_not_taken_for_noise() -> None:
     assert (found.weights**-0.5 < 0.15).all()
 
 
+@pytest.mark.parametrize("condition", [1.0, 1000.0])
+def test_a_quadratic_function_is_known_from_more_trials_than_coefficients(condition: float) -> None:
+    """Six parameters have 28 coefficients; half of the points are near the best."""
+    rng = np.random.default_rng(0)
+    rotation = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    some = rng.random((80, 6))
+    some[40:] = 0.3 + 0.05 * rng.standard_normal((40, 6))
+    axes = (some - 0.3) @ rotation
+    values = condition * axes[:, 0] ** 2 + (axes[:, 1:] ** 2).sum(axis=1)
+    known, others = slice(10, 70), np.r_[:10, 70:80]
+    features = Features(numbers(6), some)
+    u = scaled(values[known])
+    found = fit(features, some[known], u, warp=True)
+    y, *_ = warped(u, found.log_delta)
+    means = Posterior(found, features, some[known], y).means(some[others])
+    expected = unwarped(means, values[known], found.log_delta)
+    assert expected == pytest.approx(values[others], abs=1e-3 * values.std())
+
+
 @pytest.mark.parametrize("size", [1, 47, 48, 49, 130])
 def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     lower = np.tril(np.random.default_rng(size).standard_normal((size, size))) + 10 * np.eye(size)
     assert triangular_inverse(lower) @ lower == pytest.approx(np.eye(size), abs=1e-10)
 
 
-FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0)
+FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0, 0.4)
 
 
 def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Floats, Floats]:
@@ -142,7 +161,8 @@ def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Float
     def kernel(a: Floats, b: Floats) -> Floats:
         r = np.sqrt((FOUND.weights[axis_of] * (a[:, None] - b[None]) ** 2).sum(axis=2))
         s = math.sqrt(5) * r
-        return FOUND.signal * (1 + s + s * s / 3) * np.exp(-s)
+        matern = FOUND.signal * (1 + s + s * s / 3) * np.exp(-s)
+        return matern + FOUND.trend * (1 + 4 * a @ b.T) ** 2
 
     inverse = np.linalg.inv(
         kernel(known, known) + (FOUND.noise + JITTER * FOUND.signal) * np.eye(len(y))
@@ -285,12 +305,15 @@ def test_the_jacobian_is_that_of_finite_differences() -> None:
         ([-1e308, 0.0, 1e308], [0, 1, 2]),
         ([1e-300, 2e-300, 3e-300], [0, 1, 2]),
         ([0.0], [0]),
+        # Early losses are not clipped by the median of trials that are near the best.
+        ([50.0, 80.0, 20.0, *[60.0] * 7, *[0.0, 0.1, 0.2] * 20], [500, 800, 200]),
+        ([*[1.0] * 10, 0.0, *[1e-12] * 40], [1e8, 1e8]),
     ],
 )
 def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(
     given: list[float], expected: list[float]
 ) -> None:
-    assert scaled(np.array(given)) == pytest.approx(expected)
+    assert scaled(np.array(given))[: len(expected)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

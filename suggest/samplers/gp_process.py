@@ -40,6 +40,7 @@ TREND_BOUNDS = (math.log(1e-6), math.log(1e2))
 # Near the minimum of a function without noise, losses span decades.
 NOISE_BOUNDS = (math.log(1e-8), 0.0)
 DELTA_BOUNDS = (math.log(1e-2), math.log(1e6))
+FEW_TRIALS_BOUNDS = ((-4.0, 4.0), (math.log(1e-6), 0.0), DELTA_BOUNDS, (TREND_BOUNDS[0],) * 2)
 ITERATIONS, TOLERANCE = 40, 2e-3
 
 
@@ -221,8 +222,9 @@ def fit(
 
     One has short lengths and a strong warp, one long lengths and a weak warp. From both, values
     with many narrow minima look like noise; the third has the shortest lengths and little noise.
-    The last is nearly a quadratic function without a warp: once there are more trials than
-    coefficients it is far more probable where losses are quadratic, but no path leads to it.
+    The last is nearly a quadratic function without a warp, to which no path leads. Trials that are
+    no more than its coefficients cannot tell it from others: then there is no trend, and no less
+    noise than a Matérn kernel alone can resolve.
     """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp, expected=expected)
@@ -236,6 +238,10 @@ def fit(
     )
     weights = (-WEIGHT_BOUND, WEIGHT_BOUND)
     bounds = [*[weights] * axes, SIGNAL_BOUNDS, NOISE_BOUNDS, DELTA_BOUNDS, TREND_BOUNDS]
+    columns = len(features.axis_of)
+    if len(rows) <= (columns + 1) * (columns + 2) // 2:
+        starts = starts[:-1]
+        bounds = [*[weights] * axes, *FEW_TRIALS_BOUNDS]
     low, high = np.array(bounds).T
     found = minimize(
         likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE

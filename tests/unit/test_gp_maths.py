@@ -146,6 +146,15 @@ def test_a_quadratic_function_is_known_from_more_trials_than_coefficients(condit
     assert expected == pytest.approx(values[others], abs=1e-3 * values.std())
 
 
+def test_trials_that_are_no_more_than_the_coefficients_show_no_trend() -> None:
+    some = np.random.default_rng(0).random((11, 3))
+    values = scaled(((some - 0.3) ** 2).sum(axis=1))
+    features = Features(numbers(3), some)
+    trends = [fit(features, some[:k], values[:k], warp=True).trend for k in (10, 11)]
+    assert trends[0] == pytest.approx(1e-6)
+    assert trends[1] > 1e-3
+
+
 @pytest.mark.parametrize("size", [1, 47, 48, 49, 130])
 def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     lower = np.tril(np.random.default_rng(size).standard_normal((size, size))) + 10 * np.eye(size)

@@ -125,6 +125,24 @@ async def test_a_node_that_learns_late_that_the_sidecar_ran_is_asked_again(
 
 
 @on_a_loop
+async def test_a_success_whose_pod_is_gone_unread_has_lost_its_log(experiment: Experiment) -> None:
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    long_ago = "2026-01-01T00:00:00Z"
+    complete = {"type": "Complete", "status": "True", "lastTransitionTime": long_ago}
+    experiment.api.change(
+        "jobs", NAMESPACE, name, lambda job: job.update(status={"conditions": [complete]})
+    )
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.code, exit.log_end_lost) == (
+        0,
+        "its pod was deleted before all of its log was read",
+    )
+
+
+@on_a_loop
 async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(
     experiment: Experiment,
 ) -> None:

@@ -31,7 +31,7 @@ from controller.runtime.kubernetes.attempt_status import (
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import status_rules_of
 from controller.runtime.kubernetes.labels import queue_of
-from controller.runtime.kubernetes.logs import SOON_S, AttemptLog, PodContainer
+from controller.runtime.kubernetes.logs import GONE, SOON_S, AttemptLog, PodContainer
 from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted
 from controller.runtime.kubernetes.records import Records
 
@@ -199,6 +199,8 @@ class AttemptOnCluster:
         if status.exit.code is None or status.exit.stopped or status.exit.timed_out:
             return status  # it was ended from outside, so nobody misses its last lines
         lost, metrics_lost = self.log.trouble, self.collected.trouble
+        if not self.pods and not self.log.is_followed:
+            lost = GONE  # its object alone says that it has succeeded
         if lost or metrics_lost:
             return replace(
                 status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost)

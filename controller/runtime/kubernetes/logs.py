@@ -205,7 +205,7 @@ _BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
 # Between two turns of a log that is not followed: within it a node does not rotate a log twice.
 _TURN_S = 5.0
 _OFTEN_ENOUGH_S = 5.0  # between tries where a person must act first
-_GONE = "its pod was deleted before all of its log was read"
+GONE = "its pod was deleted before all of its log was read"
 _ROTATED = "the node had rotated the log before they were read"
 _ROTATED_END = "the end of its log may be missing: the node had rotated the log before it was read"
 
@@ -430,7 +430,7 @@ class LogFollower:
             return
         if self._task is not None:
             self._task.cancel()
-        self._losses = self._losses or _GONE
+        self._losses = self._losses or GONE
         self._finished = True
         self._note()
 
@@ -486,7 +486,7 @@ class LogFollower:
                     return
             except ApiError as error:
                 if self._gone(error):
-                    self._losses = self._losses or _GONE
+                    self._losses = self._losses or GONE
                     return
                 self.denied = error if rule_for(error) else None
                 # 400: the container waits, for which the pod status has the reason.
@@ -594,7 +594,7 @@ class LogFollower:
         if self.denied is not None or error.status == 429 or error.status >= 500:
             return False
         if self._gone(error):
-            self._losses, self._problem = self._losses or _GONE, ""
+            self._losses, self._problem = self._losses or GONE, ""
         elif error.status == 400:
             if self._of.started is not None:
                 return False  # its node does not know yet that it ran

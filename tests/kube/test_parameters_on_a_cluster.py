@@ -313,7 +313,7 @@ def test_a_kind_without_a_pod_template_is_refused_before_it_begins(tmp_path: Pat
 
     done = asyncio.run(go())
     assert done.code == 2
-    assert "spec.defineByRun: no pod template is found in this TrainJob" in done.err
+    assert "spec.trial.template: no pod template is found in this TrainJob" in done.err
 
 
 def of_optuna_there(trial: Any) -> float:

@@ -10,7 +10,7 @@ from tuner.trial import Trial
 
 
 def trial_of(*directions: str) -> OptunaTrial:
-    return OptunaTrial(Trial({}, metrics_of(len(directions))), directions)
+    return OptunaTrial(Trial({}, metrics_of(len(directions))), directions, {})
 
 
 def test_a_trial_knows_the_direction_and_the_name_of_its_study(

@@ -640,8 +640,8 @@ def cannot_be_answered(manifest: AnyObject) -> str:
         return ""
     return (
         f"no pod template is found in this {manifest.get('kind')}, so the volume with the answers "
-        "cannot be added, and its trials cannot ask for parameters; write spec.parameters, or use "
-        "a kind with a pod template, {metadata, spec: {containers: …}}"
+        "cannot be added, and its trials cannot ask for parameters (defineByRun); write "
+        "spec.parameters, or use a kind with a pod template, {metadata, spec: {containers: …}}"
     )
 
 

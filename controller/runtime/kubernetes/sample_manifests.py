@@ -94,13 +94,12 @@ def manifests_of(
             missing_conditions(manifest, spec.trial.cluster)
             or not_served(manifest, pod_field)
             or cannot_be_labeled(manifest)
+            or (cannot_be_answered(manifest) if spec.define_by_run else "")
         )
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
         if part.collection is not None:
             problems["spec.metrics"] = cannot_be_collected(manifest, spec.trial.cluster)
-        if spec.define_by_run:
-            problems["spec.defineByRun"] = cannot_be_answered(manifest)
     if any(problems.values()):
         raise InvalidArgument(
             [Problem(path, message) for path, message in problems.items() if message]

@@ -133,7 +133,7 @@ def _ended(
         signal=end.signal,
         node=status.node,
         image=status.image,
-        log_gap=_joined(_gap(log, metrics), end.log_end_lost, end.metrics_end_lost),
+        log_gap=_joined(_gap(log, metrics), end.log_end_lost, end_lost),
         value_doubt=_value_doubt(metrics, spec, end_lost) if carries_value else "",
     )
 
@@ -143,7 +143,7 @@ def _gap(log: LogReader, metrics: LogReader) -> str:
 
 
 def _joined(*descriptions: str) -> str:
-    return "; ".join(filter(None, descriptions))
+    return "; ".join(dict.fromkeys(filter(None, descriptions)))
 
 
 def _value_doubt(metrics: LogReader, spec: ExperimentSpec, end_lost: str) -> str:

@@ -125,8 +125,11 @@ async def test_a_node_that_learns_late_that_the_sidecar_ran_is_asked_again(
 
 
 @on_a_loop
-async def test_a_success_whose_pod_is_gone_unread_has_lost_its_log(experiment: Experiment) -> None:
-    runtime, name = await experiment.open(), experiment.name(0)
+@pytest.mark.parametrize("collects", [False, True])
+async def test_a_success_whose_pod_is_gone_unread_has_lost_its_logs(
+    experiment: Experiment, collects: bool
+) -> None:
+    runtime, name = await experiment.open(collects=collects), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
     long_ago = "2026-01-01T00:00:00Z"
@@ -136,10 +139,8 @@ async def test_a_success_whose_pod_is_gone_unread_has_lost_its_log(experiment: E
     )
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
-    assert (exit.code, exit.log_end_lost) == (
-        0,
-        "its pod was deleted before all of its log was read",
-    )
+    gone = "its pod was deleted before all of its log was read"
+    assert (exit.code, exit.log_end_lost, exit.metrics_end_lost) == (0, gone, gone)
 
 
 @on_a_loop

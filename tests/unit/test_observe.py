@@ -278,6 +278,17 @@ def test_a_lost_end_puts_every_value_in_doubt_and_discards_none() -> None:
     assert event.value_doubt == BEST_IN_DOUBT
 
 
+@pytest.mark.parametrize("collects", [False, True])
+def test_a_success_whose_logs_were_lost_is_the_fault_of_the_cluster(collects: bool) -> None:
+    log, metrics = a_log(""), a_log("")
+    end = Exit(at(9), 0, log_end_lost="its pod is gone", metrics_end_lost="its pod is gone")
+    status = AttemptStatus("digits-x7k2q-0", at(1), end)
+    read = metrics if collects else log
+    event = event_for(GOING, status, log, a_spec(), metrics=read, now=NOW)
+    assert isinstance(event, Ended)
+    assert (event.failure_class, event.log_gap) == (LOST, "its pod is gone")
+
+
 def test_a_whole_log_has_no_gap_and_no_doubt() -> None:
     event = ended("accuracy=0.5\n", value="best", pruning=True)
     assert (event.log_gap, event.value_doubt) == ("", "")

@@ -199,8 +199,9 @@ class AttemptOnCluster:
         if status.exit.code is None or status.exit.stopped or status.exit.timed_out:
             return status  # it was ended from outside, so nobody misses its last lines
         lost, metrics_lost = self.log.trouble, self.collected.trouble
-        if not self.pods and not self.log.is_followed:
-            lost = GONE  # its object alone says that it has succeeded
+        if not self.pods:  # its object alone says that it has succeeded
+            lost = lost if self.log.is_followed else GONE
+            metrics_lost = metrics_lost if self.collected.is_followed else GONE
         if lost or metrics_lost:
             return replace(
                 status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost)

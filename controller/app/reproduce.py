@@ -185,9 +185,10 @@ def _succeeded(entry: TrialRecord, search: Experiment) -> Attempt:
     succeeded = [attempt for attempt in entry.attempts if attempt.state is AttemptState.SUCCEEDED]
     if entry.state is not TrialState.SUCCEEDED or not succeeded:
         reason = f" ({entry.trial.reason})" if entry.trial.reason else ""
+        described = command("describe", f"{search.name}/{entry.trial.number}")
         raise FailedPrecondition(
             f"{name} never succeeded, it is {entry.state.value}{reason}; so there is no value to "
-            f"reproduce. See {command('describe', f'{search.name}/{entry.trial.number}')}"
+            f"reproduce. See {described}"
         )
     return succeeded[-1]
 

@@ -68,9 +68,10 @@ async def confirming(
     record = ranking.ranked(await query.look_up(workspace, name, namespace))
     search = record.experiment
     if search.spec.further:
+        one = command("reproduce", f"{name}/N")
         raise FailedPrecondition(
             f"{name} has several objectives, and its best trials are a front that no single value "
-            f"orders; run one trial of it again: {command('reproduce', f'{name}/N')}"
+            f"orders; run one trial of it again: {one}"
         )
     chosen = _best(record, top)
     if not chosen:

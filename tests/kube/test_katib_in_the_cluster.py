@@ -664,6 +664,13 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
     claim(tmp_path)
 
 
+async def ended_with_refused_trials(installed: KatibInstallation) -> None:
+    refused = "exceeded quota: q"
+    installed.api.refuse = lambda plural, _obj: refused if plural == "trials" else ""
+    installed.apply(katib())
+    await installed.until_last("Succeeded")
+
+
 def test_an_object_that_was_refused_is_tried_again_after_a_try_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -673,9 +680,7 @@ def test_an_object_that_was_refused_is_tried_again_after_a_try_that_failed(
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
         api = installed.api
-        api.refuse = lambda plural, _obj: "exceeded quota: q" if plural == "trials" else ""
-        installed.apply(katib())
-        await installed.until_last("Succeeded")
+        await ended_with_refused_trials(installed)
 
         def is_tried(request: tuple[str, str, dict[str, str]]) -> bool:
             return request[0] == "POST" and request[1].endswith("/trials")
@@ -706,9 +711,7 @@ def test_an_object_that_was_refused_is_tried_again_though_deleted_trials_were_mi
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
         api = installed.api
-        api.refuse = lambda plural, _obj: "exceeded quota: q" if plural == "trials" else ""
-        installed.apply(katib())
-        await installed.until_last("Succeeded")
+        await ended_with_refused_trials(installed)
         kinds[0].trials_missed()  # as after an interruption of its watch
         api.refuse = lambda _plural, _obj: ""
         await installed.until(lambda: len(installed.trials) == 3)

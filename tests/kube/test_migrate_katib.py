@@ -467,16 +467,21 @@ async def test_two_commands_at_once_take_over_once(terminal: BesideKatib) -> Non
     assert terminal.katibs()["status"]["conditions"][-1]["reason"] == katib_migration.TAKEN_OVER
 
 
+def last_looks(terminal: BesideKatib, method: str, path: str) -> bool:
+    """Whether this is the look at our experiment after Katib has stopped its own."""
+    is_stopped = terminal.katibs()["status"]["conditions"][-1]["type"] == "Failed"
+    is_ours = "tuner.dev" in path and path.endswith(f"/namespaces/{NAMESPACE}/experiments/tiny")
+    return method == "GET" and is_ours and is_stopped
+
+
 @beside_katib(FOREVER)
 async def test_a_command_that_fails_leaves_alone_what_another_one_has_taken_over(
     terminal: BesideKatib,
 ) -> None:
     terminal.katib(maxTrialCount=20)
-    ours = f"/namespaces/{NAMESPACE}/experiments/tiny"
 
     def fails_late(method: str, path: str) -> int:
-        is_stopped = terminal.katibs()["status"]["conditions"][-1]["type"] == "Failed"
-        if method == "GET" and path.endswith(ours) and "tuner.dev" in path and is_stopped:
+        if last_looks(terminal, method, path):
             terminal.api.fails = lambda _method, _path: 0
             terminal.installed.edit("tiny", suspend=False)  # by the other command
             return 403
@@ -496,11 +501,9 @@ async def test_what_another_command_has_given_back_meanwhile_stays_with_katib(
     terminal: BesideKatib,
 ) -> None:
     terminal.katib(maxTrialCount=20)
-    ours = f"/namespaces/{NAMESPACE}/experiments/tiny"
 
     def gives_back(method: str, path: str) -> int:
-        is_stopped = terminal.katibs()["status"]["conditions"][-1]["type"] == "Failed"
-        if method == "GET" and path.endswith(ours) and "tuner.dev" in path and is_stopped:
+        if last_looks(terminal, method, path):
             terminal.api.fails = lambda _method, _path: 0
             running = condition("Running", of="Experiment")
             terminal.api.change(

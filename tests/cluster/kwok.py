@@ -14,7 +14,7 @@ so that an experiment file can set them:
     CreateContainerConfigError KWOK_CRASHES     it restarts in place this often, waiting in
     CrashLoopBackOff, before it ends as configured KWOK_LOG         the lines it prints; a line that
     begins with "+1.5s " appears that long after the start; {uid} in
-                     them is a number derived from the pod's uid, see `uid_number`
+                     them is a number derived from the pod's uid
     KWOK_LOG_EVERY   the lines are repeated at this interval while it runs; {n} in them counts the
     rounds from 1
 
@@ -33,11 +33,6 @@ from tests.cluster.pki import Certificate
 HOST = "127.0.0.1"
 GPU = "nvidia.com/gpu"
 STAGES = Path(__file__).with_name("stages.yaml")
-
-
-def uid_number(uid: str) -> int:
-    """Return the value of {uid} in KWOK_LOG, which differs from pod to pod."""
-    return int(uid[:8], 16)
 
 
 def configuration(*, port: int, log_port: int, serving: Certificate) -> str:

@@ -96,7 +96,7 @@ class RealNode(ControlPlane):
             self._start_network()
             self._start_containerd()
             self.load(images.PAUSE)
-            self.start_kubelet()
+            self._start_kubelet()
             self._start_proxy()
             self.load(images.BASE)
         except BaseException:
@@ -130,11 +130,7 @@ class RealNode(ControlPlane):
             )
         return done.stdout
 
-    def stop_kubelet(self) -> None:
-        """Kill it: containers run on, and the API server is not told."""
-        self.processes.stop("kubelet")
-
-    def start_kubelet(self) -> None:
+    def _start_kubelet(self) -> None:
         """Start it; return when the node is Ready and has its GPUs."""
         files = self.folder
         self._start_inside(

@@ -44,10 +44,14 @@ def test_a_tenant_runs_a_search_within_a_quota_and_sees_its_state(
     code, out, _ = me.tuner("describe", "tiny")
     assert code == 0
     assert "QuotaExceeded" in out
-    _, err = running.communicate(timeout=90)
+    out, err = running.communicate(timeout=90)
     assert running.returncode == 0, err
-    assert me.states() == {"succeeded": 6}
-    assert [len(trial["attempts"]) for trial in me.trials()] == [1] * 6
+    assert "tiny: best score 0." in out
+    trials = me.trials()
+    assert [trial["state"] for trial in trials] == ["succeeded"] * 6
+    assert [len(trial["attempts"]) for trial in trials] == [1] * 6
+    assert all(trial["value"] == pytest.approx(trial["parameters"]["x"]) for trial in trials)
+    assert all(trial["attempts"][0]["node"].startswith("fake-") for trial in trials)
     code, out, _ = me.tuner("logs", "tiny/0")
     assert (code, out[:6]) == (0, "score=")
     code, out, err = me.tuner("doctor", path)
@@ -60,8 +64,9 @@ def test_a_tenant_detaches_resumes_stops_and_deletes(level_b: ControlPlane, me: 
     process = me.start("run", me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "90s"}))
     eventually(lambda: len(left(level_b, me)) == 2)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert "detaching; running trials continue" in err
     before = left(level_b, me)
     resumed = me.start("resume", "tiny")
     eventually(lambda: me.states() == {"running": 2}, every_s=0.3)
@@ -70,6 +75,7 @@ def test_a_tenant_detaches_resumes_stops_and_deletes(level_b: ControlPlane, me: 
     assert code == 0, err
     _, err = resumed.communicate(timeout=30)
     assert resumed.returncode == 143, err
+    assert me.states() == {"cancelled": 2}
     assert left(level_b, me) == []
     code, _, err = me.tuner("delete", "tiny", "--yes")
     assert code == 0, err
@@ -80,16 +86,18 @@ def test_a_tenant_detaches_resumes_stops_and_deletes(level_b: ControlPlane, me: 
 def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(
     level_b: ControlPlane, me: Searcher
 ) -> None:
-    process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
+    process = me.start("run", me.file(trials=5, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
+    eventually(lambda: me.state.exists() and me.states().get("succeeded") == 2, every_s=0.3)
     eventually(lambda: len(left(level_b, me)) == 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     shutil.rmtree(me.state)
     code, _, err = me.tuner("resume", "tiny", "--from-cluster")
     assert code == 0, err
-    assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [
-        ("succeeded", 1)
-    ] * 2
+    assert "trials 0-1 were lost with the database" in err
+    trials = me.trials()
+    assert [trial["number"] for trial in trials] == [2, 3, 4, 5, 6]
+    assert {(trial["state"], len(trial["attempts"])) for trial in trials} == {("succeeded", 1)}
 
 
 def test_what_another_directory_finished_is_not_run_again_and_is_swept_after_30_days(

@@ -74,11 +74,6 @@ def refused(
     return err
 
 
-def test_a_missing_kubeconfig_is_reported(level_b: ControlPlane, me: Searcher) -> None:
-    with_kubeconfig(me, me.folder / "nowhere")
-    refused(level_b, me, USAGE, "there is no kubeconfig at", "set KUBECONFIG")
-
-
 def test_unknown_credentials_are_refused(level_b: ControlPlane, me: Searcher) -> None:
     with_kubeconfig(me, changed(level_b, me, "user", token="expired-long-ago"))
     err = refused(
@@ -173,12 +168,6 @@ def test_an_object_that_the_api_server_refuses_is_reported(
         "correct it in spec.trial.affinity",
         words=words,
     )
-
-
-def test_a_file_without_an_image_is_refused(level_b: ControlPlane, me: Searcher) -> None:
-    path = me.file()
-    path.write_text(path.read_text().replace("    image: tiny:1\n", ""))
-    refused(level_b, me, USAGE, "spec.trial.image: is missing", words=(path,))
 
 
 def test_an_image_that_does_not_exist_pauses_the_experiment_and_leaves_nothing_running(

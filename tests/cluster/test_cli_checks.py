@@ -1,25 +1,16 @@
-"""`tuner doctor` and `--dry-run=server` on a real API server,
-as an administrator and as a tenant.
-"""
+"""`--dry-run=server` on a real API server: what it accepts and what it refuses."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controller.cli.main import main
 from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.kube.console import experiment
 
-ROLE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
-PLACES = {
-    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-}
 SMALL = {"limits": [{"type": "Container", "max": {"cpu": "250m"}}]}
 
 
@@ -86,40 +77,3 @@ def test_an_object_that_the_server_refuses_is_reported_with_the_cure(
     assert code == 7
     assert any(line.startswith("FAIL  room") and "cpu" in line for line in lines)
     assert nothing_is_made(level_b, namespace)
-
-
-def test_a_tenant_with_the_shipped_role_has_all_rights(
-    level_b: ControlPlane, namespace: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api = level_b.api()
-    for document in yaml.safe_load_all(
-        ROLE.read_text(encoding="utf-8").replace("user1", namespace)
-    ):
-        api.post(PLACES[document["kind"]].format(namespace), document)
-    token = api.post(f"{CORE}/namespaces/{namespace}/serviceaccounts/tuner/token", {"spec": {}})[
-        "status"
-    ]["token"]
-    monkeypatch.setenv(
-        "KUBECONFIG", str(level_b.kubeconfig("tenant", namespace=namespace, token=token))
-    )
-    code, lines = shell.tuner("doctor", str(shell.file))
-    assert code == 0, lines
-    assert [line[6:].split("  ")[0] for line in lines if not line.startswith("ok")] == [
-        "login",
-        "dry run Pod",
-    ]
-    assert any(f"system:serviceaccount:{namespace}:tuner" in line for line in lines)
-
-
-def test_a_user_without_rights_is_told_each_missing_one(
-    level_b: ControlPlane, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig("user2")))
-    code, lines = shell.tuner("doctor")
-    assert code == 4
-    assert [line.rpartition(": - ")[2] for line in lines if line.startswith("FAIL")] == [
-        '{apiGroups: [""], resources: [configmaps], verbs: [create, get, delete]}',
-        "{apiGroups: [batch], resources: [jobs], verbs: [create, get, list, watch, delete]}",
-        '{apiGroups: [""], resources: [pods], verbs: [list, watch, delete]}',
-        '{apiGroups: [""], resources: [pods/log], verbs: [get]}',
-    ]

@@ -53,9 +53,6 @@ def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit
     ("env", "expected"),
     [
         ({}, {"code": 0}),
-        ({"KWOK_EXIT": "3"}, {"code": 3}),
-        ({"KWOK_EXIT": "42"}, {"code": 42}),
-        ({"KWOK_EXIT": "137", "KWOK_REASON": "OOMKilled"}, {"code": 137, "out_of_memory": True}),
         ({"KWOK_EXIT": "137"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
         (
             {"KWOK_EXIT": "137", "KWOK_POD_REASON": "Evicted"},
@@ -108,8 +105,3 @@ def test_a_deleted_pod_was_stopped_if_we_deleted_it_and_is_lost_otherwise(
         level_b.api().delete(pods(namespace, pod["metadata"]["name"]))
     assert end_of(level_b, namespace, name, stopped=True).stopped
     assert end_of(level_b, namespace, name).failure_class is FailureClass.INFRASTRUCTURE
-
-
-def test_a_suspended_job_waits_for_kueue(level_b: ControlPlane, namespace: str) -> None:
-    name = made(level_b, namespace, queue="team-a")
-    assert look(level_b, namespace, name).waiting == "queued by Kueue (queue team-a)"

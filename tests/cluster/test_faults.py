@@ -152,18 +152,18 @@ def test_a_watch_whose_history_was_compacted_lists_again(
     assert names(api, me.namespace) == []
 
 
-@pytest.mark.soak
-def test_an_outage_of_the_api_server_for_20_s_is_waited_out(
-    level_b: ControlPlane, api: Api, me: Searcher
+@pytest.mark.parametrize("outage_s", [4, pytest.param(20, marks=pytest.mark.soak)])
+def test_an_outage_of_the_api_server_is_waited_out(
+    level_b: ControlPlane, api: Api, me: Searcher, outage_s: int
 ) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
     running(api, me.namespace)
     level_b.stop_api_server()
-    time.sleep(20)
+    time.sleep(outage_s)
     level_b.start_api_server()
     code, err = finish(process)
     assert code == 0, err
-    assert "waiting: " in err
+    assert outage_s < 20 or "waiting: " in err
     assert history(me) == [["succeeded"]] * 8
 
 
@@ -489,7 +489,38 @@ def test_a_job_suspended_by_kueue_waits_until_it_is_admitted(api: Api, me: Searc
     assert history(me) == [["succeeded"]] * 2
 
 
-# Trials that hang or are refused
+# Trials that end, hang or are refused
+
+
+@pytest.mark.parametrize(
+    ("env", "state", "failure_class", "words"),
+    [
+        ({"KWOK_EXIT": "3"}, "failed", "userError", "exit code 3"),
+        ({"KWOK_EXIT": "137", "KWOK_REASON": "OOMKilled"}, "failed", "outOfMemory", "memory"),
+        ({"KWOK_EXIT": "42"}, "infeasible", None, ""),
+        ({"KWOK_LOG": "nothing"}, "failed", "metricsMissing", "no line of its log"),
+    ],
+)
+def test_the_end_of_a_pod_determines_the_failure_class(
+    me: Searcher, env: dict[str, str], state: str, failure_class: str | None, words: str
+) -> None:
+    code, _, err = me.tuner("run", me.file(trials=1, env=env))
+    assert code == 3, err
+    (trial,) = me.trials()
+    assert trial["state"] == state
+    assert trial["attempts"][0].get("failureClass") == failure_class
+    assert words in trial["reason"]
+
+
+def test_a_job_deleted_by_hand_is_run_again_as_the_next_attempt(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=2, env={"KWOK_RUN": "2s"}))
+    running(api, me.namespace)
+    (name,) = names(api, me.namespace)
+    api.delete(jobs(me.namespace, name), propagationPolicy="Background")
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["infrastructure", "succeeded"], ["succeeded"]]
+    assert "deleted" in me.trials()[0]["attempts"][0]["reason"]
 
 
 def test_a_hanging_trial_ends_at_its_timeout(api: Api, me: Searcher) -> None:
@@ -557,19 +588,18 @@ def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(
 # The controller
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(
-    api: Api, me: Searcher
+@pytest.mark.parametrize(
+    ("kills", "trials"), [(5, 20), pytest.param(20, 60, marks=pytest.mark.soak)]
+)
+def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(
+    api: Api, me: Searcher, kills: int, trials: int
 ) -> None:
-    path, moments = (
-        me.file(trials=60, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}),
-        random.Random(SEED),
-    )
-    code, err = me.killed(path, times=20, moments=moments, least_s=0.5)
+    path = me.file(trials=trials, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"})
+    code, err = me.killed(path, times=kills, moments=random.Random(SEED), least_s=0.5)
     assert code == 0, (SEED, err)
-    assert [trial["number"] for trial in me.trials()] == list(range(60)), SEED
-    assert history(me) == [["succeeded"]] * 60, SEED
+    assert [trial["number"] for trial in me.trials()] == list(range(trials)), SEED
+    assert history(me) == [["succeeded"]] * trials, SEED
     assert names(api, me.namespace) == [], SEED
 
 

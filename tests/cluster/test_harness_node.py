@@ -1,4 +1,4 @@
-"""The test cluster with a real node: a test of each property that other tests rely on."""
+"""The test cluster with a real node: its images, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,44 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import images, realnode
-from tests.cluster.api import CORE, Object
+from tests.cluster.api import Object
 from tests.cluster.conftest import lacks
 from tests.cluster.images import BASE
-from tests.cluster.kwok import GPU
-from tests.cluster.objects import ended, job, jobs, pod_of, pods, terminated
-from tests.cluster.realnode import GPUS, NAMESPACES, RealNode
+from tests.cluster.objects import job, pod_of, pods
+from tests.cluster.realnode import NAMESPACES, RealNode
 from tests.cluster.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-SEES_THE_OTHER = """
-import socket, time
-for _ in range(300):
-    try:
-        print("the other is at", socket.gethostbyname("pair-1.pair"), flush=True)
-        break
-    except OSError:
-        time.sleep(0.1)
-"""
-
-TELLS_WHO_ASKS = """
-import socket
-with socket.create_server(("", 8080)) as server:
-    while True:
-        asks, (address, _) = server.accept()
-        with asks:
-            asks.sendall(address.encode())
-"""
-ASKS = """
-import os, socket, time
-def ask(host, port):
-    for _ in range(300):
-        try:
-            with socket.create_connection((host, port), timeout=1) as server:
-                return server.getpeername()[0], server.recv(99).decode() if port == 80 else ""
-        except OSError:
-            time.sleep(0.1)
-print(*ask("tells", 80), *ask("kubernetes.default", 443))
-"""
 
 
 def test_a_machine_without_rules_for_bridges_is_told_the_cure(
@@ -110,114 +80,11 @@ def test_images_that_are_kept_need_neither_root_nor_tools(
     assert "buildah and debootstrap: apt-get install buildah debootstrap" in capsys.readouterr().err
 
 
-def test_the_real_node_has_gpus(level_c: RealNode) -> None:
-    has = [node["status"]["allocatable"].get(GPU) for node in level_c.api().items(f"{CORE}/nodes")]
-    assert has == [str(GPUS)]
-
-
-def test_the_log_of_a_real_container_is_followed_to_its_end(
-    level_c: RealNode, namespace: str
-) -> None:
-    api = level_c.api()
-    api.post(
-        jobs(namespace), real("talks", "for i in 1 2 3; do echo line $i; sleep 0.4; done", gpus=1)
-    )
-    pod = running(level_c, namespace, "talks")
-    lines = list(api.stream(f"{pods(namespace, pod)}/log", follow="true", timestamps="true"))
-    assert [line.partition(" ")[2] for line in lines] == ["line 1", "line 2", "line 3"]
-    assert api.until(jobs(namespace, "talks"), ended) == {"Complete": "CompletionsReached"}
-    # The API server truncates sinceTime to whole seconds before it asks the node.
-    second = lines[-1].partition(".")[0]
-    since = [line for line in lines if line.partition(".")[0] >= second]
-    given = api.logs(namespace, pod, timestamps="true", sinceTime=lines[-1].partition(" ")[0])
-    assert given.splitlines() == since
-
-
-def test_a_pod_waits_until_one_of_two_gpus_is_free(level_c: RealNode, namespace: str) -> None:
-    api = level_c.api()
-    for index in range(GPUS):
-        api.post(jobs(namespace), real(f"holds-{index}", "sleep 60", gpus=1))
-    for index in range(GPUS):
-        running(level_c, namespace, f"holds-{index}")
-    api.post(jobs(namespace), real("waits", "true", gpus=1))
-    pod = eventually(lambda: pod_of(api, namespace, "waits"))["metadata"]["name"]
-    told = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
-    assert f"Insufficient {GPU}" in told[0]["message"]
-    api.delete(jobs(namespace, "holds-0"), propagationPolicy="Background")
-    api.until(jobs(namespace, "waits"), ended, within_s=180)
-
-
-def test_a_container_that_takes_too_much_memory_is_killed(
-    level_c: RealNode, namespace: str
-) -> None:
-    api = level_c.api()
-    taking = "python -c 'x = bytearray(200_000_000)'"
-    api.post(jobs(namespace), real("greedy", taking, gpus=0, limits={"memory": "40Mi"}))
-    assert api.until(jobs(namespace, "greedy"), ended, within_s=180) == {
-        "Failed": "BackoffLimitExceeded"
-    }
-    end = terminated(pod_of(api, namespace, "greedy"))
-    assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
-
-
-def test_pods_of_an_indexed_job_have_host_names(level_c: RealNode, namespace: str) -> None:
-    api = level_c.api()
-    pair = job("pair", gpus=0, image=BASE, command=["python", "-c", SEES_THE_OTHER])
-    pair["spec"] |= {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
-    pair["spec"]["template"]["spec"]["subdomain"] = "pair"
-    service = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {"job-name": "pair"},
-    }
-    api.post(
-        f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "pair"}, "spec": service}
-    )
-    api.post(jobs(namespace), pair)
-    assert api.until(jobs(namespace, "pair"), ended, within_s=180) == {
-        "Complete": "CompletionsReached"
-    }
-    made = api.items(pods(namespace), labelSelector="batch.kubernetes.io/job-name=pair")
-    for pod in made:
-        assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
-
-
-def test_a_service_leads_to_its_pod_which_sees_the_address_of_the_one_that_asks(
-    level_c: RealNode, namespace: str
-) -> None:
-    api = level_c.api()
-    leads = {"selector": {"job-name": "tells"}, "ports": [{"port": 80, "targetPort": 8080}]}
-    made = api.post(
-        f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "tells"}, "spec": leads}
-    )
-    for name, program in (("tells", TELLS_WHO_ASKS), ("asks", ASKS)):
-        api.post(jobs(namespace), job(name, gpus=0, image=BASE, command=["python", "-c", program]))
-    api.until(jobs(namespace, "asks"), ended, within_s=180)
-    asks = pod_of(api, namespace, "asks")
-    assert asks is not None
-    seen = api.logs(namespace, asks["metadata"]["name"]).split()
-    of_the_api_server = api.get(f"{CORE}/namespaces/default/services/kubernetes")
-    addresses = [each["spec"]["clusterIP"] for each in (made, of_the_api_server)]
-    assert seen == [addresses[0], asks["status"]["podIP"], addresses[1]]
-
-
-def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namespace: str) -> None:
-    api = level_c.api()
-    api.post(jobs(namespace), real("goes-on", "sleep 3; echo done", gpus=1))
-    pod = running(level_c, namespace, "goes-on")
-    level_c.stop_kubelet()
-    level_c.start_kubelet()
-    assert api.until(jobs(namespace, "goes-on"), ended, within_s=180) == {
-        "Complete": "CompletionsReached"
-    }
-    assert api.logs(namespace, pod) == "done\n"
-
-
 def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
     lacks(realnode.missing())
     program = (
-        "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import "
-        "*; c = RealNode()\n"
+        "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import *\n"
+        "from tests.cluster.objects import jobs; c = RealNode()\n"
     )
     program += (
         "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', "

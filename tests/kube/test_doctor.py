@@ -10,10 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED
-from controller.runtime.kubernetes.preflight import QUEUE_RIGHTS, RIGHTS
 from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
 from tests.kube.fake_kueue import FakeKueue
@@ -509,29 +507,6 @@ def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
         prepare=lambda api: api.put("secrets", named("api") | {"data": {"token": "eA=="}}),
     )
     assert lines["Secret api"] == "FAIL has no key key; its keys are token"
-
-
-def test_the_checked_rights_are_those_of_the_shipped_role() -> None:
-    (role,) = (
-        each
-        for each in yaml.safe_load_all(
-            (Path(__file__).parents[2] / "deploy" / "rbac.yaml").read_text()
-        )
-        if each["kind"] == "Role"
-    )
-    granted = {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    asked = {
-        (right.group, right.resource, verb)
-        for right in (*RIGHTS, *QUEUE_RIGHTS)
-        for verb in right.verbs
-    }
-    assert asked <= granted
 
 
 def test_a_broken_file_gives_one_line_and_the_other_checks_run(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from controller.core.model import (
 from controller.core.spending import spent_by_all
 from controller.experiment_store import Changes
 from controller.phrases import command
+from controller.report.description import raise_limit
 from controller.spec import (
     SETTABLE,
     Change,
@@ -479,9 +480,9 @@ class ExperimentService:
         it begins. Raises Changed, FailedPrecondition.
         """
         if experiment.state.finished:
-            raise FailedPrecondition(
-                f"{experiment.name} has {experiment.state.value}; {_way_to_continue(experiment)}"
-            )
+            more = command("extend", experiment.name, "--trials", "+20")
+            cure = raise_limit(experiment) or f"to add trials: {more}"
+            raise FailedPrecondition(f"{experiment.name} has {experiment.state.value}; {cure}")
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_while_running(change)]
         if refused:
@@ -725,16 +726,3 @@ def _redacted(key: str, value: object, *, env: bool) -> object:
     inner = redacted["env"] if env else redacted
     assert isinstance(inner, dict)
     return inner[key]
-
-
-def _way_to_continue(experiment: Experiment) -> str:
-    """Return the command that raises the limit which ended the experiment."""
-    budget = experiment.spec.budget
-    match experiment.reason_code:
-        case ReasonCode.GPU_HOURS_SPENT:
-            more = ("--gpu-hours", f"+{budget.gpu_hours:g}")
-        case ReasonCode.COST_SPENT:
-            more = ("--cost", f"+{budget.cost:g}")
-        case _:
-            return f"to add trials: {command('extend', experiment.name, '--trials', '+20')}"
-    return f"to raise the limit: {command('extend', experiment.name, *more)}"

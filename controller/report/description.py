@@ -6,18 +6,20 @@ Pure text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from controller.core.budget import spent_trials
 from controller.core.model import (
     Attempt,
+    Budget,
     Event,
     Experiment,
     ExperimentObjective,
     ExperimentState,
     FailureClass,
+    ReasonCode,
 )
 from controller.phrases import command, quantity
 from controller.report import formatting, spending
@@ -315,7 +317,8 @@ def _why_experiment(record: ExperimentRecord) -> str:
             elif record.best is None:
                 look = command("describe", f"{name}/{_last_failed(record)}")
                 result = f"but no trial succeeded; look at one with: {look}"
-            return f"{experiment.reason}; {result}"
+            raised = raise_limit(experiment)
+            return f"{experiment.reason}; {result}" + (f"; {raised}" if raised else "")
 
 
 def _why_no_controller(experiment: Experiment) -> str:
@@ -357,6 +360,28 @@ def cure(experiment: Experiment) -> str:
         f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as "
         "it is)"
     )
+
+
+def raise_limit(experiment: Experiment) -> str:
+    """Return the command that raises the limit of time or money which ended the experiment.
+
+    Return "" if another rule ended it.
+    """
+    raised_by = _RAISED_BY.get(experiment.reason_code)
+    if raised_by is None:
+        return ""
+    flags = raised_by(experiment.spec.budget)
+    return f"to raise the limit: {command('extend', experiment.name, *flags)}"
+
+
+_RAISED_BY: Mapping[ReasonCode | None, Callable[[Budget], tuple[str, str]]] = {
+    ReasonCode.GPU_HOURS_SPENT: lambda limit: ("--gpu-hours", f"+{limit.gpu_hours:g}"),
+    ReasonCode.COST_SPENT: lambda limit: ("--cost", f"+{limit.cost:g}"),
+    ReasonCode.TIME_SPENT: lambda limit: (
+        "--set",
+        f"spec.budget.wallClock={2 * (limit.wall_clock_s or 1):.0f}s",
+    ),
+}
 
 
 def continuation(experiment: Experiment) -> str:

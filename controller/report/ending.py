@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
-from controller.report.description import continuation, cure, retry_failed
+from controller.report.description import continuation, cure, raise_limit, retry_failed
 from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
@@ -25,7 +25,10 @@ def result(experiment: Experiment, best: Trial) -> str:
     scores = formatting.scores(criteria, best)
     lines = [f"{experiment.name}: {label} {scores} (trial {best.number}{origin})"]
     width = max(map(len, best.parameters), default=0)
-    for name, value in best.parameters.items():
+    # Its trials come from the service or from its memory, each with an order of its own.
+    places = {p.name: place for place, p in enumerate(experiment.spec.space.parameters)}
+    in_order = sorted(best.parameters.items(), key=lambda item: places.get(item[0], len(places)))
+    for name, value in in_order:
         lines.append(f"  {name:<{width}}  {formatting.parameter(value)}")
     return "\n".join(lines)
 
@@ -145,7 +148,9 @@ def _next_step(
             return f"{name} succeeded: {reason}\nOutputs of its final stage: {outputs}"
         case ExperimentState.SUCCEEDED if best is not None:
             front = f"The Pareto front: {command('best', name)}\n" if spec.further else ""
-            return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
+            raised = raise_limit(experiment)
+            more = f"\n{raised[0].upper()}{raised[1:]}" if raised else ""
+            return f"{name} succeeded: {reason}\n{front}All trials: {trials}{more}"
         case ExperimentState.SUCCEEDED:
             missing = "succeeded trial"
             if spec.constraints:

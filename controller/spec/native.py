@@ -39,7 +39,13 @@ from controller.spec.parameters import ParameterKind
 from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
-from controller.spec.trial_section import EXTENDED_RESOURCE, RESOURCES, TRIAL, duration
+from controller.spec.trial_section import (
+    EXTENDED_RESOURCE,
+    EXTENDED_WORDS,
+    RESOURCES,
+    TRIAL,
+    duration,
+)
 from suggest.space import MAX_NAME, NAME_RULE
 from suggest.study import SIMILAR, Belief, EarlierStudy
 
@@ -564,6 +570,7 @@ PRICES = Section(
     expected="a mapping such as {nvidia.com/gpu: 2.5, cpu: 0.04}",
     rest=Number(0),
     rest_pattern=EXTENDED_RESOURCE,
+    rest_words=EXTENDED_WORDS,
     refused={"gpu": "is not accepted here; write nvidia.com/gpu, also for GPUs of this machine"},
 )
 RERUN = Section(

@@ -62,6 +62,7 @@ class Section:
     expected: str = "a mapping"
     rest: ValueKind | None = None
     rest_pattern: str = r"[\s\S]+"
+    rest_words: str = "other names"
     # Key -> the reason, and what to write instead.
     refused: Mapping[str, str] = field(default_factory=dict)
     # Key that belongs to another section -> its path.
@@ -129,7 +130,10 @@ class Section:
                 below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True
             )
         else:
-            problems.add(below, f"no such key; the keys here are {', '.join(names)}", at_key=True)
+            known = f"the keys here are {', '.join(names)}"
+            if self.rest is not None:
+                known += f", and {self.rest_words}"
+            problems.add(below, f"no such key; {known}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
         """Return which of the key's words was meant.

@@ -81,6 +81,9 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {
     "discrete": ("choice",),
 }
 
+# Of words up to this length, one other letter makes another word.
+SHORT = 3
+
 
 def meant_by(
     word: str, options: Iterable[str], *, fits: Callable[[str], bool] = lambda _: True
@@ -88,8 +91,9 @@ def meant_by(
     """Return the option that `word` was meant to be; None if there is no likely one.
 
     An option is likely if it is spelled similarly, if other tools call it `word`, or if
-    `word` is its abbreviation. `fits` says whether an option can have the given value,
-    for words with several meanings elsewhere.
+    `word` is its abbreviation. Short words that begin differently are not similar: tpu is not
+    cpu. `fits` says whether an option can have the given value, for words with several meanings
+    elsewhere.
     """
     candidates = list(options)
     by_plain = {_plain(option): option for option in candidates}
@@ -106,7 +110,9 @@ def meant_by(
     import difflib
 
     close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
-    return close[0] if close else None
+    if not close or (len(word) <= SHORT and close[0][0] != word[0]):
+        return None
+    return close[0]
 
 
 def _plain(word: str) -> str:

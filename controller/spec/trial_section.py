@@ -52,7 +52,8 @@ from controller.spec.sections import MapOf, Section
 MAX_BYTES = 2**60
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
-EXTENDED_RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"  # such as nvidia.com/gpu
+EXTENDED_RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"
+EXTENDED_WORDS = "names with a domain, such as google.com/tpu"
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
 
 
@@ -209,6 +210,7 @@ RESOURCES = Section(
     expected="a mapping such as {cpu: 4, memory: 16Gi}",
     rest=WholeNumber(0),
     rest_pattern=EXTENDED_RESOURCE,
+    rest_words=EXTENDED_WORDS,
     refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
 )
 RETRIES = Section(

@@ -35,6 +35,21 @@ def belief_problems(belief: Belief, domain: Domain) -> Iterator[Problem]:
             f"{sure:g} is no more than an even guess among {domain.count} choices; use more than "
             f"{1 / domain.count:.2g}, or remove the belief",
         )
+    elif not isinstance(domain, Choice) and sure <= (even := _even_guess(belief, domain)):
+        yield Problem(
+            "sure",
+            f"{sure:g} is no more than an even guess within a tenth of the range; use more than "
+            f"{even:.2g}, or remove the belief",
+        )
+
+
+def _even_guess(belief: Belief, domain: Float | Int) -> float:
+    """Return the probability that a random value is near the believed one; 0 if that is unknown."""
+    around = belief.around
+    if not isinstance(around, int | float) or domain.problem_with(around):
+        return 0.0
+    fraction = fraction_of(domain, around)
+    return round(min(fraction + NEAR, 1.0) - max(fraction - NEAR, 0.0), 9)
 
 
 def distribution(belief: Belief, domain: Float | Int) -> NormalDist:

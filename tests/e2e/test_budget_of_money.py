@@ -36,6 +36,9 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 def test_a_search_ends_when_its_money_is_used_up_and_goes_on_with_more(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.file)
     assert (code, "paid succeeded: the money is used up (budget.cost: 1)" in err) == (0, True), err
+    raised = "raise the limit: tuner extend paid --cost +1"
+    assert f"\nTo {raised}\n" in err
+    assert cli.tuner("describe", "paid")[1].endswith(f"; to {raised}\n")
     (told,) = cli.json("get", "experiments", "-o", "json")
     trials = cli.json("get", "trials", "paid", "-o", "json")
     assert (told["reasonCode"], told["cost"] >= 1) == ("CostSpent", True)
@@ -44,7 +47,7 @@ def test_a_search_ends_when_its_money_is_used_up_and_goes_on_with_more(cli: Cli)
     assert "\nUsed: cost " in cli.tuner("report", "paid")[1]
     assert "a guess" not in cli.tuner("run", cli.file)[2], "its trials have run"
     code, _, err = cli.tuner("set", "paid", "spec.budget.cost=5")
-    assert (code, "to raise the limit: tuner extend paid --cost +1" in err) == (6, True), err
+    assert (code, f"to {raised}" in err) == (6, True), err
 
     code, _, err = cli.tuner("extend", "paid", "--cost", "+4")
     assert (code, "a guess" in err) == (0, False), err

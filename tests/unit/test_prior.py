@@ -223,6 +223,16 @@ REFUSED: Mapping[Belief, tuple[str, str]] = {
         "prior.x.sure",
         "nan is not above 0 and below 1; use 0.5, or another share",
     ),
+    Belief("x", 0.0, 0.2): (
+        "prior.x.sure",
+        "0.2 is no more than an even guess within a tenth of the range; use more than 0.2, or "
+        "remove the belief",
+    ),
+    Belief("x", -5, 0.01): (
+        "prior.x.sure",
+        "0.01 is no more than an even guess within a tenth of the range; use more than 0.1, or "
+        "remove the belief",
+    ),
     Belief("kind", "a", 0.3): (
         "prior.kind.sure",
         "0.3 is no more than an even guess among 3 choices; use more than 0.33, or remove the "

@@ -340,6 +340,25 @@ def test_describe_explains_the_state_of_an_experiment(
     assert description.why_experiment(record(state=state, reason=reason, by=by)) == why
 
 
+@pytest.mark.parametrize(
+    ("code", "budget", "flags"),
+    [
+        (ReasonCode.GPU_HOURS_SPENT, Budget(gpu_hours=2.5), "--gpu-hours +2.5"),
+        (ReasonCode.COST_SPENT, Budget(cost=10), "--cost +10"),
+        (ReasonCode.TIME_SPENT, Budget(wall_clock_s=90), "--set spec.budget.wallClock=180s"),
+    ],
+)
+def test_a_used_up_limit_is_described_with_the_command_that_raises_it(
+    code: ReasonCode, budget: Budget, flags: str
+) -> None:
+    ended = record(state=ExperimentState.SUCCEEDED, reason="used up")
+    spec = replace(ended.experiment.spec, budget=budget)
+    ended = replace(ended, experiment=replace(ended.experiment, spec=spec, reason_code=code))
+    assert description.why_experiment(ended).endswith(
+        f"; to raise the limit: `tuner extend digits {flags}`"
+    )
+
+
 def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
@@ -459,6 +478,12 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     assert ending.result(shown.experiment, elsewhere).startswith(
         "digits: best accuracy 0.9 (trial 0, imported)\n"
     )
+
+
+def test_a_result_has_the_order_of_the_file() -> None:
+    best = replace(trial(0, TrialState.SUCCEEDED, 0.9), parameters={"fast": True, "lr": 0.25})
+    _, *parameters = ending.result(experiment(), best).splitlines()
+    assert [line.split()[0] for line in parameters] == ["lr", "fast"]
 
 
 def test_a_point_of_another_algorithm_than_the_studys_is_shown_as_such() -> None:

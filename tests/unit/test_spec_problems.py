@@ -654,6 +654,17 @@ SERVICE = [
         id="what to learn from, without a name",
     ),
     pytest.param(
+        "name: tpe, seed: 7}",
+        "name: tpe}\n  prices: {tpu: 1, cpus: 2, memroy: 1}",
+        [
+            "spec.prices.tpu: no such key; the keys here are cpu, memory, and names with a domain, "
+            "such as google.com/tpu",
+            "spec.prices.cpus: no such key; did you mean cpu?",
+            "spec.prices.memroy: no such key; did you mean memory?",
+        ],
+        id="prices of resources by other names",
+    ),
+    pytest.param(
         "{name: tpe, seed: 7}",
         "tpe\n  learnFrom: [march]\n  prior: {lr: {around: 0.1, sure: 0.5}}",
         ["spec.algorithm: expected a mapping such as {name: tpe}, got the string 'tpe'"],

@@ -44,7 +44,7 @@ from controller.core.model import (
 from controller.core.spending import spent_by_all
 from controller.experiment_store import Changes
 from controller.phrases import command
-from controller.report.description import raise_limit
+from controller.report.spending import raise_limit
 from controller.spec import (
     SETTABLE,
     Change,

@@ -6,20 +6,18 @@ Pure text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from controller.core.budget import spent_trials
 from controller.core.model import (
     Attempt,
-    Budget,
     Event,
     Experiment,
     ExperimentObjective,
     ExperimentState,
     FailureClass,
-    ReasonCode,
 )
 from controller.phrases import command, quantity
 from controller.report import formatting, spending
@@ -305,10 +303,12 @@ def _why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPED:
             return f"{experiment.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            again = f"; run those that failed again with: {retry_failed(experiment)}"
+            again = spending.raise_limit(experiment)
             failed = any(entry.state is TrialState.FAILED for entry in record.trials)
+            if failed and not again:
+                again = f"run those that failed again with: {retry_failed(experiment)}"
             look = command("describe", f"{name}/{_last_failed(record)}")
-            return f"failed, {experiment.reason}; look at one with: {look}{again if failed else ''}"
+            return _joined(f"failed, {experiment.reason}", f"look at one with: {look}", again)
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
@@ -317,8 +317,11 @@ def _why_experiment(record: ExperimentRecord) -> str:
             elif record.best is None:
                 look = command("describe", f"{name}/{_last_failed(record)}")
                 result = f"but no trial succeeded; look at one with: {look}"
-            raised = raise_limit(experiment)
-            return f"{experiment.reason}; {result}" + (f"; {raised}" if raised else "")
+            return _joined(experiment.reason, result, spending.raise_limit(experiment))
+
+
+def _joined(*phrases: str) -> str:
+    return "; ".join(filter(None, phrases))
 
 
 def _why_no_controller(experiment: Experiment) -> str:
@@ -360,28 +363,6 @@ def cure(experiment: Experiment) -> str:
         f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as "
         "it is)"
     )
-
-
-def raise_limit(experiment: Experiment) -> str:
-    """Return the command that raises the limit of time or money which ended the experiment.
-
-    Return "" if another rule ended it.
-    """
-    raised_by = _RAISED_BY.get(experiment.reason_code)
-    if raised_by is None:
-        return ""
-    flags = raised_by(experiment.spec.budget)
-    return f"to raise the limit: {command('extend', experiment.name, *flags)}"
-
-
-_RAISED_BY: Mapping[ReasonCode | None, Callable[[Budget], tuple[str, str]]] = {
-    ReasonCode.GPU_HOURS_SPENT: lambda limit: ("--gpu-hours", f"+{limit.gpu_hours:g}"),
-    ReasonCode.COST_SPENT: lambda limit: ("--cost", f"+{limit.cost:g}"),
-    ReasonCode.TIME_SPENT: lambda limit: (
-        "--set",
-        f"spec.budget.wallClock={2 * (limit.wall_clock_s or 1):.0f}s",
-    ),
-}
 
 
 def continuation(experiment: Experiment) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
-from controller.report.description import continuation, cure, raise_limit, retry_failed
+from controller.report.description import continuation, cure, retry_failed
 from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
+from controller.report.spending import raise_limit
 from controller.report.text_tables import aligned
 from suggest.estimate import Estimate
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
@@ -148,9 +149,7 @@ def _next_step(
             return f"{name} succeeded: {reason}\nOutputs of its final stage: {outputs}"
         case ExperimentState.SUCCEEDED if best is not None:
             front = f"The Pareto front: {command('best', name)}\n" if spec.further else ""
-            raised = raise_limit(experiment)
-            more = f"\n{raised[0].upper()}{raised[1:]}" if raised else ""
-            return f"{name} succeeded: {reason}\n{front}All trials: {trials}{more}"
+            return f"{name} succeeded: {reason}\n{front}All trials: {trials}{_raised(experiment)}"
         case ExperimentState.SUCCEEDED:
             missing = "succeeded trial"
             if spec.constraints:
@@ -158,7 +157,9 @@ def _next_step(
             return f"{name} finished without one {missing}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
-            retry = f"\nRun the failed trials again: {retry_failed(experiment)}" if failed else ""
+            retry = _raised(experiment)
+            if failed and not retry:
+                retry = f"\nRun the failed trials again: {retry_failed(experiment)}"
             return f"{name} failed: {reason}\nWhy: {trials}{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{_last_lines(name, printed)}{cure(experiment)}"
@@ -167,6 +168,11 @@ def _next_step(
             return f"{name} keeps running\nWatch: {watch}\nResume: {again}\nEnd: {stop}"
         case ExperimentState.STOPPED:
             return f"{name} stopped: {reason}\nResume: {again}"
+
+
+def _raised(experiment: Experiment) -> str:
+    raised = raise_limit(experiment)
+    return f"\n{raised[0].upper()}{raised[1:]}" if raised else ""
 
 
 def _without_them(experiment: Experiment) -> str:

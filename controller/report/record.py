@@ -21,7 +21,7 @@ from controller.core.model import (
     FailureClass,
     trial_name,
 )
-from controller.core.spending import Spent
+from controller.core.spending import spent_by_all
 from controller.report.final import FinalRecord
 from controller.runtime.requested import attempt_rate, gpus_of
 from suggest import pareto
@@ -372,7 +372,9 @@ class ExperimentRecord(TrialList):
         if self.totals is not None and not self.trials:
             return None
         running_s, ran_s = 0.0, []
+        attempts = list(self.final.attempts) if self.final is not None else []
         for entry in self.trials:
+            attempts += entry.attempts
             ended = [each for each in entry.attempts if each.ended]
             running_s += sum(each.ran_s(now) for each in entry.attempts if not each.ended)
             if ended:
@@ -384,7 +386,8 @@ class ExperimentRecord(TrialList):
             left=trials_left(most_trials(spec), self.counts),
             running_s=running_s,
             rate=rate,
-            spent=Spent(self.experiment.gpu_hours, self.experiment.cost),
+            # What is stored is some seconds older than `now`.
+            spent=spent_by_all(attempts, now=now),
         )
 
     def reason_of(self, record: TrialRecord) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from controller.core.forecast import Forecast
 from controller.core.model import Experiment, ExperimentSpec
-from controller.phrases import quantity
+from controller.phrases import command, quantity
 
 # From here on, an amount is written as a power of ten.
 _MOST_DIGITS = 1e15
@@ -20,6 +21,33 @@ def used(experiment: Experiment) -> list[str]:
     if spec.prices:
         phrases.append(f"cost {amount(experiment.cost)}{of_limit(spec.budget.cost)}")
     return phrases
+
+
+def raise_limit(experiment: Experiment) -> str:
+    """Return the command that raises a limit of money, GPU-hours or time that is used up.
+
+    Return "" if none is.
+    """
+    budget = experiment.spec.budget
+    limits = (
+        ("--cost", budget.cost, experiment.cost),
+        ("--gpu-hours", budget.gpu_hours, experiment.gpu_hours),
+        ("--set", budget.wall_clock_s, experiment.running_s),
+    )
+    flags: list[str] = []
+    for flag, limit, so_far in limits:
+        if limit is None or so_far < limit:
+            continue
+        # Attempts that were let finish may have used several times the limit.
+        more = limit * (so_far // limit)
+        seconds = f"spec.budget.wallClock={math.ceil(limit + more)}s"
+        flags += [flag, seconds if flag == "--set" else f"+{_plain(more)}"]
+    more_of_it = command("extend", experiment.name, *flags)
+    return f"to raise the limit: {more_of_it}" if flags else ""
+
+
+def _plain(value: float) -> str:
+    return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def of_limit(limit: float | None) -> str:

@@ -361,6 +361,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "done": spent_trials(record.counts),
         "used": [*spending.used(experiment), *_foreseen(record), *_of_namespace(record)],
         "revision": experiment.revision,
+        "ranSeconds": round(experiment.running_s, 1),
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),
         "parameters": [parameter_hint(parameter) for parameter in record.space.parameters],

@@ -121,7 +121,8 @@ def test_a_grid_without_a_number_of_trials_is_forecast_by_its_points() -> None:
     assert most_trials(grid) == 12
     assert most_trials(replace(grid, budget=replace(budget, trials=5))) == 5
     assert trials_left(12, {TrialState.SUCCEEDED: 4, TrialState.CANCELLED: 3}) == 8
-    record = ExperimentRecord(an_experiment(grid), [TrialRecord(a_trial(0), (ran(0, 2.0),))])
+    one = TrialRecord(replace(a_trial(0), state=TrialState.SUCCEEDED), (ran(0, 2.0),))
+    record = ExperimentRecord(an_experiment(grid), [one])
     assert foreseen(grid, record.forecast(at(0))) == ["about 24 of 100 GPU-hours, from 1 trial"]
 
 
@@ -159,7 +160,7 @@ def test_run_and_describe_say_the_same() -> None:
     memory.note_attempt(running)
     memory.open(a_trial(3), [running])
     records.append(TrialRecord(a_trial(3), (running,)))
-    spent = memory.spent(now)
+    spent = memory.spent(at(HOUR / 4))  # it is stored from time to time
     experiment = replace(an_experiment(SPEC), gpu_hours=spent.gpu_hours, cost=spent.cost)
     record = ExperimentRecord(experiment, records, controlled_by="process 1")
     told = foreseen(SPEC, memory.forecast(now))

@@ -341,22 +341,29 @@ def test_describe_explains_the_state_of_an_experiment(
 
 
 @pytest.mark.parametrize(
-    ("code", "budget", "flags"),
+    ("budget", "flags"),
     [
-        (ReasonCode.GPU_HOURS_SPENT, Budget(gpu_hours=2.5), "--gpu-hours +2.5"),
-        (ReasonCode.COST_SPENT, Budget(cost=10), "--cost +10"),
-        (ReasonCode.TIME_SPENT, Budget(wall_clock_s=90), "--set spec.budget.wallClock=180s"),
+        (Budget(gpu_hours=2.5), "--gpu-hours +2.5"),
+        (Budget(cost=9.5), "--cost +9.5"),
+        (Budget(cost=3), "--cost +9"),
+        (Budget(cost=2, gpu_hours=1), "--cost +10 --gpu-hours +2"),
+        (Budget(wall_clock_s=3), "--set spec.budget.wallClock=9s"),
     ],
 )
-def test_a_used_up_limit_is_described_with_the_command_that_raises_it(
-    code: ReasonCode, budget: Budget, flags: str
+@pytest.mark.parametrize("state", [ExperimentState.SUCCEEDED, ExperimentState.FAILED])
+def test_a_used_up_limit_is_described_with_a_command_that_raises_it_above_what_is_used(
+    state: ExperimentState, budget: Budget, flags: str
 ) -> None:
-    ended = record(state=ExperimentState.SUCCEEDED, reason="used up")
+    failed = TrialRecord(trial(0, TrialState.FAILED, reason="exit code 1"))
+    ended = record(failed, state=state, reason="used up")
     spec = replace(ended.experiment.spec, budget=budget)
-    ended = replace(ended, experiment=replace(ended.experiment, spec=spec, reason_code=code))
-    assert description.why_experiment(ended).endswith(
-        f"; to raise the limit: `tuner extend digits {flags}`"
-    )
+    used = replace(ended.experiment, spec=spec, gpu_hours=2.75, cost=11)
+    raised = f"raise the limit: `tuner extend digits {flags}`"
+    assert description.why_experiment(replace(ended, experiment=used)).endswith(f"; to {raised}")
+    if state is ExperimentState.FAILED:  # tuner retry would refuse
+        said = ending.next_step(used, {TrialState.FAILED: 1}, None)
+        assert said.endswith(f"\nTo {raised}")
+        assert "tuner retry" not in said
 
 
 def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:

@@ -62,8 +62,11 @@ export function refreshTimes() {
 }
 
 export function duration(from, to) {
-  if (!from) return "–";
-  const seconds = Math.max(0, Math.round((new Date(to ?? Date.now()) - new Date(from)) / 1000));
+  return from ? units((new Date(to ?? Date.now()) - new Date(from)) / 1000) : "–";
+}
+
+export function units(exact) {
+  const seconds = Math.max(0, Math.round(exact));
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;

@@ -1,5 +1,5 @@
 // One experiment, or one study: how it stands, its figures, its trials, what may be done.
-import { h, number, prose, when, duration, events, announce } from "./dom.js";
+import { h, number, prose, when, duration, units, events, announce } from "./dom.js";
 import { KIND, get, post } from "./wire.js";
 import { ask } from "./dialog.js";
 import { search } from "./search.js";
@@ -98,14 +98,16 @@ export function experimentPage(namespace, name) {
     h("section", { class: "card" }, h("h2", {}, "Trials"), table.element), happened, file);
 
   let before = null;
+  let told = 0; // when the summary came
   function show() {
     const now = it.summary;
+    if (now !== before) told = Date.now();
     if (before && (before.done !== now.done || before.state !== now.state)) {
       announce(`${name} is ${now.state ?? "open"}: ${now.done} trials done, best ${now.metric} ${number(now.best?.value)}`);
     }
     if (now.state) showState(state, now.state);
     why.replaceChildren(...prose(now.why));
-    overview.replaceChildren(...overviewOf(now, address(namespace, name, "trial", now.best?.number)));
+    overview.replaceChildren(...overviewOf(now, address(namespace, name, "trial", now.best?.number), (Date.now() - told) / 1000));
     if (before?.actions === undefined || JSON.stringify(before.actions) !== JSON.stringify(now.actions)) showActions();
     happened.hidden = !now.events;
     if (now.events) history.replaceChildren(events(now.events));
@@ -153,7 +155,9 @@ export function experimentPage(namespace, name) {
   };
 }
 
-function overviewOf(it, best) {
+// Pauses and downtime do not count: of one that runs, the time since the summary came does.
+function overviewOf(it, best, since) {
+  const ran = it.ranSeconds === undefined ? duration(it.startTime, it.endTime) : units(it.ranSeconds + (it.state === "running" ? since : 0));
   const fact = (words, value, ...more) => h("div", { class: "fact" }, h("div", { class: "name" }, words), h("div", { class: "value" }, value), more.map((each) => h("div", { class: "more" }, each)));
   return [
     h("div", { class: "fact best" }, h("div", { class: "name" }, `best ${it.metric} (${it.direction})`),
@@ -161,7 +165,7 @@ function overviewOf(it, best) {
         it.front?.length > 1 ? h("span", { class: "more" }, `one of ${it.front.length} on the Pareto front`) : null),
       it.best ? chips(it.best.parameters, it.parameters, best) : null),
     h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it)), ...(it.used ?? []).map((each) => h("div", { class: "more" }, each))),
-    it.startTime ? fact("time", duration(it.startTime, it.endTime), ["started ", when(it.startTime)]) : null,
+    it.startTime ? fact("time", ran, ["started ", when(it.startTime)]) : null,
     fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, parallelism ${it.parallelism}` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
   ].filter(Boolean);
 }

@@ -171,34 +171,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         return an_experiment(algorithm, NUMBERS, settings={name: value})
 
     return {
-        "an unknown algorithm": (
-            an_experiment("simulated-annealing"),
-            "unknown algorithm name simulated-annealing",
-        ),
-        "an unknown setting": (
-            setting("tpe", "seed", "1"),
-            "unknown setting seed for algorithm tpe",
-        ),
-        "a setting of another algorithm": (
-            setting("sobol", "sigma", "1"),
-            "unknown setting sigma for algorithm sobol",
-        ),
-        "text for a number": (
-            setting("tpe", "random_state", "one"),
-            "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-        ),
-        "a negative number of tpe": (
-            setting("tpe", "n_startup_trials", "-1"),
-            "n_startup_trials should be greate or equal than zero",
-        ),
-        "a negative sigma": (
-            setting("cmaes", "sigma", "-1"),
-            "sigma should be greate or equal than zero",
-        ),
-        "restarts that there are not": (
-            setting("cmaes", "restart_strategy", "often"),
-            "restart_strategy often is not supported in CMAES optimization",
-        ),
         "cmaes on one number": (
             an_experiment("cmaes", [X, choice("kind", "a", "b")]),
             "cmaes only supports two or more dimensional continuous search space.",
@@ -213,10 +185,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             "all parameters must "
             "include step",
         ),
-        "pbt without settings": (
-            setting("pbt", "n_population", "5"),
-            "Required params missing: suggestion_trial_dir, truncation_threshold",
-        ),
         "a large population": (
             pbt(n_population="1001"),
             f"{FAILED} n_population(1001): at most 1000",
@@ -225,16 +193,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             pbt(suggestion_trial_dir="ckpt"),
             f"{FAILED} suggestion_trial_dir(ckpt): expected the absolute path of a folder",
         ),
-        "hyperband without settings": (
-            an_experiment("hyperband", NUMBERS),
-            "r_l and resource_name must be set.",
-        ),
-        "hyperband without r_l": (
-            setting("hyperband", "resource_name", "n"),
-            "r_l and resource_name must be set.",
-        ),
-        "r_l that is no number": (hyperband(r_l="many"), "r_l must be a positive float number."),
-        "r_l of 0": (hyperband(r_l="0"), "r_l must be a positive float number."),
         "r_l below 1": (
             hyperband(r_l="0.5"),
             "failed to validate r_l(0.5): at least 1, and below 2^53: resources are whole numbers",
@@ -242,10 +200,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         "eta of 1": (
             hyperband(eta="1"),
             "failed to validate eta(1): eta should be greater than one",
-        ),
-        "a resource that is no parameter": (
-            hyperband(resource_name="epochs"),
-            "value of resource_name setting must be in parameters.",
         ),
         "a resource that is no int": (
             hyperband(resource_name="x"),

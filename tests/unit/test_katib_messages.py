@@ -6,6 +6,8 @@ raises an exception, this server has its own.
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from suggest.errors import InvalidArgument
@@ -16,224 +18,57 @@ from tests.service.katib_caller import NUMBERS, an_experiment, whole
 
 HYPERBAND = {"r_l": "9", "resource_name": "n"}
 POPULATION = {"suggestion_trial_dir": "/c", "n_population": "8", "truncation_threshold": "0.2"}
-KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
-    ("random", {"random_state": "-1"}, "random_state should be great or equal than zero"),
-    ("tpe", {"random_state": "-1"}, "random_state should be great or equal than zero"),
+NOT_WHOLE = "failed to validate {name}({text}): invalid literal for int() with base 10: '{text}'"
+NOT_A_NUMBER = "failed to validate {name}({text}): could not convert string to float: '{text}'"
+GREAT, GREATE = (f"{{name}} should be {word} or equal than zero" for word in ("great", "greate"))
+ALL = ("random", "tpe", "multivariate-tpe", "grid", "cmaes", "bayesianoptimization")
+BOTH_TPE = ("tpe", "multivariate-tpe")
+BAYES = ("bayesianoptimization",)
+# Algorithms, a setting, texts, and what is said of each: where a text is all that is wrong.
+OF_ONE_SETTING = [
+    (("random", "tpe", "bayesianoptimization"), "random_state", ["-1"], GREAT),
+    (("multivariate-tpe", "cmaes"), "random_state", ["-1"], GREATE),
+    (ALL, "random_state", ["one", "1.5", ""], NOT_WHOLE),
+    (BOTH_TPE, "n_startup_trials", ["-1"], GREATE),
+    (BOTH_TPE, "n_startup_trials", ["few"], NOT_WHOLE),
+    (BOTH_TPE, "n_ei_candidates", ["-1"], GREATE),
+    (BOTH_TPE, "n_ei_candidates", ["few"], NOT_WHOLE),
+    (("tpe",), "gamma", ["0", "1", "nan"], "gamma should be in the range of (0, 1)"),
+    (("tpe",), "gamma", ["x"], NOT_A_NUMBER),
+    (("tpe",), "prior_weight", ["0", "-1", "nan"], "prior_weight should be great than zero"),
+    (("tpe",), "prior_weight", ["x"], NOT_A_NUMBER),
+    (("tpe",), "n_EI_candidates", ["0", "-1"], "n_EI_candidates should be great than zero"),
+    (("tpe",), "n_EI_candidates", ["x"], NOT_WHOLE),
+    (("cmaes",), "sigma", ["-1", "nan"], GREATE),
+    (("cmaes",), "sigma", ["x"], NOT_A_NUMBER),
     (
-        "multivariate-tpe",
-        {"random_state": "-1"},
-        "random_state should be greate or equal than zero",
+        ("cmaes",),
+        "restart_strategy",
+        ["often", ""],
+        "{name} {text} is not supported in CMAES optimization",
     ),
-    ("cmaes", {"random_state": "-1"}, "random_state should be greate or equal than zero"),
-    (
-        "bayesianoptimization",
-        {"random_state": "-1"},
-        "random_state should be great or equal than zero",
+    *(
+        (BAYES, name, ["XX", ""], "{name} {text} is not supported in Bayesian optimization")
+        for name in ("base_estimator", "acq_func", "acq_optimizer")
     ),
-    (
-        "random",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "tpe",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "multivariate-tpe",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "grid",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "cmaes",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "bayesianoptimization",
-        {"random_state": "one"},
-        "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
-    ),
-    (
-        "random",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "tpe",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "multivariate-tpe",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "grid",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "cmaes",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "bayesianoptimization",
-        {"random_state": "1.5"},
-        "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
-    (
-        "random",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    (
-        "tpe",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    (
-        "multivariate-tpe",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    (
-        "grid",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    (
-        "cmaes",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    (
-        "bayesianoptimization",
-        {"random_state": ""},
-        "failed to validate random_state(): invalid literal for int() with base 10: ''",
-    ),
-    ("tpe", {"n_startup_trials": "-1"}, "n_startup_trials should be greate or equal than zero"),
-    (
-        "tpe",
-        {"n_startup_trials": "few"},
-        "failed to validate n_startup_trials(few): invalid literal for int() with base 10: 'few'",
-    ),
-    ("tpe", {"n_ei_candidates": "-1"}, "n_ei_candidates should be greate or equal than zero"),
-    (
-        "tpe",
-        {"n_ei_candidates": "few"},
-        "failed to validate n_ei_candidates(few): invalid literal for int() with base 10: 'few'",
-    ),
-    (
-        "multivariate-tpe",
-        {"n_startup_trials": "-1"},
-        "n_startup_trials should be greate or equal than zero",
-    ),
-    (
-        "multivariate-tpe",
-        {"n_startup_trials": "few"},
-        "failed to validate n_startup_trials(few): invalid literal for int() with base 10: 'few'",
-    ),
-    (
-        "multivariate-tpe",
-        {"n_ei_candidates": "-1"},
-        "n_ei_candidates should be greate or equal than zero",
-    ),
-    (
-        "multivariate-tpe",
-        {"n_ei_candidates": "few"},
-        "failed to validate n_ei_candidates(few): invalid literal for int() with base 10: 'few'",
-    ),
-    ("tpe", {"gamma": "0"}, "gamma should be in the range of (0, 1)"),
-    ("tpe", {"gamma": "1"}, "gamma should be in the range of (0, 1)"),
-    ("tpe", {"gamma": "nan"}, "gamma should be in the range of (0, 1)"),
-    ("tpe", {"gamma": "x"}, "failed to validate gamma(x): could not convert string to float: 'x'"),
-    ("tpe", {"prior_weight": "0"}, "prior_weight should be great than zero"),
-    ("tpe", {"prior_weight": "-1"}, "prior_weight should be great than zero"),
-    ("tpe", {"prior_weight": "nan"}, "prior_weight should be great than zero"),
-    (
-        "tpe",
-        {"prior_weight": "x"},
-        "failed to validate prior_weight(x): could not convert string to float: 'x'",
-    ),
-    ("tpe", {"n_EI_candidates": "0"}, "n_EI_candidates should be great than zero"),
-    ("tpe", {"n_EI_candidates": "-1"}, "n_EI_candidates should be great than zero"),
-    (
-        "tpe",
-        {"n_EI_candidates": "x"},
-        "failed to validate n_EI_candidates(x): invalid literal for int() with base 10: 'x'",
-    ),
-    ("cmaes", {"sigma": "-1"}, "sigma should be greate or equal than zero"),
-    ("cmaes", {"sigma": "nan"}, "sigma should be greate or equal than zero"),
-    (
-        "cmaes",
-        {"sigma": "x"},
-        "failed to validate sigma(x): could not convert string to float: 'x'",
-    ),
-    (
-        "cmaes",
-        {"restart_strategy": "often"},
-        "restart_strategy often is not supported in CMAES optimization",
-    ),
-    ("cmaes", {"restart_strategy": ""}, "restart_strategy  is not supported in CMAES optimization"),
-    (
-        "bayesianoptimization",
-        {"base_estimator": "XX"},
-        "base_estimator XX is not supported in Bayesian optimization",
-    ),
-    (
-        "bayesianoptimization",
-        {"base_estimator": ""},
-        "base_estimator  is not supported in Bayesian optimization",
-    ),
-    (
-        "bayesianoptimization",
-        {"acq_func": "XX"},
-        "acq_func XX is not supported in Bayesian optimization",
-    ),
-    (
-        "bayesianoptimization",
-        {"acq_optimizer": "XX"},
-        "acq_optimizer XX is not supported in Bayesian optimization",
-    ),
-    (
-        "bayesianoptimization",
-        {"n_initial_points": "-1"},
-        "n_initial_points should be great or equal than zero",
-    ),
-    (
-        "bayesianoptimization",
-        {"n_initial_points": "x"},
-        "failed to validate n_initial_points(x): invalid literal for int() with base 10: 'x'",
-    ),
-    ("random", {"seed": "1"}, "unknown setting seed for algorithm random"),
-    ("tpe", {"seed": "1"}, "unknown setting seed for algorithm tpe"),
-    ("multivariate-tpe", {"seed": "1"}, "unknown setting seed for algorithm multivariate-tpe"),
-    ("grid", {"seed": "1"}, "unknown setting seed for algorithm grid"),
-    ("cmaes", {"seed": "1"}, "unknown setting seed for algorithm cmaes"),
-    (
-        "bayesianoptimization",
-        {"seed": "1"},
-        "unknown setting seed for algorithm bayesianoptimization",
-    ),
+    (BAYES, "n_initial_points", ["-1"], GREAT),
+    (BAYES, "n_initial_points", ["x"], NOT_WHOLE),
+    (ALL, "seed", ["1"], "unknown setting seed for algorithm {algorithm}"),
+    (("sobol",), "sigma", ["1"], "unknown setting sigma for algorithm sobol"),
+]
+OF_SEVERAL: list[tuple[str, dict[str, str], str]] = [
     ("hyperband", {}, "r_l and resource_name must be set."),
     ("hyperband", {"r_l": "9"}, "r_l and resource_name must be set."),
-    ("hyperband", HYPERBAND | {"r_l": "many"}, "r_l must be a positive float number."),
-    ("hyperband", HYPERBAND | {"r_l": "-1"}, "r_l must be a positive float number."),
+    ("hyperband", {"resource_name": "n"}, "r_l and resource_name must be set."),
+    *(
+        ("hyperband", HYPERBAND | {"r_l": text}, "r_l must be a positive float number.")
+        for text in ("many", "-1", "0", "")
+    ),
     (
         "hyperband",
         HYPERBAND | {"resource_name": "zz"},
         "value of resource_name setting must be in parameters.",
     ),
-    ("hyperband", HYPERBAND | {"r_l": ""}, "r_l must be a positive float number."),
     (
         "pbt",
         {},
@@ -252,19 +87,16 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
     ),
     ("simulated", {}, "unknown algorithm name simulated"),
 ]
+KATIB_SAYS = [
+    (algorithm, {name: text}, says.format(algorithm=algorithm, name=name, text=text))
+    for algorithms, name, texts, says in OF_ONE_SETTING
+    for algorithm, text in product(algorithms, texts)
+] + OF_SEVERAL
 ABOUT_STOPPING = [
     ("min_trials_required", "0", "min_trials_required must be greater than zero (>0)"),
-    (
-        "min_trials_required",
-        "x",
-        "failed to validate min_trials_required(x): invalid literal for int() with base 10: 'x'",
-    ),
+    ("min_trials_required", "x", NOT_WHOLE.format(name="min_trials_required", text="x")),
     ("start_step", "0", "start_step must be greater or equal than one (>=1)"),
-    (
-        "start_step",
-        "1.5",
-        "failed to validate start_step(1.5): invalid literal for int() with base 10: '1.5'",
-    ),
+    ("start_step", "1.5", NOT_WHOLE.format(name="start_step", text="1.5")),
     ("steps", "1", "unknown setting steps for algorithm medianstop"),
 ]
 

@@ -257,65 +257,6 @@ def test_an_unknown_kind_fails_by_the_conditions_of_the_file(me: Searcher) -> No
     assert me.states() == {"failed": 1}
 
 
-REFUSED = {
-    "no conditions": (
-        {"template": a_training(pod(), pod())},
-        "spec.trial.template: tuner does not know how a Training ends; add success: {type: …} and "
-        "failure: {type: …}",
-    ),
-    "half of them": (
-        {"template": a_training(pod(), pod()), "success": ENDS["success"]},
-        "tuner does not know how a Training ends; add failure: {type: …}",
-    ),
-    "a pod": (
-        {"template": {"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}},
-        "write a Job with that pod",
-    ),
-    "a placeholder in a key": (
-        {"template": a_job({**pod(), "metadata": {"labels": {"${x}": "1"}}})},
-        "the key '${x}' is not substituted; ${x} is allowed in values only",
-    ),
-    "no quantity": (
-        {
-            "template": a_job(
-                {
-                    "spec": {
-                        "containers": [{"name": "main", "resources": {"limits": {"cpu": "many"}}}]
-                    }
-                }
-            )
-        },
-        "'many' is not a quantity",
-    ),
-}
-
-
-def test_a_template_that_cannot_be_a_trial_is_refused_without_a_cluster(
-    level_b: ControlPlane, me: Searcher
-) -> None:
-    for case, (trial, sentence) in REFUSED.items():
-        path = file(me, **trial)  # type: ignore[arg-type]  # of several types, by name
-        code, _, err = me.tuner("run", path)
-        assert (case, code) == (case, 2), err
-        assert sentence in err
-        assert err.startswith(str(path)), "and where"
-        assert me.tuner("validate", path) == (2, "", err)
-    assert nothing_was_made(level_b, me)
-
-
-def test_a_name_too_long_for_host_names_is_refused_without_a_cluster(
-    level_b: ControlPlane, me: Searcher
-) -> None:
-    template = a_jobset(pod())
-    template["spec"]["replicatedJobs"][0]["name"] = "workers-of-the-kind"
-    path = file(me, template, name="a-search-with-as-long-a-name-as-one-may")
-    code, _, err = me.tuner("run", path)
-    assert code == 2, err
-    assert "and a host name at most 63; shorten metadata.name by " in err
-    assert me.tuner("validate", path) == (2, "", err)
-    assert nothing_was_made(level_b, me)
-
-
 def test_a_kind_that_the_cluster_does_not_serve_is_refused_before_anything_is_created(
     level_b: ControlPlane, me: Searcher
 ) -> None:

@@ -46,7 +46,6 @@ from suggest.errors import (
     FailedPrecondition,
     NotOwner,
     StoreBroken,
-    TunerError,
     Unavailable,
 )
 from suggest.storage import sqlite
@@ -467,43 +466,6 @@ def test_a_read_only_folder_is_reported(path: Path) -> None:
             opened(path)
     finally:
         path.parent.chmod(0o700)
-
-
-def test_a_read_only_database_is_reported(path: Path) -> None:
-    with closing(opened(path)) as store:
-        experiment = created(store)
-        sa.event.listen(
-            store._database._writers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON")
-        )
-        with pytest.raises(Unavailable, match="it is read-only; give this user write permission"):
-            store.save(experiment.uid, Changes(attempts=[attempt(1)]))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "error", "sentence"),
-    [
-        (
-            lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99),
-            StoreBroken,
-            "the file is not a",
-        ),
-        (
-            lambda p: p.write_bytes(p.read_bytes()[:5000]),
-            StoreBroken,
-            "the file is damaged; restore it",
-        ),
-        (lambda p: (p.unlink(), p.mkdir()), Unavailable, "it cannot be opened"),
-    ],
-    ids=["no database", "truncated", "a folder"],
-)
-def test_a_damaged_database_is_reported(
-    path: Path, spoil: Callable[[Path], object], error: type[TunerError], sentence: str
-) -> None:
-    with closing(opened(path)) as store:
-        created(store)
-    spoil(path)
-    with pytest.raises(error, match=rf"controller\.db: {sentence}"), closing(opened(path)) as store:
-        store.experiments()
 
 
 def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ spec:
     assert places == sorted(places)
     assert "did you mean parallelism?" in err
     assert cli.tuner("run", cli.file)[::2] == (2, err)
+    assert cli.tuner("get", "experiments", "-o", "json")[:2] == (0, "[]\n")
 
 
 @pytest.mark.parametrize("verb", ["run", "validate"])

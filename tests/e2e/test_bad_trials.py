@@ -257,11 +257,15 @@ def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_continu
         ("failed", "configuration")
     ]
     assert reason in why(cli, "tiny/0")
+    assert reason in why(cli, "tiny")
     parameters = trial["parameters"]
+    assert cli.tuner("run", cli.file)[0] == 8, "running it again does not lift a pause"
 
     cli.file.write_text(experiment(trials=2))
     code, _, err = cli.tuner("resume", cli.file)
     assert code == 0, err
+    assert "revision 2" in err
+    assert list((cli.folder / "state").glob("experiments/*/experiment.r2.yaml"))
     again = cli.trials()
     assert [each["state"] for each in again] == ["succeeded"] * 2
     assert again[0]["parameters"] == parameters

@@ -126,19 +126,6 @@ def test_a_changed_file_is_refused_with_the_changes_and_the_cure(cli: Cli) -> No
     assert "spec.parallelism" not in err.split("\ntuner resume accepts")[0]
 
 
-def test_an_invalid_file_starts_nothing(cli: Cli) -> None:
-    cli.write()
-    cli.file.write_text(
-        cli.file.read_text().replace("min: 0", "min: 3").replace("parallelism: 1", "paralelism: 1")
-    )
-    for verb in ("validate", "run"):
-        code, out, err = cli.tuner(verb, cli.file)
-        assert (code, out) == (2, "")
-        assert "2 problems" in err
-        assert "did you mean parallelism" in err
-    assert cli.tuner("get", "experiments", "-o", "json")[:2] == (0, "[]\n")
-
-
 def test_problems_found_by_the_service_have_their_place_in_the_file(cli: Cli) -> None:
     cli.write()
     cli.file.write_text(cli.file.read_text().replace("name: random", "name: randon"))
@@ -148,24 +135,6 @@ def test_problems_found_by_the_service_have_their_place_in_the_file(cli: Cli) ->
         assert "8:21 spec.algorithm.name" in err
         assert "did you mean random?" in err
     assert not list((cli.folder / "state" / "experiments").glob("*"))
-
-
-def test_a_missing_command_pauses_the_run_and_the_corrected_file_continues(cli: Cli) -> None:
-    code, _, err = cli.tuner("run", cli.write(command="[no-such-program]"))
-    assert code == 8
-    assert "no-such-program" in err
-    assert "tuner resume" in err
-    assert states(cli.trials()) == ["queued"]
-    assert "no-such-program" in cli.tuner("describe", "tiny")[1].splitlines()[-1]
-
-    code, _, err = cli.tuner("run", cli.file)
-    assert code == 8, "running it again does not lift a pause"
-    code, _, err = cli.tuner("resume", cli.write())
-    assert code == 0, err
-    assert "revision 2" in err
-    assert cli.starts() == ["0 2", "1 1", "2 1"]
-    (folder,) = (cli.folder / "state" / "experiments").iterdir()
-    assert (folder / "experiment.r2.yaml").exists()
 
 
 def test_the_file_of_a_finished_experiment_in_another_folder_says_where_it_ran(cli: Cli) -> None:
@@ -199,18 +168,6 @@ def test_an_experiment_remembers_its_storage(cli: Cli) -> None:
     code, _, err = cli.tuner("best", "tiny", "--storage", "sqlite:///another.db")
     assert code == 6
     assert "elsewhere.db" in err
-
-
-def test_only_one_of_two_concurrent_runs_runs_the_experiment(cli: Cli) -> None:
-    cli.write(trials=1)
-    cli.let_go()
-    both = [cli.start("run", cli.file) for _ in range(2)]
-    for process in both:
-        process.communicate(timeout=30)
-    # The slower command finds the experiment running or finished.
-    assert sorted(process.returncode for process in both) in ([0, 0], [0, 6])
-    assert cli.starts() == ["0 1"]
-    assert len(list((cli.folder / "state" / "experiments").iterdir())) == 1
 
 
 def test_quiet_still_prints_required_actions(cli: Cli) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suggest.client import Client
-from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.errors import FailedPrecondition
 from suggest.replies import Suggestions
 from suggest.study import Fidelity
 from suggest.trial import Outcome, RungResult, Trial, TrialState
@@ -127,14 +127,3 @@ def test_a_promoted_trial_whose_client_died_continues_at_the_same_fidelity(clien
     while client.get_trial(NAME, 2).state is not TrialState.FAILED:
         ask(client, "looks", paused_only=True)
     assert client.get_trial(NAME, 2).rungs == (RungResult(1, 2.0),)
-
-
-def test_an_invalid_fidelity_is_refused_with_its_place(client: Client) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        client.create_study(
-            OTHER, replace(STEPS, fidelity=Fidelity("kind", 3, 1)), request_id="other"
-        )
-    assert [p.path for p in refused.value.problems] == [
-        "spec.fidelity.parameter",
-        "spec.fidelity.max",
-    ]

@@ -263,19 +263,6 @@ def test_names_are_ascii_and_texts_of_any_script_are_kept(stub: SuggestServiceSt
     assert dict(stub.UpdateTrial(request, timeout=PATIENCE_S).labels) == labels
 
 
-def test_studies_are_found_by_labels_with_any_characters(stub: SuggestServiceStub) -> None:
-    labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]"}
-    request = pb.UpdateStudyRequest(
-        study=pb.Study(name=STUDY, labels=labels), update_mask={"paths": ["labels"]}
-    )
-    stub.UpdateStudy(request, timeout=PATIENCE_S)
-    for key, value in labels.items():
-        found = stub.ListStudies(
-            pb.ListStudiesRequest(parent="namespaces/-", labels={key: value}), timeout=PATIENCE_S
-        )
-        assert [study.name for study in found.studies] == [STUDY], key
-
-
 def test_steps_are_stored_once_in_any_order(stub: SuggestServiceStub) -> None:
     name = stub.SuggestTrials(
         pb.SuggestTrialsRequest(parent=STUDY, count=1, client_id="c", request_id="steps"),

@@ -64,7 +64,33 @@ def test_every_known_kind_has_an_example() -> None:
             "trainjob",
             "kind: TrainJob",
             "kind: TrainJobs",
-            "spec.trial.template: tuner does not know how a TrainJobs ends",
+            "spec.trial.template: tuner does not know how a TrainJobs ends; add success: {type: …} "
+            "and failure: {type: …}",
+        ),
+        (
+            "trainjob",
+            "template:\n      apiVersion: trainer.kubeflow.org/v1alpha1\n      kind: TrainJob",
+            "success: {type: Done}\n    template:\n      apiVersion: example.org/v1\n      kind: Widget",
+            "spec.trial.template: tuner does not know how a Widget ends; add failure: {type: …}",
+        ),
+        (
+            "job",
+            "apiVersion: batch/v1\n      kind: Job",
+            "apiVersion: v1\n      kind: Pod",
+            "spec.trial.template: a Pod has no condition that says how it ended; write a Job with that pod",
+        ),
+        (
+            "job",
+            "restartPolicy: Never\n            initContainers",
+            "restartPolicy: Never\n            nodeSelector: {'${lr}': '1'}\n            initContainers",
+            "spec.trial.template.spec.template.spec.nodeSelector: the key '${lr}' is not "
+            "substituted; ${lr} is allowed in values only",
+        ),
+        (
+            "job",
+            "nvidia.com/gpu: 1",
+            "nvidia.com/gpu: 1, cpu: many",
+            "spec.trial.template: 'many' is not a quantity",
         ),
     ],
 )

@@ -18,11 +18,10 @@ from suggest.domain import decode, encode
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
 from suggest.samplers.tpe import BEST, Window
-from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (
     CHOICES,
-    EDGES,
     MINIMIZE,
     MIXED,
     RUNNING,
@@ -80,25 +79,6 @@ def test_every_point_is_a_point(
     config: dict[str, Value] = {"multivariate": multivariate, "constantLiar": liar, **AT_ONCE}
     engine = played(space, 8, config, seed=seed, algorithm=algorithm)
     assert_points(space, [trial.parameters for trial in engine.trials()])
-
-
-@pytest.mark.parametrize("domain", [*EDGES, Choice(tuple(range(10_000)))])
-def test_the_model_accepts_domains_at_the_limits(domain: Domain) -> None:
-    space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
-    engine = played(space, 30, AT_ONCE)
-    assert all(space.point_problems(t.parameters, partial=False) == () for t in engine.trials())
-    assert all(
-        space.point_problems(p.parameters, partial=False) == () for p in engine.propose(5).trials
-    )
-
-
-@given(spaces(), st.integers(0, 99), EITHER)
-@examples(40)
-def test_a_rebuilt_engine_proposes_the_same(space: Space, seed: int, algorithm: str) -> None:
-    engine = played(space, 12, {"startupTrials": 3}, seed=seed, algorithm=algorithm)
-    same = study(space, algorithm, config={"startupTrials": 3}, seed=seed)
-    backwards = Engine(same, reversed(list(engine.trials())), ())
-    assert backwards.propose(2) == engine.propose(2)
 
 
 @pytest.mark.parametrize(

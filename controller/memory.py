@@ -500,11 +500,10 @@ class Memory:
 
     def without_objects(self) -> frozenset[AttemptKey]:
         """Return the attempts of open trials whose objects have been deleted."""
-        return frozenset(
-            (number, attempt)
-            for number, opened in self.opened.items()
-            for attempt in opened.without_object
-        )
+        keys: set[AttemptKey] = set()
+        for number, opened in self.opened.items():
+            keys.update((number, attempt) for attempt in opened.without_object)
+        return frozenset(keys)
 
     def waiting(self) -> int:
         """Return how many open trials have no open attempt."""

@@ -98,7 +98,9 @@ class Grid:
         counts: list[dict[int, int]] = [{0: 0}]
         states = 1
         for depth in range(len(self._levels)):
-            after = {run[2]: 0 for state in counts[-1] for run in self._runs(depth, state)}
+            after: dict[int, int] = {}
+            for state in counts[-1]:
+                after |= {later: 0 for _, _, later in self._runs(depth, state)}
             states += len(after)
             if states > MOST_STATES:
                 raise TooManyStates
@@ -210,7 +212,7 @@ def _level(name: str, axis: Axis, conditions: list[tuple[int, frozenset[int]]]) 
     assert count is not None
     cuts = {0, count}
     for _, allowed in conditions:
-        cuts |= {cut for index in allowed for cut in (index, index + 1)}
+        cuts |= allowed | {index + 1 for index in allowed}
     runs: list[tuple[int, int, int]] = []
     for first, end in pairwise(sorted(cuts)):
         inactive = _bits(depth for depth, allowed in conditions if first not in allowed)

@@ -521,8 +521,13 @@ class AsyncClient:
             self._channels.clear()
         if address not in self._channels:
             import_grpc_quietly()
+            api = self._channel_api()
             credentials = self._identity.credentials(address)
-            self._reach(address, self._new_channel(address, credentials, CHANNEL_OPTIONS))
+            if credentials is None:
+                channel = api.insecure_channel(address, options=CHANNEL_OPTIONS)
+            else:
+                channel = api.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+            self._reach(address, channel)
         return self._channels[address][1]
 
     # The transport: these methods are all that `suggest.client.blocking_calls` overrides.
@@ -547,15 +552,9 @@ class AsyncClient:
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _new_channel(
-        self,
-        address: str,
-        credentials: grpc.ChannelCredentials | None,
-        options: tuple[tuple[str, int], ...],
-    ) -> Any:
-        if credentials is None:
-            return grpc.aio.insecure_channel(address, options=options)
-        return grpc.aio.secure_channel(address, credentials, options=options)
+    def _channel_api(self) -> Any:
+        """Return the module of gRPC that opens channels."""
+        return grpc.aio
 
     async def _close_channel(self, channel: Any) -> None:
         await channel.close()

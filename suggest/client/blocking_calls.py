@@ -48,15 +48,8 @@ class BlockingTransport(AsyncClient):
         with self._connecting:
             return super()._connected(address)
 
-    def _new_channel(
-        self,
-        address: str,
-        credentials: grpc.ChannelCredentials | None,
-        options: tuple[tuple[str, int], ...],
-    ) -> Any:
-        if credentials is None:
-            return grpc.insecure_channel(address, options=options)
-        return grpc.secure_channel(address, credentials, options=options)
+    def _channel_api(self) -> Any:
+        return grpc
 
     async def _close_channel(self, channel: Any) -> None:
         channel.close()

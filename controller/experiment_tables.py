@@ -53,6 +53,7 @@ experiments = sa.Table(
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),
     sa.Column("final_trial", sa.Integer),
     sa.Column("final_first", sa.Integer),
+    sa.Column("ended_by", sa.Integer),
     sa.Column("start_time", sa.String),
     sa.Column("end_time", sa.String),
     sa.UniqueConstraint("namespace", "name"),
@@ -138,7 +139,7 @@ usage = sa.Table(
 SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
-    newest="0005",
+    newest="0006",
     migrations="controller:migrations",
     unreleased="controller_schema",
     option="--state-dir",

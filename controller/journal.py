@@ -107,6 +107,18 @@ class Journal:
         created = Event(now, "created", message, attempt.trial, attempt.number)
         self._save(Changes(experiment, [attempt], [created], final=of is not None))
 
+    def end_asked(self, attempt: Attempt, *, now: datetime) -> None:
+        """Record that a trial asks to end the search."""
+        assert attempt.trial is not FINAL
+        message = f"trial={self.name(attempt)} attempt={attempt.number} asks to end the search"
+        self._save(
+            Changes(
+                replace(self.experiment, ended_by=attempt.trial),
+                (),
+                [Event(now, "endAsked", message, attempt.trial, attempt.number)],
+            )
+        )
+
     def final_outdated(self) -> None:
         self._save(Changes(replace(self.experiment, final=None), final=True))
 

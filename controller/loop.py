@@ -461,6 +461,7 @@ class Loop:
             not marked
             or experiment.state is not ExperimentState.RUNNING
             or experiment.stop_requested
+            or experiment.ended_by is not None
         ):
             return trials
         rest_of_study = Memory(experiment.spec)
@@ -599,6 +600,7 @@ class Loop:
             estimated=memory.estimated,
             elsewhere=self._elsewhere,
             spent=self._spent(),
+            ended_by=self.experiment.ended_by,
         )
 
     def _spent(self) -> Spent:
@@ -663,6 +665,7 @@ class Loop:
             if status is not None or ended:
                 read_whole = await self._read_log(opened, ended=ended)
                 self._is_behind |= not read_whole
+                self._note_end_asked(opened)
                 if ended and not read_whole:
                     continue  # its end is judged only once its whole log is read
             if newest.ended:
@@ -686,6 +689,20 @@ class Loop:
         self._memory.held = frozenset(waiting_for_sweep)
         self._memory.barred = barred
         self._save(changes)
+
+    def _note_end_asked(self, opened: Opened) -> None:
+        """Record, once and before its own end, that a trial has asked to end the search.
+
+        The final stage and reruns repeat what a trial did, and end nothing.
+        """
+        newest = opened.attempts[-1]
+        if (
+            opened.requests.ends_search
+            and newest.trial is not FINAL
+            and self.experiment.ended_by is None
+            and self.experiment.spec.rerun is None
+        ):
+            self._journal.end_asked(newest, now=self._clock.now())
 
     def _priced(self, attempt: Attempt, status: AttemptStatus | None) -> Attempt:
         """Return an attempt that has begun on a node with prices of its own at these prices."""

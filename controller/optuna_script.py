@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from symtable import symtable
-from typing import TypeGuard
 
 # The samplers of Optuna that say which values are tried, and not only in which order.
 FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
@@ -21,7 +20,7 @@ _SEARCHES = (
 # What stores in Optuna's database, which a trial does not have.
 _STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistributedTrial")
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
-OF_STUDY = ("direction", "directions", "study_name")
+OF_STUDY = ("direction", "directions", "study_name", "stop")
 _NAMED = (ast.FunctionDef, ast.ClassDef)
 
 
@@ -96,6 +95,7 @@ class OptunaScript:
     def of_the_search(self, objective: ast.expr) -> list[ast.expr]:
         """Return what the objective, and what it calls, use of the study of the script."""
         kept, names = self._split()
+        studies = names.intersection(self.study_names())
         definitions = {node.name: node for node in kept if isinstance(node, _NAMED)}
         parts: list[ast.AST] = [objective]
         for part in parts:
@@ -107,10 +107,20 @@ class OptunaScript:
             own = {each.arg for each in ast.walk(part) if isinstance(each, ast.arg)}
             nodes = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
             own |= {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
+            reads = list(_reads_of_study(part, studies - own))
+            used += [each for each in reads if each.attr not in OF_STUDY]
             if part is not objective:  # whose names `undefined` returns
-                used += [each for each in nodes if each.id in names - own]
-            used += [each for each in ast.walk(part) if _is_unknown_of_study(each)]
+                of_study = [each.value for each in reads]
+                used += [each for each in nodes if each.id in names - own and each not in of_study]
         return used
+
+    def study_names(self) -> list[str]:
+        """Return the names of the script's studies, which are assigned once, as it makes them."""
+        return [name for name, value in self.assigned().items() if value in self._made]
+
+    @property
+    def _made(self) -> tuple[ast.Call, ...]:
+        return (*self.studies, *self.loads)
 
     def assigned(self) -> dict[str, ast.expr]:
         """Return what the names stand for that are assigned once, outside of functions."""
@@ -168,11 +178,28 @@ def argument(call: ast.Call, place: int | None, name: str) -> ast.expr | None:
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 
-def _is_unknown_of_study(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    """Return whether a node is such as `trial.study.best_value`, which a trial does not know."""
+def _reads_of_study(tree: ast.AST, studies: Set[str]) -> Iterator[ast.Attribute]:
+    """Yield what is such as `trial.study.best_value`, also by another name of the study.
+
+    studies: the names of the script's own.
+    """
+    names = set(studies)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign([ast.Name(name)], value) if _is_study_of_trial(value):
+                names.add(name)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(ast.Name(owner)) if owner in names:
+                yield node
+            case ast.Attribute(value) if _is_study_of_trial(value):
+                yield node
+
+
+def _is_study_of_trial(node: ast.expr) -> bool:
     match node:
-        case ast.Attribute(ast.Attribute(ast.Name(owner), "study"), name):
-            return owner != "self" and name not in OF_STUDY
+        case ast.Attribute(ast.Name(owner), "study"):
+            return owner != "self"
     return False
 
 

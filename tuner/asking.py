@@ -1,4 +1,4 @@
-"""Ask the controller for a parameter that the trial meets while it runs.
+"""Ask the controller for a parameter that the trial meets while it runs, or to end the search.
 
 Used in the trial's own process; standard library only. The answer is stored before it comes, so a
 trial that runs again gets the same. While no controller runs, the trial waits for the next one.
@@ -66,6 +66,11 @@ def ask(name: str, domain: Mapping[str, object], *, trial: int, attempt: int) ->
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, longest_s)
     raise AssertionError("unreachable")
+
+
+def end_search() -> None:
+    """Ask the controller to start no more trials, and to let those that run finish."""
+    os.write(1, b"\ntuner.end\n")
 
 
 def _answers_in_file(name: str, request: bytes, file: Path) -> Iterator[dict[str, Any]]:

@@ -206,7 +206,13 @@ def search(
     parameters: Parameters | None,
     objectives: Mapping[str, str],
     options: SearchOptions,
+    *,
+    stand_ins: Sequence[tuple[object, object]] = (),
 ) -> Study:
+    """Run the search of an objective. Raises the errors of `minimize`.
+
+    stand_ins: see `objective_code.dumps`.
+    """
     if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
         raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
     if not callable(objective):
@@ -235,7 +241,8 @@ def search(
         runtime = "kubernetes"
     in_containers = traits_if_known(runtime).in_containers
     metrics = {"objectives": list(objectives), "constraints": list(constraints)}
-    packed = _pickled(objective, metrics, path=() if in_containers else sys.path)
+    path = () if in_containers else sys.path
+    packed = _pickled(objective, metrics, path=path, stand_ins=stand_ins)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         {} if parameters is None else parameters,
@@ -532,19 +539,23 @@ def _new_name(objective: Objective) -> str:
 
 
 def _pickled(
-    objective: Objective, metrics: Mapping[str, Sequence[str]], *, path: Sequence[str]
+    objective: Objective,
+    metrics: Mapping[str, Sequence[str]],
+    *,
+    path: Sequence[str],
+    stand_ins: Sequence[tuple[object, object]],
 ) -> bytes:
     """Return what a trial needs to call the objective.
 
     metrics: of the objectives and the constraints. path: folders of modules that the objective may
-        import.
+        import. stand_ins: see `objective_code.dumps`.
 
     Raises TypeError if it cannot be pickled; the message names the value that cannot.
     """
     # Not at the top: it imports cloudpickle.
 
     try:
-        function, sources = dumps(objective)
+        function, sources = dumps(objective, stand_ins)
     except Exception as error:
         unpicklable = _unpicklable(objective)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"

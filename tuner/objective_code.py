@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import io
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 
-def dumps(objective: object) -> tuple[bytes, dict[str, str]]:
+def dumps(
+    objective: object, stand_ins: Sequence[tuple[object, object]] = ()
+) -> tuple[bytes, dict[str, str]]:
     """Return the pickled objective, and the text of the files of its code.
+
+    stand_ins: objects that the objective may use, each with what a trial has in its place.
 
     Raises whatever a value raises.
     """
     pickled = io.BytesIO()
-    pickler = _Pickler(pickled)
+    pickler = _Pickler(pickled, stand_ins)
     pickler.dump(objective)
     texts = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
     return pickled.getvalue(), {name: text for name, text in texts.items() if text}
@@ -37,16 +41,23 @@ def show_in_tracebacks(sources: Mapping[str, str]) -> None:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle has no types
     """Keeps the file name of each code object. `files` has those that it met."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, stand_ins: Sequence[tuple[object, object]]) -> None:
         super().__init__(file)
+        self._stand_ins = {id(replaced): stand_in for replaced, stand_in in stand_ins}
         self.files: set[str] = set()
 
     def reducer_override(self, obj: object) -> Any:
+        if id(obj) in self._stand_ins:
+            return _itself, (self._stand_ins[id(obj)],)
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
         make, arguments = self.dispatch_table[CodeType](obj)
         self.files.add(obj.co_filename)
         return _with_file, (obj.co_filename, make, arguments)
+
+
+def _itself(stand_in: object) -> object:
+    return stand_in
 
 
 def _with_file(file: str, make: Callable[..., CodeType], arguments: tuple[object, ...]) -> CodeType:

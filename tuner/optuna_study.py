@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import CodeType
@@ -71,12 +72,11 @@ def optimize_optuna(
         raise InvalidArgument.at(
             _CALLER, f"{FIXED_VALUES}; to search without it, pass algorithm='tpe'"
         )
-    if used := next(_unknown_of_study(objective), ""):
+    if used := next(_unknown_of_study(objective, study), ""):
         raise InvalidArgument.at(
             _CALLER,
-            f"the objective uses trial.study.{used}, and each trial is a process that knows only "
-            f"{', '.join(OF_STUDY)} of its study; pass what the objective needs as a value. To end "
-            "the search early, pass target=, or a callback that calls study.stop()",
+            f"the objective uses study.{used}, and each trial is a process that knows only "
+            f"{', '.join(OF_STUDY)} of its study; pass what the objective needs as a value",
         )
     for each in options.get("callbacks") or ():
         if type(each).__module__.partition(".")[0] == "optuna":
@@ -114,7 +114,15 @@ def optimize_optuna(
         refuse(_CALLER, "constraints", bounds, "a dict such as {'weight': {'max': 0}}")
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     objectives = dict(zip(metrics, directions, strict=True))
-    ran = search("optimize_optuna", of_ours, None, objectives, options)
+    ran = search(
+        "optimize_optuna",
+        of_ours,
+        None,
+        objectives,
+        options,
+        # The objective may use it, too.
+        stand_ins=[(study, inside.OptunaStudy(directions))],
+    )
     record = waited_for(
         app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
     )
@@ -130,23 +138,25 @@ def optimize_optuna(
 
 
 # Any: a function, a partial one, or an object that can be called
-def _unknown_of_study(objective: Any) -> Iterator[str]:
-    """Yield what the objective's code reads of `trial.study` that a trial does not know."""
+def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
+    """Yield what the objective's code reads of its study that a trial does not know."""
     if isinstance(objective, functools.partial):
         objective = objective.func
     called = objective if hasattr(objective, "__code__") else type(objective).__call__
-    code = getattr(called, "__code__", None)
-    todo = [] if code is None else [code]
+    if not hasattr(called, "__code__"):
+        return
+    visible = called.__globals__ | inspect.getclosurevars(called).nonlocals
+    names = {name for name, value in visible.items() if value is study}
+    todo = [called.__code__]
     for each in todo:
         todo += [part for part in each.co_consts if isinstance(part, CodeType)]
         loads = list(dis.get_instructions(each))
-        for owner, study, read in zip(loads, loads[1:], loads[2:], strict=False):
-            if (
-                owner.argval != "self"
-                and (study.opname, study.argval) == ("LOAD_ATTR", "study")
-                and read.opname in ("LOAD_ATTR", "LOAD_METHOD")
-                and read.argval not in OF_STUDY
-            ):
+        for before, owner, read in zip([None, *loads], loads, loads[1:], strict=False):
+            of_trial = (owner.opname, owner.argval) == ("LOAD_ATTR", "study")
+            of_trial &= before is not None and before.argval != "self"
+            its_own = owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
+            reads = read.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            if reads and (of_trial or its_own) and read.argval not in OF_STUDY:
                 yield read.argval
 
 

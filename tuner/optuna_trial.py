@@ -20,7 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.asking import ANSWERS
+from tuner.asking import ANSWERS, end_search
 from tuner.trial import Infeasible, Pruned, Trial, as_number
 from tuner.trial import choices as named_choices
 
@@ -36,9 +36,6 @@ PRUNED = "the objective raised optuna.TrialPruned"
 VALUE, CONSTRAINT = "value", "constraint."
 
 
-_STOP = ". To end the search, pass target=, timeout=, or a callback that calls study.stop()"
-
-
 def metrics_of(objectives: int) -> list[str]:
     """Return the metrics that stand for the values of an objective of Optuna."""
     return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
@@ -52,7 +49,10 @@ class OptunaStudy:
 
     def __init__(self, directions: Sequence[str]) -> None:
         self._directions = directions
-        self.study_name = os.environ.get("TUNER_EXPERIMENT", "")
+
+    @property
+    def study_name(self) -> str:
+        return os.environ.get("TUNER_EXPERIMENT", "")
 
     @property
     def directions(self) -> list[StudyDirection]:
@@ -68,13 +68,17 @@ class OptunaStudy:
             raise RuntimeError("a study of several objectives has study.directions")
         return self.directions[0]
 
+    def stop(self) -> None:
+        """End the search: no more trials start, and those that run finish."""
+        end_search()
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             raise AttributeError(
-                f"the study of a trial has no attribute {name!r}, only direction, directions and "
-                "study_name: a trial is a process of its own; pass what the objective needs to it"
-                + (_STOP if name == "stop" else "")
+                f"the study of a trial has no attribute {name!r}, only direction, directions, "
+                "study_name and stop(): a trial is a process of its own; pass what the objective "
+                "needs to it"
             )
 
 

@@ -36,20 +36,25 @@ def main() -> int:
     script = OptunaScript.read(Path(path).read_text(encoding="utf-8"), path)
 
     def load() -> Callable[[Trial], Any]:
-        objective = _objective(script, Path(path))
-        return lambda trial: inside.run(objective, trial, list(objectives.values()), attributes)
+        directions = list(objectives.values())
+        objective = _objective(script, Path(path), inside.OptunaStudy(directions))
+        return lambda trial: inside.run(objective, trial, directions, attributes)
 
     constraints = [inside.CONSTRAINT + name for name in script.constraint_names()]
     return run_trial(load, list(objectives), constraints)
 
 
 # Any: what Optuna's objectives take and return
-def _objective(script: OptunaScript, path: Path) -> Callable[[Any], Any]:
-    """Return the objective of the script, whose module can be imported from now on."""
+def _objective(script: OptunaScript, path: Path, study: inside.OptunaStudy) -> Callable[[Any], Any]:
+    """Return the objective of the script, whose module can be imported from now on.
+
+    study: what its own studies are in a trial.
+    """
     module = ModuleType(path.stem)
     module.__file__ = str(path.absolute())
     sys.modules[path.stem] = module
     exec(compile(script.without_search(), module.__file__, "exec"), vars(module))
+    vars(module).update(dict.fromkeys(script.study_names(), study))
     named = next(node for each in script.searches if (node := objective_of(each)) is not None)
     code = compile(ast.Expression(named), module.__file__, "eval")
     objective: Callable[[Any], Any] = eval(code, vars(module))

@@ -411,9 +411,8 @@ class ExperimentService:
             # breaker starts over.
             if experiment.state is not ExperimentState.STOPPED:
                 marked = {attempt.trial: attempt for attempt in breaker.reviewed(attempts)} | marked
-            experiment = (
-                self._without_old_final(experiment) if experiment.state.finished else experiment
-            )
+            if experiment.state.finished:
+                experiment = replace(self._without_old_final(experiment), ended_by=None)
             experiment = replace(
                 experiment,
                 state=ExperimentState.RUNNING,

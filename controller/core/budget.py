@@ -88,6 +88,7 @@ def ending(
     suspended: bool = False,
     paused: int = 0,
     spent: Spent = NOTHING_SPENT,
+    ended_by: int | None = None,
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
 
@@ -105,9 +106,10 @@ def ending(
         regret_bound: How much better than the best trial another point may still be; None while
             that is unknown.
         suspended: The circuit breaker has not decided about the failures yet. Until then only the
-            target, the wall clock and what attempts have used end the experiment.
+            target, a trial, the wall clock and what attempts have used end the experiment.
         paused: How many trials wait for a larger fidelity. None of them can be the best.
         spent: What all attempts have used so far.
+        ended_by: The trial that has asked to end the search.
     """
     budget, objective = spec.budget, spec.objective
     if too_many_failed(spec, counts) and not suspended:
@@ -125,6 +127,9 @@ def ending(
     limit = _used_up(spec, running_s, spent)
     if limit is not None:
         return limit.ending(spec, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
+    if ended_by is not None:
+        reason = f"trial {ended_by} called study.stop()"
+        return _spent(reason, ReasonCode.STOPPED_BY_TRIAL, succeeded, drain=True, closed=True)
     if suspended:
         return None
     if budget.trials is not None and spent_trials(counts) >= budget.trials:

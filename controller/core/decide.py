@@ -151,6 +151,7 @@ class _Verdict:
             regret_bound=snapshot.regret_bound,
             paused=len(turn.paused),
             spent=snapshot.spent,
+            ended_by=snapshot.ended_by,
         )
         ending = limits(exhausted=snapshot.exhausted and not turn.paused)
         # Ask the breaker before the experiment may end as failed,

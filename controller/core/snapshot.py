@@ -140,6 +140,7 @@ class Snapshot:
     estimated: how many trials had ended when it was last bounded.
     elsewhere: how many trials of the search another controller runs, which has handed it over.
     spent: what all attempts have used, if the budget limits it.
+    ended_by: the trial that has asked to end the search.
     """
 
     spec: ExperimentSpec
@@ -171,6 +172,7 @@ class Snapshot:
     estimated: int = 0
     elsewhere: int = 0
     spent: Spent = NOTHING_SPENT
+    ended_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -377,12 +377,11 @@ def _why_unknown(used: ast.expr) -> str:
         return (
             f"{text} is assigned where the script makes its study, runs it or uses its results, "
             "which no trial does; assign it at the top level, outside of functions and of if "
-            '__name__ == "__main__"; if it is the study, pass the objective a value instead'
+            f'__name__ == "__main__"; of the study, a trial knows {", ".join(OF_STUDY)} only'
         )
     return (
         f"{text} is of the study, and each trial is a process that knows only "
-        f"{', '.join(OF_STUDY)} of it; pass what the objective needs as a value. To end the search "
-        "early, call tuner.optimize_optuna with target=, or with a callback that calls study.stop()"
+        f"{', '.join(OF_STUDY)} of it; pass what the objective needs as a value"
     )
 
 

@@ -586,9 +586,9 @@ def test_a_text_may_have_a_zero_byte(store: SqlExperimentStore) -> None:
 
 
 # What a database of before budgets of GPU-hours and money lacks.
-SPENDING = {
+ADDED = {
     "attempts": ("gpus", "price_per_hour", "earlier_s"),
-    "experiments": ("gpu_hours", "cost"),
+    "experiments": ("gpu_hours", "cost", "ended_by"),
 }
 
 
@@ -599,7 +599,7 @@ def test_a_database_of_before_gets_the_row_of_its_controller(path: Path) -> None
         raw.execute("DROP TABLE attempt_objects")
         raw.execute("DROP TABLE usage")
         raw.execute("DROP INDEX attempts_unended")
-        for table, columns in SPENDING.items():
+        for table, columns in ADDED.items():
             for column in columns:
                 raw.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         raw.execute("UPDATE controller_schema_version SET version_num = '0001'")

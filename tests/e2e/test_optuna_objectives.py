@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
+import tuner
+from tests.e2e.cli import eventually
 from tests.e2e.test_python_api import Scripts, scripts
 
 __all__ = ["scripts"]
 
 OBJECTIVES = Path(__file__).parents[2] / "bench"
 QUIET = "import optuna\noptuna.logging.disable_default_handler()\n"
+STARTED = """
+def started(trial):
+    with (HERE / "starts.txt").open("a") as file:
+        file.write(f"{trial.number}\\n")
+"""
 
 
 def test_twenty_objectives_run_as_they_are(scripts: Scripts) -> None:
@@ -120,8 +127,86 @@ tuner.optimize_optuna(lambda trial: 1.0, study, **options)
     assert message in process.communicate(timeout=60)[1]
 
 
+STOPS = """
+study = optuna.create_study()
+
+def stop_by_alias(trial):
+    known = trial.study
+    known.stop()
+
+def objective(trial):
+    started(trial)
+    x = trial.suggest_float("x", 0, 1)
+    if trial.number == 2:
+        {stop}
+    return x
+
+def main():
+    found = tuner.optimize_optuna(objective, study, trials=4, {options} progress=False)
+    print([trial.state.name for trial in found.trials], tuner.open("stops").reason)
+
+main()
+"""
+
+
+@pytest.mark.parametrize("stop", ["trial.study.stop()", "study.stop()", "stop_by_alias(trial)"])
+def test_an_objective_ends_the_search(scripts: Scripts, stop: str) -> None:
+    said = scripts.output(QUIET + STARTED + STOPS.format(stop=stop, options='name="stops",'))
+    assert said == f"{['COMPLETE'] * 3} trial 2 called study.stop()\n"
+    assert scripts.starts() == ["0", "1", "2"]
+
+
+def test_a_search_that_an_objective_has_ended_can_be_extended_and_confirmed(
+    scripts: Scripts,
+) -> None:
+    options = 'name="stops", spec={"confirm": {"top": 2, "seeds": 2}},'
+    body = QUIET + STARTED + STOPS.format(stop="trial.study.stop()", options=options)
+    more = """
+print(len(tuner.open("stops-confirm").results()))
+study = tuner.open("stops").extend(trials=1, progress=False)
+print(len(study.results()), study.reason_code)
+"""
+    assert scripts.output(QUIET + body + more).splitlines()[1:] == ["4", "5 TrialsDone"]
+
+
+@pytest.mark.parametrize("asked_by", [1, 0])
+def test_running_trials_finish_after_the_end_of_the_search_also_of_a_killed_one(
+    scripts: Scripts, asked_by: int
+) -> None:
+    """Trial 1 has ended before the kill, and trial 0 runs on."""
+    body = f"""{STARTED}
+def objective(trial):
+    started(trial)
+    trial.report(0.5, 0)
+    while len((HERE / "starts.txt").read_text()) < 4:
+        time.sleep(0.01)
+    if trial.number == {asked_by}:
+        trial.study.stop()
+    while trial.number == 0 and not (HERE / "killed").exists():
+        time.sleep(0.01)
+    while trial.number == 1 and not (HERE / "asked").exists():
+        time.sleep(0.01)
+    return float(trial.number)
+
+found = tuner.optimize_optuna(objective, trials=9, parallelism=2, name="ends", progress=False)
+print([(trial.state.name, trial.value) for trial in found.trials], tuner.open("ends").reason)
+"""
+    first = scripts.start(QUIET + body)
+    eventually(lambda: len(scripts.starts()) == 2, within_s=60)
+    stored = tuner.open("ends", state_dir=scripts.folder / "state")
+    (scripts.folder / "asked").touch()
+    eventually(lambda: stored.results()[1].state == "succeeded", within_s=60)
+    first.kill()
+    first.communicate()
+    (scripts.folder / "killed").touch()
+    said = scripts.output(QUIET + body)
+    ended = "[('COMPLETE', 0.0), ('COMPLETE', 1.0)]"
+    assert said == f"{ended} trial {asked_by} called study.stop()\n"
+    assert scripts.starts() == ["0", "1"]
+
+
 @pytest.mark.parametrize(
-    "objective", ["asks", "Asking()", "functools.partial(asks)", "lambda trial: trial.study.stop()"]
+    "objective", ["asks", "Asking()", "functools.partial(asks)", "lambda trial: study.trials"]
 )
 def test_an_objective_that_uses_results_of_its_study_is_refused_before_it_runs(
     scripts: Scripts, objective: str
@@ -131,29 +216,29 @@ import functools
 
 def asks(trial):
     def inner():
-        trial.study.stop()
+        return trial.study.trials
     return inner()
 
 class Asking:
     study = "mine"
     def __call__(self, trial):
         self.study.upper()
-        trial.study.stop()
+        trial.study.trials
 
+study = optuna.create_study(direction="minimize")
 try:
-    tuner.optimize_optuna({objective}, name="asks", trials=2, progress=False)
+    tuner.optimize_optuna({objective}, study, name="asks", trials=2, progress=False)
 except tuner.TunerError as error:
     print(error)
-study = optuna.create_study(direction="minimize")
 study.set_user_attr("data", "digits")
 study.set_metric_names(["loss"])
 def knows(trial):
-    return float(trial.study.direction.name == "MINIMIZE" and len(trial.study.study_name))
+    return float(study.direction.name == "MINIMIZE" and len(trial.study.study_name))
 study = tuner.optimize_optuna(knows, study, name="asks", trials=1, progress=False)
 print(study.best_value, study.user_attrs, study.metric_names)
 """
     refused, ran = scripts.output(QUIET + body).splitlines()
-    assert "the objective uses trial.study.stop, and each trial is a process that" in refused
+    assert "the objective uses study.trials, and each trial is a process that" in refused
     assert ran == "4.0 {'data': 'digits'} ['loss']"
 
 

@@ -77,6 +77,24 @@ def test_the_objectives_that_set_gives_reach_the_trials(
     assert trial["parameters"]["told"] == repr(directions)
 
 
+def test_a_script_ends_its_search(cli: Cli) -> None:
+    (cli.folder / "stops.py").write_text(
+        "import optuna\n\ndef objective(trial):\n"
+        '    x = trial.suggest_float("x", 0, 1)\n'
+        "    if trial.number == 1:\n        study.stop()\n"
+        "    return x * (study.direction.name == 'MAXIMIZE')\n\n"
+        "if __name__ == '__main__':\n"
+        '    study = optuna.create_study(direction="maximize")\n'
+        "    study.optimize(objective, n_trials=9)\n"
+    )
+    code, _, err = cli.tuner("run", "stops.py")
+    assert code == 0, err
+    assert "trial 1 called study.stop()" in err
+    values = [trial["value"] for trial in cli.json("get", "trials", "stops", "-o", "json")]
+    assert len(values) == 2
+    assert min(values) > 0
+
+
 def test_a_script_is_bound_by_the_constraints_that_it_names(cli: Cli) -> None:
     (cli.folder / "bound.py").write_text(
         "import optuna\n\ndef objective(trial):\n"

@@ -185,6 +185,22 @@ def test_an_objective_of_optuna_returns_what_it_returns_on_one_machine(tmp_path:
     assert study.best_value == study.best_params["x"] ** 2
 
 
+def stops(trial: Any) -> float:
+    if trial.number == 1:
+        trial.study.stop()
+    return float(trial.suggest_float("x", -1, 1))
+
+
+stops.__module__ = "__main__"
+
+
+def test_an_objective_of_optuna_in_a_pod_ends_the_search(tmp_path: Path) -> None:
+    study, _ = minimized(tmp_path, stops, tuner.optimize_optuna, trials=9, parallelism=1)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
+    stored = tuner.open("named", state_dir=tmp_path / "state", namespace="user1")
+    assert (stored.state, stored.reason) == ("succeeded", "trial 1 called study.stop()")
+
+
 SCRIPT = """
 import tuner
 

@@ -111,6 +111,7 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
                 "refused",
                 "stubborn",
                 "instant",
+                "ends",
             ]
         )
     )
@@ -137,6 +138,8 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
             return Script(refused="command not found")
         case "stubborn":
             return Script(lines, end_s, 0, ignores_sigterm=True)
+        case "ends":  # where trials name their parameters
+            return Script((*lines, (end_s, "tuner.end")), end_s, 0)
         case "instant":
             return Script(((0.0, "score=0.5"),), 0.0, 0)
         case _:

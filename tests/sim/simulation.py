@@ -246,6 +246,8 @@ class Simulation:
             trials = self._trials()
             check_final_start(trial, trials, self._stored())
             self.seen_by_final[attempt.number] = len(trials)
+        elif self._stored().ended_by is not None:
+            raise InvariantViolation(f"{name} begins after a trial has ended the search")
         elif experiment.spec.algorithm.name == "pbt":
             self.checkpoints.prepare(trial, attempt)
         return self.build(
@@ -297,7 +299,10 @@ class Simulation:
         self.finals_before = sum(attempt.trial == FINAL for attempt in self._attempts())
         self._save(
             Changes(
-                replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True
+                replace(
+                    found, state=ExperimentState.RUNNING, reason="", final=kept, ended_by=None
+                ),
+                final=True,
             )
         )
 
@@ -501,6 +506,7 @@ class Simulation:
             best=best,
             exhausted=False,
             running_s=0.0,
+            ended_by=self._stored().ended_by,
         )
         spent = (
             spec.budget.wall_clock_s is not None

@@ -185,6 +185,27 @@ def test_the_study_has_what_a_short_trial_has_met_when_it_gets_the_outcome(
     assert play_plan(Plan(spec, scripts, faults=faults)) is ExperimentState.SUCCEEDED
 
 
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("hit", range(1, 9))
+def test_a_trial_that_ends_the_search_is_the_last_one_to_begin(
+    play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
+) -> None:
+    """The simulation checks that no other trial begins."""
+    spec = replace(
+        LOST.spec,
+        space=Space(()),
+        define_by_run=True,
+        algorithm=Algorithm("random", 1),
+        budget=Budget(trials=9),
+    )
+    scripts = [
+        Script(((0.2, "score=0.5"),), 2.0, 0),
+        Script(((0.2, "score=0.5"), (0.3, "tuner.end")), 0.3, 0),
+    ]
+    faults = {("save", hit): fault}
+    assert play_plan(Plan(spec, scripts, faults=faults)) is ExperimentState.SUCCEEDED
+
+
 @pytest.mark.parametrize("hit", range(1, 6))
 def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int

@@ -39,6 +39,7 @@ def judged(
     paused: int = 0,
     pruned: int = 0,
     spent: Spent = NOTHING_SPENT,
+    ended_by: int | None = None,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     return ending(
@@ -53,6 +54,7 @@ def judged(
         suspended=suspended,
         paused=paused,
         spent=spent,
+        ended_by=ended_by,
     )
 
 
@@ -107,6 +109,9 @@ HOURS = Ending(
 MONEY = Ending(
     OK, "the money is used up (budget.cost: 25)", True, ReasonCode.COST_SPENT, closed=True
 )
+STOPPED = Ending(
+    OK, "trial 3 called study.stop()", True, ReasonCode.STOPPED_BY_TRIAL, closed=True
+)
 NOTHING_FOR_IT = Ending(
     BAD,
     "the money is used up (budget.cost: 25); no trial succeeded",
@@ -131,6 +136,12 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
         ("minimizing, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
         ("minimizing, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
+        ("a trial has ended it", judged(EVERYTHING, done=1, best=0.5, ended_by=3), STOPPED),
+        (
+            "a trial has ended it, and the breaker is undecided",
+            judged(EVERYTHING, done=1, best=0.5, ended_by=3, suspended=True),
+            STOPPED,
+        ),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
         (

@@ -164,15 +164,17 @@ def test_what_trials_would_not_know_is_refused(tmp_path: Path, line: str, proble
 @pytest.mark.parametrize(
     ("body", "study", "line", "problem"),
     [
-        ("trial.study.stop()", "create_study()", "", "5:5 trial.study.stop is of the study"),
+        ("trial.study.trials", "create_study()", "", "5:5 trial.study.trials is of the study"),
+        ("s = trial.study; s.best_value", "create_study()", "", "5:22 s.best_value is of the"),
         ("c = trial.study.user_attrs", "create_study()", "", "trial.study.user_attrs is of the"),
         (
             "n = len(study.trials)",
             "create_study()",
             "",
-            "5:13 study is assigned where the script makes",
+            "5:13 study.trials is of the study, and each trial is a process",
         ),
-        ("n = helper()", "create_study()", "", "3:12 study is assigned where the script makes"),
+        ("n = helper()", "create_study()", "", "3:12 study.trials is of the study, and each"),
+        ("n = len(study)", "create_study()", "", "5:13 study is assigned where the script makes"),
         ("...", "create_study(**options)", "", "8:9 has arguments behind * or **, which are"),
         ("...", "create_study()", "study.enqueue_trial(*point)", "has arguments behind * or **"),
         ("...", "create_study()", "study.tell(study.ask(), 1)", "9:1 adds trials that the search"),
@@ -219,6 +221,18 @@ def test_data_that_only_the_program_loads_is_refused(tmp_path: Path) -> None:
     (found,) = (str(each) for each in caught.value.located)
     assert "3:16 DATA is assigned where the script makes its study" in found
     assert "assign it at the top level" in found
+
+
+def test_an_objective_may_stop_the_study_of_the_script_and_read_its_direction(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "def objective(trial):\n    study.stop()\n    return study.direction.value\n"
+        "if __name__ == '__main__':\n    study = create_study()\n"
+        "    study.optimize(objective, n_trials=3)\n"
+    )
+    read_path(path)
 
 
 def test_a_study_that_is_an_argument_of_a_helper_is_no_obstacle(tmp_path: Path) -> None:

@@ -46,3 +46,16 @@ def test_other_lines_are_no_requests(text: bytes) -> None:
     reader = RequestReader()
     reader.feed(text)
     assert reader.open == {}
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_request_to_end_the_search_is_a_line_of_its_own(size: int) -> None:
+    def ends(log: bytes) -> bool:
+        reader = RequestReader()
+        for start in range(0, len(log), size):
+            reader.feed(log[start : start + size])
+        return reader.ends_search
+
+    assert ends(b"loss=1\ntuner.end\nmore\n")
+    assert ends(b"tuner.end\r\n")
+    assert not ends(b"a tuner.end\ntuner.ends\ntuner.end of it\n")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from symtable import symtable
 
@@ -22,6 +22,7 @@ _STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistribut
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
 OF_STUDY = ("direction", "directions", "study_name", "stop")
 _NAMED = (ast.FunctionDef, ast.ClassDef)
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,11 @@ class OptunaScript:
     def of_the_search(self, objective: ast.expr) -> list[ast.expr]:
         """Return what the objective, and what it calls, use of the study of the script."""
         kept, names = self._split()
-        studies = names.intersection(self.study_names())
         definitions = {node.name: node for node in kept if isinstance(node, _NAMED)}
+        made = names.intersection(self.study_names())
+        given = list(_given_names(objective, definitions))
+        # An argument of the name is the study, too.
+        studies = made | {parameter for node, parameter in given if node.id in made}
         parts: list[ast.AST] = [objective]
         for part in parts:
             called = {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
@@ -104,14 +108,15 @@ class OptunaScript:
             parts += [node for node in found if node not in parts]
         used: list[ast.expr] = []
         for part in parts:
-            own = {each.arg for each in ast.walk(part) if isinstance(each, ast.arg)}
             nodes = [each for each in ast.walk(part) if isinstance(each, ast.Name)]
-            own |= {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
+            own = {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
             reads = list(_reads_of_study(part, studies - own))
             used += [each for each in reads if each.attr not in OF_STUDY]
-            if part is not objective:  # whose names `undefined` returns
-                of_study = [each.value for each in reads]
-                used += [each for each in nodes if each.id in names - own and each not in of_study]
+            own |= {each.arg for each in ast.walk(part) if isinstance(each, ast.arg)}
+            # `undefined` returns the other names of the objective itself.
+            foreign = (made if part is objective else names) - own
+            known = [*(each.value for each in reads), *(node for node, _ in given)]
+            used += [each for each in nodes if each.id in foreign and each not in known]
         return used
 
     def study_names(self) -> list[str]:
@@ -143,10 +148,32 @@ class OptunaScript:
         names = [key.value for key in keys if isinstance(key, ast.Constant)]
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
-    def repeats(self, search: ast.Call) -> bool:
-        """Return whether the call is in a loop."""
-        loops = (each for each in ast.walk(self.module) if isinstance(each, ast.For | ast.While))
-        return any(search in ast.walk(loop) for loop in loops)
+    def repeats(self, call: ast.Call) -> bool:
+        """Return whether the call may happen more than once.
+
+        It is in a loop, or in a function that is called in a loop or twice, or passed on.
+        """
+        around = [each for each in ast.walk(self.module) if call in ast.walk(each)]
+        if any(isinstance(each, _LOOPS) for each in around):
+            return True
+        functions = [each for each in around if isinstance(each, ast.FunctionDef)]
+        names = [each for each in ast.walk(self.module) if isinstance(each, ast.Name)]
+        for function in functions:
+            uses = [each for each in names if each.id == function.name]
+            calls = [each for each in _calls(self.module) if each.func in uses]
+            if len(uses) > 1 or len(calls) < len(uses):
+                return True
+            if any(each in ast.walk(function) or self.repeats(each) for each in calls):
+                return True
+        return False
+
+    def passed_on(self) -> ast.Attribute | None:
+        """Return a `study.optimize` that the script gives to something else."""
+        for call in _calls(self.module):
+            for given in (*call.args, *(each.value for each in call.keywords)):
+                if isinstance(given, ast.Attribute) and given.attr == "optimize":
+                    return given
+        return None
 
     def undefined(self, objective: ast.expr) -> list[str]:
         """Return the names in an expression that the module without its search does not define."""
@@ -158,6 +185,8 @@ class OptunaScript:
         for node in ast.walk(self.module):
             if isinstance(node, ast.Global):
                 known.update(node.names)
+        # Where trials have what they know of it.
+        known.update(self.study_names())
         names = [each for each in ast.walk(objective) if isinstance(each, ast.Name)]
         # Arguments of a lambda, and targets of comprehensions.
         own = {each.arg for each in ast.walk(objective) if isinstance(each, ast.arg)}
@@ -194,6 +223,18 @@ def _reads_of_study(tree: ast.AST, studies: Set[str]) -> Iterator[ast.Attribute]
                 yield node
             case ast.Attribute(value) if _is_study_of_trial(value):
                 yield node
+
+
+def _given_names(
+    objective: ast.expr, definitions: Mapping[str, ast.FunctionDef | ast.ClassDef]
+) -> Iterator[tuple[ast.Name, str]]:
+    """Yield the names that the calls in an objective pass, each with its name in the function."""
+    for call in _calls(objective):
+        function = definitions.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        places = function.args.args if isinstance(function, ast.FunctionDef) else []
+        passed = [(each.value, each.arg or "") for each in call.keywords]
+        passed += [(each, place.arg) for each, place in zip(call.args, places, strict=False)]
+        yield from ((each, name) for each, name in passed if isinstance(each, ast.Name))
 
 
 def _is_study_of_trial(node: ast.expr) -> bool:

@@ -145,7 +145,7 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
     called = objective if hasattr(objective, "__code__") else type(objective).__call__
     if not hasattr(called, "__code__"):
         return
-    visible = called.__globals__ | inspect.getclosurevars(called).nonlocals
+    visible = {**called.__globals__, **inspect.getclosurevars(called).nonlocals}
     names = {name for name, value in visible.items() if value is study}
     todo = [called.__code__]
     for each in todo:

@@ -76,6 +76,7 @@ class _Reader:
             **(self._pruning() if "objective" in objective else {}),
             **self._initial(),
             **self._constraints(),
+            **self._breaker(search),
             "parallelism": self._parallelism(search),
             "budget": self._budget(search),
             "metrics": dict(_METRICS),
@@ -125,8 +126,9 @@ class _Reader:
         if self._script.repeats(search):
             self._problem(
                 search,
-                "calls study.optimize in a loop, and the search would do it once; call it once, "
-                "with n_trials of all, and write each search into its own script",
+                "calls study.optimize in a loop, or in a function that is called twice or passed "
+                "on, and the search would do it once; call it once, with n_trials of all and "
+                "n_jobs for how many run at a time, and write each search into its own script",
             )
         for call in self._script.added:
             self._problem(
@@ -152,6 +154,12 @@ class _Reader:
         match [each for each in self._script.searches if objective_of(each) is not None]:
             case [search]:
                 return search
+            case [] if (passed := self._script.passed_on()) is not None:
+                self._problem(
+                    passed,
+                    "is passed on instead of called; call study.optimize(objective, …) once, with "
+                    "n_trials of all and n_jobs for how many run at a time",
+                )
             case []:
                 message = (
                     "calls no study.optimize(objective, …), and so is not the search of an "
@@ -307,6 +315,13 @@ class _Reader:
             {"metric": f"constraint.{name}", "max": 0} for name in self._script.constraint_names()
         ]
         return {"constraints": bounds} if bounds else {}
+
+    def _breaker(self, search: ast.Call) -> dict[str, Any]:
+        """Let trials fail that the script lets fail: `catch` names exceptions."""
+        catch = argument(search, 4, "catch")
+        if catch is None or self._value(catch) == () or self._is_given("spec.breaker"):
+            return {}
+        return {"breaker": "off"}
 
     def _parallelism(self, search: ast.Call) -> int:
         node = argument(search, 3, "n_jobs")

@@ -299,9 +299,7 @@ class Simulation:
         self.finals_before = sum(attempt.trial == FINAL for attempt in self._attempts())
         self._save(
             Changes(
-                replace(
-                    found, state=ExperimentState.RUNNING, reason="", final=kept, ended_by=None
-                ),
+                replace(found, state=ExperimentState.RUNNING, reason="", final=kept, ended_by=None),
                 final=True,
             )
         )

@@ -109,9 +109,7 @@ HOURS = Ending(
 MONEY = Ending(
     OK, "the money is used up (budget.cost: 25)", True, ReasonCode.COST_SPENT, closed=True
 )
-STOPPED = Ending(
-    OK, "trial 3 called study.stop()", True, ReasonCode.STOPPED_BY_TRIAL, closed=True
-)
+STOPPED = Ending(OK, "trial 3 called study.stop()", True, ReasonCode.STOPPED_BY_TRIAL, closed=True)
 NOTHING_FOR_IT = Ending(
     BAD,
     "the money is used up (budget.cost: 25); no trial succeeded",

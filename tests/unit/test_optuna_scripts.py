@@ -317,13 +317,81 @@ def test_constraints_that_the_objective_names_bound_the_search(tmp_path: Path) -
         read_path(path)
 
 
-def test_a_search_in_a_loop_is_refused(tmp_path: Path) -> None:
+RUN = "def run(_=0):\n    study.optimize(objective, n_trials=1)\n"
+
+
+@pytest.mark.parametrize(
+    ("search", "place"),
+    [
+        ("for _ in range(3):\n    study.optimize(objective, n_trials=1)\n", "4:5"),
+        ("[study.optimize(objective, n_trials=1) for _ in range(3)]\n", "3:2"),
+        (RUN + "with Pool(3) as pool:\n    pool.map(run, range(3))\n", "4:5"),
+        (RUN + "for _ in range(3):\n    Process(target=run).start()\n", "4:5"),
+        (RUN + "run()\nrun()\n", "4:5"),
+        (RUN + "def main():\n    while True:\n        run()\nmain()\n", "4:5"),
+        (RUN + "def again():\n    run()\n    again()\nagain()\n", "4:5"),
+    ],
+)
+def test_a_search_that_may_run_more_than_once_is_refused(
+    tmp_path: Path, search: str, place: str
+) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(f"study = create_study()\ndef objective(t): ...\n{search}")
+    with pytest.raises(SpecErrors, match=rf"{place} calls study\.optimize in a loop, or in a"):
+        read_path(path)
+
+
+def test_a_search_in_a_function_that_is_called_once_is_one_search(tmp_path: Path) -> None:
     path = tmp_path / "my_study.py"
     path.write_text(
-        "def objective(t): ...\nfor _ in range(3):\n    study.optimize(objective, n_trials=1)\n"
+        f"study = create_study()\ndef objective(t): ...\n{RUN}"
+        "def main():\n    run()\nif __name__ == '__main__':\n    main()\n"
     )
-    with pytest.raises(SpecErrors, match=r"3:5 calls study\.optimize in a loop"):
+    read_path(path)
+
+
+def test_a_search_that_is_passed_on_is_refused_with_the_cure(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "study = create_study()\ndef objective(t): ...\n"
+        "executor.submit(study.optimize, objective, n_trials=4)\n"
+    )
+    with pytest.raises(SpecErrors, match="3:17 is passed on instead of called; call study"):
         read_path(path)
+
+
+@pytest.mark.parametrize(
+    ("catch", "breaker"),
+    [("(ValueError,)", "off"), ("ValueError", "off"), ("()", "on"), ("catch=(E,)", "off")],
+)
+def test_trials_may_fail_if_the_script_catches_their_exceptions(
+    tmp_path: Path, catch: str, breaker: str
+) -> None:
+    options = f"10, {catch}" if "=" in catch else f"10, None, 1, {catch}"
+    assert spec_of(tmp_path, "create_study()", options)["spec"].get("breaker") == breaker
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("lambda trial: objective(trial, study)", "3:5 known.trials is of the study"),
+        ("partial(objective, known=study)", "3:5 known.trials is of the study"),
+        ("lambda trial: len(study)", "6:34 study is assigned where the script makes"),
+    ],
+)
+def test_an_objective_may_be_given_the_study(tmp_path: Path, given: str, problem: str) -> None:
+    path = tmp_path / "my_study.py"
+    script = (
+        "from functools import partial\ndef objective(trial, known): known.{}\n"
+        "study = create_study()\n\nstudy.optimize({}, 3)\n"
+    ).replace(": known", ":\n    known")
+    path.write_text(script.format("stop()", given))
+    if "len" not in given:
+        read_path(path)
+    path.write_text(script.format("trials", given))
+    with pytest.raises(SpecErrors) as caught:
+        read_path(path)
+    assert [problem in str(each) for each in caught.value.located] == [True]
 
 
 def test_a_point_that_is_enqueued_if_it_is_new_is_enqueued_once(tmp_path: Path) -> None:
@@ -345,7 +413,7 @@ def test_a_point_that_is_enqueued_if_it_is_new_is_enqueued_once(tmp_path: Path) 
         (
             "from functools import partial\nstudy = create_study()\ndef f(t, s): ...\n{}\n",
             "partial(f, s=study)",
-            "study",
+            None,
         ),
         ("def objective(t): ...\n{}\n", "lambda t: objective(t)", None),
         ("from objectives import *\n{}\n", "objective", None),

@@ -13,7 +13,8 @@ that has a `pack.json`, the experiment may be incomplete, and the same command s
 in controller.db, by which other commands find the experiment, are written last.
 
 The rows are those of one moment. Those of an experiment that runs are what a controller leaves that
-is killed at that moment.
+is killed at that moment. The local processes that run then are not in the pack: their attempts are
+interrupted in it, and their trials run again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import glob
+import gzip
 import io
 import json
 import os
@@ -53,11 +55,14 @@ from controller.core.model import (
     KATIB_SUFFIX,
     UID_LENGTH,
     Attempt,
+    AttemptState,
     Event,
     Experiment,
     Revision,
+    StopCause,
     trial_label,
 )
+from controller.core.states import Ended, StopAsked, step
 from controller.experiment_store import Changes
 from controller.folders import MOVED
 from controller.phrases import command
@@ -83,7 +88,7 @@ FORMAT = 1
 MANIFEST, STORES, FILES = "pack.json", "stores", "files"
 # Begun when the store had no study of this name: one that is found later is this pack's.
 _COPYING = "copying"
-_MANIFEST_BYTES, _READ_BYTES = 1 << 16, 1 << 20
+_MANIFEST_BYTES, _WRITTEN_MANIFEST_BYTES, _READ_BYTES = 1 << 16, 1 << 11, 1 << 20
 _TRIES = 100  # to read both stores while nothing happens in between
 _UID = re.compile(rf"[a-z][a-z2-7]{{{UID_LENGTH - 1}}}")
 # What belongs to processes of one machine, or to a pack: not packed, and not accepted.
@@ -167,23 +172,24 @@ class _Manifest:
 def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -> Packed:
     """Write the experiment, its study and its folder into a new file.
 
-    Raises NotFound, AlreadyExists, Unavailable, and FailedPrecondition if it runs, or if its study
-    is on a server.
+    Raises NotFound, AlreadyExists, Unavailable, and FailedPrecondition if its study is on a server,
+    or if it runs and another controller could run the same trials.
     """
     _refuse_existing(target)
-    with workspace.opened() as experiments:
-        service = ExperimentService(experiments)
-        refused = "{name} cannot be packed while it runs"
-        with service.known_and_leased(name, namespace, refused=refused) as (experiment, lease):
-            url = _store_of(workspace, experiment)
-            attempts = experiments.attempts(experiment.uid)
-            if not traits_of(experiment.spec.runtime).survives_controller:
-                _refuse_unended([str(one.trial) for one in attempts if not one.ended], experiment)
-            files, missing = _files_of(experiment)
-            with _writing(target):
-                write(experiments, experiment, url, target, files=files)
-            lease.release()
-    return Packed(target, target.stat().st_size, len(attempts), _without(missing))
+    with workspace.opened() as experiments, ExitStack() as undo:
+        experiment = find(experiments, name, namespace)
+        if traits_of(experiment.spec.runtime).survives_controller:
+            try:
+                _, experiment = ExperimentService(experiments).leased(experiment, undo)
+            except ControlledElsewhere as error:
+                raise FailedPrecondition(
+                    f"{experiment.name} cannot be packed while it runs: {error}"
+                ) from error
+        url = _store_of(workspace, experiment)
+        files, missing = _files_of(experiment)
+        with _writing(target):
+            attempts = write(experiments, experiment, url, target, files=files)
+    return Packed(target, target.stat().st_size, attempts, _without(missing))
 
 
 def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path) -> Packed:
@@ -222,17 +228,23 @@ def _write_completed(
     """
     digest = TrialFiles.of(contents).digest if contents else ""
     manifest: Json = {}
+    count = whole = 0
     try:
         with tarfile.open(downloaded, "r:gz") as old, _compressed(target) as new:
             for member in old:
                 content = old.extractfile(member) if member.isreg() else None
                 if content is not None and not manifest:
                     manifest = json.loads(content.read())
+                    whole = manifest["files"]
                     manifest["files"] += len(contents)
                     text = json.dumps(manifest, indent=1).encode()
                     member.size, content = len(text), io.BytesIO(text)
                 new.addfile(member, content)
+                count += 1
             _read_to_end(old)
+            # Cut between its two archives of gzip, it seems to be whole.
+            if count != whole + 1:
+                raise EOFError(f"it has {count} of {whole + 1} files")
             for path, data in contents.items():
                 member = tarfile.TarInfo(path if path == FUNCTION_ARCHIVE else f"{FILES}/{path}")
                 member.size, member.mode = len(data), 0o600
@@ -292,15 +304,6 @@ def _store_of(workspace: Workspace, experiment: Experiment) -> str:
     return workspace.state.url_of(service)
 
 
-def _refuse_unended(trials: Sequence[str], experiment: Experiment) -> None:
-    if trials:
-        raise FailedPrecondition(
-            f"{experiment.name}: its last controller was killed, and trials of it may run on this "
-            f"machine ({', '.join(trials)}); end them with {command('stop', experiment.name)}, or "
-            f"continue with {command('resume', experiment.name)}"
-        )
-
-
 def _files_of(experiment: Experiment) -> tuple[dict[str, Path], list[str]]:
     """Return the files that trials in containers get, and those of them that are gone."""
     if not traits_of(experiment.spec.runtime).in_containers:
@@ -318,8 +321,10 @@ def write(
     *,
     context: str | None = None,
     files: Mapping[str, Path] = MappingProxyType({}),
-) -> None:
-    """Write the pack of an experiment, which may run. May take long.
+) -> int:
+    """Write the pack of an experiment, which may run, and return how many attempts it has.
+
+    May take long.
 
     url: of the store with its study. context: the cluster that a cluster's own controller calls so.
     files: of `spec.trial.files`, by their paths there.
@@ -338,7 +343,7 @@ def write(
         entries = [(path, f"{STORES}/{path.name}") for path in databases]
         entries += _entries(folder, attempts)
         entries += [(place, f"{FILES}/{path}") for path, place in files.items()]
-        manifest = {
+        manifest: Json = {
             "format": FORMAT,
             "tuner": VERSION,
             "uid": packed.uid,
@@ -346,19 +351,37 @@ def write(
             "name": packed.name,
             "attempts": len(attempts),
             "filesDigest": packed.spec.trial.files_digest,
-            "files": len(entries),
+            # Known at the end: what programs write while they run may go away meanwhile.
+            "files": 0,
             "host": os.uname().nodename,
             "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        listed = Path(temporary, MANIFEST)
-        listed.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         partial = Path(temporary, target.name)
-        with _compressed(partial) as archive:
-            for path, name in [(listed, MANIFEST), *entries]:
-                _add(archive, path, name)
+        with _private(partial) as file:
+            file.write(_head(manifest))
+            with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
+                for path, name in entries:
+                    manifest["files"] += _add(archive, path, name)
+            file.seek(0)
+            file.write(_head(manifest))
+            file.flush()
+            os.fsync(file.fileno())
         failpoints.reach(_BEFORE_NAMED)
         partial.rename(target)
         failpoints.reach(_AFTER_NAMED)
+    return len(attempts)
+
+
+def _head(manifest: Json) -> bytes:
+    """Return the beginning of a pack, which is always as long: the manifest, by itself.
+
+    Archives of gzip may follow each other.
+    """
+    text = json.dumps(manifest, indent=1).encode().ljust(_WRITTEN_MANIFEST_BYTES) + b"\n"
+    info = tarfile.TarInfo(MANIFEST)
+    info.size, info.mode = len(text), 0o600
+    padding = bytes(-len(text) % tarfile.BLOCKSIZE)
+    return gzip.compress(info.tobuf() + text + padding, compresslevel=0, mtime=0)
 
 
 def _refuse_existing(target: Path) -> None:
@@ -447,12 +470,23 @@ def _adapted(copy: LocalExperiments, experiment: Experiment, context: str | None
     if context is not None:
         packed = replace(packed, context=context)
     if not packed.name.endswith(KATIB_SUFFIX):
-        copy.save(packed.uid, Changes(experiment=packed))
+        running = [each for each in copy.attempts(packed.uid) if not each.ended]
+        if traits_of(packed.spec.runtime).survives_controller:
+            running = []
+        copy.save(packed.uid, Changes(packed, [*map(_interrupted, running)]))
         return packed
     revisions = [_native(revision) for revision in copy.revisions(packed.uid)]
     packed = replace(packed, spec=revisions[-1].spec)
     copy.rename(packed, revisions)
     return packed
+
+
+def _interrupted(attempt: Attempt) -> Attempt:
+    reason = "it ran when the search was packed"
+    stopping = step(attempt, StopAsked(StopCause.INTERRUPTED, reason))
+    # Whatever it was asked to stop for: its trial runs again.
+    stopping = replace(stopping, stop_cause=StopCause.INTERRUPTED)
+    return step(stopping, Ended(AttemptState.CANCELLED, datetime.now(UTC), reason=reason))
 
 
 def _native(revision: Revision) -> Revision:
@@ -468,7 +502,10 @@ def _entries(folder: Path, attempts: Sequence[Attempt]) -> list[tuple[Path, str]
     found = []
     for path in sorted(folder.rglob("*")):
         name = PurePosixPath(path.relative_to(folder))
-        mode = path.lstat().st_mode
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
         is_kind = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
         if is_kind and _is_accepted(name) and _is_of(name, known) and name.parts[0] != FILES:
             found.append((path, str(name)))
@@ -491,17 +528,29 @@ def _is_accepted(name: PurePosixPath) -> bool:
     return not (of_pack or of_process or name.parts[0] in _OF_MACHINE)
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> bool:
+    """Add a file, and return whether it is still there."""
     # Otherwise a second link to a file would be packed without its content.
     archive.inodes = {}  # type: ignore[attr-defined]  # documented nowhere, since Python 2.3
-    info = archive.gettarinfo(path, name)
+    try:
+        info = archive.gettarinfo(path, name)
+        content = path.open("rb") if info.isreg() else None
+    except FileNotFoundError:
+        return False
     info.uid = info.gid = 0
     info.uname = info.gname = ""
-    if not info.isreg():
+    if content is None:
         archive.addfile(info)
-        return
-    with path.open("rb") as content:
-        archive.addfile(info, content)
+        return True
+    with content:
+        info.size = os.fstat(content.fileno()).st_size
+        try:
+            archive.addfile(info, content)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise Unavailable(f"{path} was cut short while it was packed; pack it again") from error
+    return True
 
 
 def unpack(workspace: Workspace, source: Path) -> Unpacked:

@@ -163,13 +163,16 @@ class _Reader:
             case []:
                 message = (
                     "calls no study.optimize(objective, …), and so is not the search of an "
-                    "objective that was written for Optuna; a script that calls tuner.minimize or "
+                    "objective that was written for Optuna; write what stands between study.ask() "
+                    "and study.tell() as an objective. A script that calls tuner.minimize or "
                     f"tuner.optimize_optuna runs by itself: python {self._source}"
                 )
                 raise SpecErrors(self._source, [LocatedProblem(Mark(1, 1), "", message)])
             case [_, second, *_]:
                 self._problem(
-                    second, "calls study.optimize again; write each search into its own script"
+                    second,
+                    "calls study.optimize again; call it once, with n_trials of all, or write each "
+                    "search into its own script",
                 )
         raise SpecErrors(self._source, self._problems)
 

@@ -10,16 +10,18 @@ import re
 import resource
 import shlex
 import signal
+import sqlite3
 import tarfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path, PosixPath
 from typing import Self
 
 import pytest
 
 from controller.app import pack
-from controller.app.local_experiments import ControllerLock
+from controller.app.local_experiments import ControllerLock, LocalExperiments
+from controller.app.state_directory import StateDirectory
 from suggest.errors import AlreadyExists
 from tests.e2e.cli import Cli, cli_in, experiment
 from tests.service.running import a_server
@@ -219,21 +221,64 @@ def test_an_existing_file_and_a_known_search_are_kept(cli: Cli) -> None:
     assert len(cli.trials()) == 3
 
 
-def test_a_search_that_runs_is_not_packed(cli: Cli) -> None:
-    cli.file.write_text(experiment(name="waits", waits=True))
+@pytest.mark.parametrize("killed", [False, True])
+def test_trials_that_run_when_a_search_is_packed_run_again_in_the_copy(
+    cli: Cli, *, killed: bool
+) -> None:
+    cli.file.write_text(experiment(name="waits", waits=True, trials=2))
     running = cli.start("run", "-v", cli.file)
     assert running.stderr is not None
     while "created->running" not in running.stderr.readline():
         pass
-    code, _, err = cli.tuner("pack", "waits")
-    assert (code, "waits cannot be packed while it runs" in err) == (6, True), err
-    running.kill()
-    running.wait()
-    code, _, err = cli.tuner("pack", "waits")
-    assert (code, "end them with tuner stop waits, or continue with tuner resume" in err) == (
-        6,
-        True,
-    ), err
+    if killed:
+        running.kill()
+        running.wait()
+    assert cli.tuner("pack", "waits")[0] == 0
+    (cli.folder / "go").touch()
+    ended = running.communicate(timeout=60)[1]
+    assert killed or running.returncode == 0, ended
+    code, out, err = cli.tuner("unpack", "waits.tar.gz", *elsewhere(cli))
+    assert (code, out) == (0, "waits is unpacked: running\n"), err
+    assert cli.tuner("resume", "waits", *elsewhere(cli))[0] == 0
+    trials = cli.json("get", "trials", "waits", "-o", "json", *elsewhere(cli))
+    assert [(trial["state"], len(trial["attempts"])) for trial in trials] == [
+        ("succeeded", 2),
+        ("succeeded", 1),
+    ]
+    if not killed:
+        here = cli.json("get", "trials", "waits", "-o", "json")
+        assert [len(trial["attempts"]) for trial in here] == [1, 1]
+
+
+def test_a_search_whose_trials_another_controller_could_adopt_is_not_packed_while_it_runs(
+    cli: Cli,
+) -> None:
+    database = cli.folder / "state" / "controller.db"
+    with closing(sqlite3.connect(database)) as raw, raw:
+        uid, text = raw.execute("SELECT uid, document FROM revisions").fetchone()
+        document = json.loads(text)
+        document["spec"]["runtime"] = "kubernetes"
+        document["spec"]["trial"]["image"] = "trial:1"
+        raw.execute("UPDATE revisions SET document = ?", (json.dumps(document),))
+    lock = ControllerLock(cli.folder / "state" / "experiments" / uid)
+    lock.take("tiny")
+    words = ("pack", "tiny", "--to", "again.tar.gz")
+    code, _, err = cli.tuner(*words)
+    assert (code, "tiny cannot be packed while it runs" in err) == (6, True), err
+    lock.release()
+    assert cli.tuner(*words)[0] == 0
+
+
+def test_a_file_that_goes_away_while_it_is_packed_is_left_out(cli: Cli) -> None:
+    state = StateDirectory(cli.folder / "state")
+    target = cli.folder / "without.tar.gz"
+    with closing(LocalExperiments(state)) as experiments:
+        (stored,) = experiments.experiments()
+        gone = {"gone.py": cli.folder / "gone.py"}
+        pack.write(experiments, stored, state.storage_url, target, files=gone)
+    assert cli.tuner("unpack", target, *elsewhere(cli))[0] == 0
+    with tarfile.open(target) as archive:
+        assert "files/gone.py" not in archive.getnames()
 
 
 def test_a_pack_that_is_cut_short_is_refused(cli: Cli) -> None:

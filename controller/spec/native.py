@@ -421,6 +421,13 @@ class EarlierSearch:
     expected: str = EARLIER.expected
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if raw == AUTO:
+            problems.add(
+                at,
+                f"{AUTO} names no experiment; write {AUTO} instead of the list, and "
+                f"{{study: {AUTO}}} for an experiment of that name",
+            )
+            return INVALID
         if isinstance(raw, str):
             name = EARLIER.keys[0].kind.take(raw, at, problems)
             return INVALID if name is INVALID else {"study": name, "weight": 1}

@@ -645,6 +645,15 @@ SERVICE = [
     ),
     pytest.param(
         "name: tpe, seed: 7}",
+        "name: gp}\n  learnFrom: [{study: auto}, auto]",
+        [
+            "spec.learnFrom[1]: auto names no experiment; write auto instead of the list, and "
+            "{study: auto} for an experiment of that name",
+        ],
+        id="to learn from similar ones, in a list",
+    ),
+    pytest.param(
+        "name: tpe, seed: 7}",
         "name: gp}\n  learnFrom: [{weight: 0.5}, {name: march}]",
         [
             "spec.learnFrom[0].study: is missing; write the name of an experiment",

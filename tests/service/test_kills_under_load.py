@@ -13,7 +13,6 @@ import pytest
 import suggest.storage.sql_store  # noqa: F401  declares its failpoints
 from suggest import failpoints
 from tests.conditions import eventually
-from tests.postgres import Postgres, a_postgres
 from tests.service.load import a_client, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process
 
@@ -34,7 +33,11 @@ def storage(request: pytest.FixtureRequest, folder: Path) -> Path | str:
     return url
 
 
-def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: int) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(
+    folder: Path, storage: Path | str, times: int
+) -> None:
     moments = random.Random(5)
     with (
         a_process(storage, f"unix:{folder}/s.sock", revive=True) as server,
@@ -51,20 +54,6 @@ def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: i
         assert server.deaths == [-9] * times
 
 
-def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(
-    folder: Path, storage: Path | str
-) -> None:
-    is_killed_and_nothing_is_lost(folder, storage, times=3)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_a_server_killed_at_50_random_moments_loses_and_duplicates_nothing(
-    folder: Path, storage: Path | str
-) -> None:
-    is_killed_and_nothing_is_lost(folder, storage, times=50)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", POINTS)
@@ -78,27 +67,6 @@ def test_a_server_killed_at_every_write_under_load_loses_and_duplicates_nothing(
         client.create_study(NAME, SPEC, request_id="create")
         with under_load([server] * CLIENTS) as load:
             eventually(lambda: server.deaths == [-9])
-            eventually(load.progress())
-        load.hold_against(client)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(300)
-def test_an_outage_of_the_database_for_10_s_loses_and_duplicates_nothing(folder: Path) -> None:
-    with a_postgres() as postgres:
-        is_away(postgres, folder, for_s=10.0)
-
-
-def is_away(postgres: Postgres, folder: Path, *, for_s: float) -> None:
-    with (
-        a_process(postgres.new_database(), f"unix:{folder}/s.sock") as server,
-        a_client(server) as client,
-    ):
-        client.create_study(NAME, SPEC, request_id="create")
-        with under_load([server] * CLIENTS) as load:
-            postgres.stop()
-            time.sleep(for_s)  # the outage itself
-            postgres.start()
             eventually(load.progress())
         load.hold_against(client)
 

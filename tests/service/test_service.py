@@ -468,29 +468,6 @@ def test_a_queued_trial_can_only_be_cancelled(client: Client, study: Study) -> N
     assert one(client).number == 1
 
 
-def test_trials_are_filtered_by_client_and_state(client: Client, study: Study) -> None:
-    client.suggest(NAME, 2, client_id="a", request_id="a")
-    client.suggest(NAME, 2, client_id="b", request_id="b")
-    client.complete(NAME, 0, CANCELLED)
-
-    def numbers(*states: TrialState, client_id: str = "") -> list[int]:
-        return [t.number for t in client.list_trials(NAME, client_id=client_id, states=states)]
-
-    assert numbers() == [0, 1, 2, 3]
-    assert numbers(TrialState.RUNNING) == [1, 2, 3]
-    assert numbers(TrialState.RUNNING, client_id="a") == [1]
-    assert numbers(TrialState.QUEUED, TrialState.CANCELLED) == [0]
-
-
-def test_lists_of_thousands_are_complete(client: Client, study: Study) -> None:
-    for request in ("a", "b", "c"):
-        client.suggest(NAME, 900, client_id="c", request_id=request)
-    assert [t.number for t in client.list_trials(NAME)] == list(range(2700))
-    reports = [score(step, 0.0) for step in range(2500)]
-    client.report(NAME, 0, reports)
-    assert client.list_measurements(NAME) == [(0, m) for m in reports]
-
-
 def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(
     client: Client, study: Study
 ) -> None:

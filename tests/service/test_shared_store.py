@@ -28,7 +28,8 @@ from tests.postgres import Postgres, a_postgres
 from tests.service.load import PATIENCE_S, a_client, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
-OUTAGE_S = 3.0  # twice the silence after which another server may take a study
+# The shorter outage is twice the silence after which another server may take a study.
+OUTAGES_S = [3.0, pytest.param(10.0, marks=pytest.mark.soak)]
 
 
 @pytest.fixture
@@ -161,14 +162,17 @@ def test_a_killed_server_continues_after_a_restart(
         load.hold_against(client)
 
 
-def test_an_outage_of_the_database_loses_and_duplicates_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("outage_s", OUTAGES_S)
+def test_an_outage_of_the_database_loses_and_duplicates_nothing(
+    folder: Path, outage_s: float
+) -> None:
     with a_postgres() as postgres:
         url = postgres.new_database()
         with a_process(url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
             client.create_study(NAME, SPEC, request_id="create")
             with under_load([server] * 4) as load:
                 postgres.stop()
-                time.sleep(OUTAGE_S)  # the outage itself
+                time.sleep(outage_s)  # the outage itself
                 postgres.start()
                 eventually(load.progress())
             load.hold_against(client)

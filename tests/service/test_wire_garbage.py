@@ -215,22 +215,6 @@ def test_more_measurements_than_the_limit_are_refused(channel: grpc.Channel) -> 
     assert refusal(channel, "ReportMeasurements", request)[2] == ["measurements"]
 
 
-def test_pages_lead_from_the_first_to_the_last(channel: grpc.Channel) -> None:
-    stub = SuggestServiceStub(channel)
-    stub.SuggestTrials(
-        pb.SuggestTrialsRequest(parent=STUDY, count=4, client_id="c", request_id="more"), timeout=10
-    )
-    pages: list[list[int]] = []
-    token = ""
-    while token or not pages:
-        reply = stub.ListTrials(
-            pb.ListTrialsRequest(parent=STUDY, page_size=2, page_token=token), timeout=10
-        )
-        pages.append([t.number for t in reply.trials])
-        token = reply.next_page_token
-    assert pages == [[0, 1], [2, 3], [4]]
-
-
 def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
     stub = SuggestServiceStub(channel)
     labels = {f"label{i}": "x" * 1000 for i in range(60)}

@@ -1,14 +1,41 @@
-"""docs/cli.md documents every verb, every flag and every reason code."""
+"""Every command of the documentation is one, and docs/cli.md has every verb, flag and reason code."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
-from controller.cli.arguments import _parser
+import pytest
+
+from controller.cli.arguments import _parser, parse
 from controller.core.model import ReasonCode
+from suggest.imports import MAX_ROWS
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Yield the commands in the blocks of a page, without where a shell sends their output."""
+    for block in re.findall(r"```\w*\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = line.removeprefix("$ ")
+            if command.startswith("tuner ") and "…" not in command:
+                yield re.split(" [>|] ", command)[0]
+
+
+@pytest.mark.parametrize(
+    "page", [*DOCS.glob("*.md"), DOCS.parent / "README.md"], ids=lambda p: p.stem
+)
+def test_every_command_of_a_page_is_one(page: Path) -> None:
+    for command in commands(page):
+        words = shlex.split(command.replace("ADDRESS", "localhost:7117"), comments=True)
+        assert parse(words[1:]).verb, command
+
+
+def test_the_pages_have_commands() -> None:
+    assert {"growth", "final", "katib"} <= {p.stem for p in DOCS.glob("*.md") if any(commands(p))}
 
 
 def test_every_verb_is_on_the_page() -> None:
@@ -28,3 +55,7 @@ def test_the_page_lists_every_reason_code_and_no_other() -> None:
     table = page.partition("### Reason codes")[2].partition("\n## ")[0]
     listed = re.findall(r"`([A-Z]\w+)`", table)
     assert sorted(listed) == sorted(code.value for code in ReasonCode)
+
+
+def test_the_limit_of_an_import_is_that_of_the_code() -> None:
+    assert f"At most {MAX_ROWS:,} rows" in (DOCS / "growth.md").read_text(encoding="utf-8")

@@ -782,19 +782,7 @@ class Loop:
                 for begin in core.beginnings(self._snapshot()):
                     await self._act(begin)
             case wanted.CreateAttempt(number, attempt):
-                rate = self._memory.rate_of_next(number)
-                created = Attempt(
-                    number,
-                    attempt,
-                    fidelity=None if number is FINAL else opened[number].trial.fidelity,
-                    gpus=rate.gpu_hours,
-                    price_per_hour=rate.cost,
-                )
-                begun = self.experiment.final
-                of = await self._open_final(begun) if number is FINAL else None
-                self._journal.attempt_created(created, now=self._clock.now(), of=of)
-                self._memory.begin(opened[number], created, now_s=self._clock.elapsed_s())
-                await self._start(opened[number])
+                await self._create(number, attempt)
             case wanted.StartAttempt(number, _):
                 await self._start(opened[number])
             case wanted.AskStop(number, cause, reason):
@@ -825,25 +813,46 @@ class Loop:
                     return False  # another client has completed one of them: decide again
                 self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
-            case wanted.ChangeState(state, reason, done, code):
-                if not reason:
-                    reason, code = self.experiment.reason, self.experiment.reason_code
-                if state.finished:
-                    self._take_requests()  # before others learn of the end
-                if state.finished or (done and state is ExperimentState.STOPPED):
-                    await self._runtime.conclude(self._conclusion(state, reason))
-                now = self._clock.now()
-                if state.finished:
-                    self._journal.experiment_finished(
-                        state, reason, code, [*self._memory.set_aside.values()], now=now
-                    )
-                else:
-                    end = done and state is not ExperimentState.PAUSED
-                    self._journal.experiment_changed(state, reason, code, now=now, end=end)
-                return done
+            case wanted.ChangeState():
+                await self._change_state(action)
+                return action.done
             case _:
                 assert_never(action)
         return False
+
+    async def _create(self, number: TrialOrFinal, attempt: int) -> None:
+        """Record a new attempt, then start it."""
+        rate = self._memory.rate_of_next(number)
+        opened = self._memory.opened
+        created = Attempt(
+            number,
+            attempt,
+            fidelity=None if number is FINAL else opened[number].trial.fidelity,
+            gpus=rate.gpu_hours,
+            price_per_hour=rate.cost,
+        )
+        begun = self.experiment.final
+        of = await self._open_final(begun) if number is FINAL else None
+        self._journal.attempt_created(created, now=self._clock.now(), of=of)
+        self._memory.begin(opened[number], created, now_s=self._clock.elapsed_s())
+        await self._start(opened[number])
+
+    async def _change_state(self, change: wanted.ChangeState) -> None:
+        state, reason, code = change.state, change.reason, change.code
+        if not reason:
+            reason, code = self.experiment.reason, self.experiment.reason_code
+        if state.finished:
+            self._take_requests()  # before others learn of the end
+        if state.finished or (change.done and state is ExperimentState.STOPPED):
+            await self._runtime.conclude(self._conclusion(state, reason))
+        now = self._clock.now()
+        if state.finished:
+            self._journal.experiment_finished(
+                state, reason, code, [*self._memory.set_aside.values()], now=now
+            )
+        else:
+            end = change.done and state is not ExperimentState.PAUSED
+            self._journal.experiment_changed(state, reason, code, now=now, end=end)
 
     def _conclusion(self, state: ExperimentState, reason: str) -> Conclusion:
         best, criteria = self._memory.best_with_imported, self.experiment.spec.criteria

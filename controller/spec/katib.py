@@ -77,29 +77,8 @@ class KatibReader(KatibDomainReader):
     def native(self) -> Json | None:
         """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
-        if self._data["apiVersion"] != API_VERSION:
-            self._problems.add(
-                "apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}"
-            )
-        if self._data.get("kind") != "Experiment":
-            self._problems.add(
-                "kind", "only an Experiment of Katib's objects is supported; write kind: Experiment"
-            )
         spec = self._mapping(self._data, "spec", "")
-        self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
-        known_keys = (
-            "trialTemplate",
-            "metricsCollectorSpec",
-            "earlyStopping",
-            "resumePolicy",
-            "runtime",
-            "nasConfig",
-        )
-        self._only(spec, "spec", (*_SPEC, *known_keys))
-        if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
-            self._problems.add(
-                "spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}"
-            )
+        self._check_keys(spec)
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         algorithm = self._algorithm(spec)
         layers = self._layers(spec, algorithm)
@@ -136,6 +115,41 @@ class KatibReader(KatibDomainReader):
                 through_shell="dbManager" not in metrics,
             ),
         }
+        metadata = self._metadata()
+        if len(self._problems.found) > before:
+            return None
+        return {
+            "apiVersion": "tuner.dev/v1",
+            "kind": "Experiment",
+            "metadata": metadata,
+            "spec": native,
+        }
+
+    def _check_keys(self, spec: Json) -> None:
+        if self._data["apiVersion"] != API_VERSION:
+            self._problems.add(
+                "apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}"
+            )
+        if self._data.get("kind") != "Experiment":
+            self._problems.add(
+                "kind", "only an Experiment of Katib's objects is supported; write kind: Experiment"
+            )
+        self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
+        known_keys = (
+            "trialTemplate",
+            "metricsCollectorSpec",
+            "earlyStopping",
+            "resumePolicy",
+            "runtime",
+            "nasConfig",
+        )
+        self._only(spec, "spec", (*_SPEC, *known_keys))
+        if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
+            self._problems.add(
+                "spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}"
+            )
+
+    def _metadata(self) -> Json:
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
         if name is None and "generateName" in metadata:
@@ -146,17 +160,7 @@ class KatibReader(KatibDomainReader):
         elif not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
             self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
-        metadata_kept = {
-            key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata
-        }
-        if len(self._problems.found) > before:
-            return None
-        return {
-            "apiVersion": "tuner.dev/v1",
-            "kind": "Experiment",
-            "metadata": metadata_kept,
-            "spec": native,
-        }
+        return {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
 
     def _layers(self, spec: Json, algorithm: Json) -> Layers | None:
         """Return what `enas` and `darts` search, None for an algorithm that has parameters."""

@@ -33,7 +33,7 @@ DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
-_NOT_FOUND, _CONFLICT, _SERVER_ERROR = 404, 409, 500
+_NOT_FOUND, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 404, 409, 429, 500
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +84,7 @@ class Leadership:
                 if await self._try():
                     break
             except (Unreachable, ApiError) as error:
-                if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
+                if not _may_pass(error):
                     raise
                 self._tell(f"the lease {NAME} cannot be read: {error}")
             await asyncio.sleep(min(LOOK_S, RENEW_S, self._silent_in_s))
@@ -102,15 +102,32 @@ class Leadership:
     async def exceed(self, epoch: int) -> None:
         """Raise the epoch above that of a store. It is lower if somebody has deleted the lease.
 
-        Raises Superseded if another controller holds the lease, and what the client raises.
+        Raises Superseded if another controller holds the lease, AccessDenied, and ApiError if the
+        right to the lease is missing.
         """
-        async with self._changing:
-            lease = await self._client.get(LEASES, self._namespace, NAME)
-            if not self._is_ours(lease.get("spec") or {}):
-                self._lose("another controller holds it now")
-                await self.check()
-            await self._write(_version_of(lease), {"leaseTransitions": epoch + 1})
-            self.epoch = epoch + 1
+        while self.epoch <= epoch:
+            try:
+                async with asyncio.timeout(_CALL_S), self._changing:
+                    await self._raise_to(epoch + 1)
+            except (Unreachable, ApiError, TimeoutError) as error:
+                # Somebody has changed or deleted it meanwhile; the next renewal creates it again.
+                is_changed = isinstance(error, ApiError) and error.status in (
+                    _CONFLICT,
+                    _NOT_FOUND,
+                )
+                if not is_changed and not _may_pass(error):
+                    raise
+                await asyncio.sleep(min(LOOK_S, RENEW_S))
+
+    async def _raise_to(self, epoch: int) -> None:
+        if self.lost is not None:
+            raise self.lost
+        lease = await self._client.get(LEASES, self._namespace, NAME)
+        if not self._is_ours(lease.get("spec") or {}):
+            self._lose("another controller holds it now")
+            await self.check()
+        await self._write(_version_of(lease), {"leaseTransitions": epoch})
+        self.epoch = epoch
 
     async def verify(self) -> None:
         await self.check()
@@ -268,6 +285,13 @@ class Leadership:
             LEASES, self._namespace, NAME, {"metadata": about, "spec": spec}
         )
         self._version = _version_of(patched)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed in a moment, and nobody need act."""
+    if not isinstance(error, ApiError):
+        return True
+    return error.status == _TOO_MANY or error.status >= _SERVER_ERROR
 
 
 def _version_of(lease: Raw) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from controller.core.attempt import RuntimeLost
 from controller.experiment_store import Fence
+from controller.kube import client as kube_client
 from controller.kube.client import KubernetesClient
 from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
@@ -21,6 +22,8 @@ from tests.kube.operated import Installation, experiment, on_a_cluster
 from tests.kube.small_cluster import eventually, with_a_cluster
 
 NAMESPACE = "user1"
+# One request gives up after so many answers of 429.
+_CLIENTS_TRIES = kube_client._TRIES
 SECOND = {"holderIdentity": "second", "leaseTransitions": 9}
 
 
@@ -46,6 +49,7 @@ def member(
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "RENEW_S", 0.01)
+    monkeypatch.setattr(kube_client, "_LONGEST_PAUSE_S", 0.01)
 
 
 def holder(api: FakeApi) -> object:
@@ -200,6 +204,34 @@ def test_a_holder_raises_its_epoch_above_that_of_a_store() -> None:
     check()
 
 
+@pytest.mark.parametrize("status", [404, 409, 429, 500])
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_the_epoch_is_raised_when_the_api_server_answers_again(method: str, status: int) -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first._try()
+        api.answer(status, times=_CLIENTS_TRIES, method=method, path="/leases/")
+        await first.exceed(7)
+        assert (first.holds, first.epoch) == (True, 8)
+        assert api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 8
+
+    check()
+
+
+def test_a_lease_that_is_deleted_while_its_epoch_is_raised_is_made_again() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first.acquire()
+        api.remove("leases", NAMESPACE, NAME)
+        await first.exceed(7)
+        assert api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 8
+        await first.release()
+
+    check()
+
+
 def test_only_the_holder_raises_the_epoch() -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
@@ -228,11 +260,12 @@ def test_a_standby_whose_takeover_got_no_answer_takes_over_again_at_once() -> No
     check()
 
 
-def test_a_standby_waits_for_an_api_server_that_fails() -> None:
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_standby_waits_for_an_api_server_that_refuses_or_fails(status: int) -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
         standby = member(client, "standby", Clock())
-        api.answer(500, times=3)
+        api.answer(status, times=_CLIENTS_TRIES)
         await standby.acquire()
         assert standby.holds
         await standby.release()

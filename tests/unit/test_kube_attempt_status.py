@@ -997,6 +997,14 @@ def test_an_attempt_that_is_restarted_in_place_began_with_its_first_start() -> N
     assert look(JOB_SET, restarted(BACK_OFF, 2)).start_time == at(1)
 
 
+def test_a_container_that_its_node_has_lost_track_of_began_with_its_pod() -> None:
+    unknown: Raw = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
+    pod = a_pod({"terminated": unknown | {"startedAt": None, "finishedAt": None}}, phase="Failed")
+    status = look(a_job(), pod)
+    assert status.start_time == at(1)
+    assert status.exit == lost(10, "node gpu-7 has lost track of its container")
+
+
 def test_a_crash_loop_is_an_end_after_five_restarts() -> None:
     assert look(JOB_SET, restarted(BACK_OFF, 4)).exit is None
     assert look(JOB_SET, restarted({"running": {"startedAt": stamp(8)}}, 5)).exit is None

@@ -37,6 +37,7 @@ from controller.runtime.kubernetes.labels import (
 ENDED = ("Succeeded", "Failed")  # the final phases
 
 _DEFAULT_GRACE_S = 30
+_LOST_TRACK = "ContainerStatusUnknown"  # of a node about a container of its own
 
 
 def parse_time(text: object) -> datetime | None:
@@ -92,15 +93,18 @@ def first_start(pod: Pod, status: ContainerStatus) -> datetime | None:
     """Return when the container with this status first started.
 
     The status has the current start and the previous one. After two restarts the first is unknown,
-    and the pod's start is used instead, which is earlier by the time of the image pull.
+    as is any of a container that its node has lost track of. The pod's start is used instead, which
+    is earlier by the time of the image pull.
     """
     state = status.get("state") or {}
     before = (status.get("lastState") or {}).get("terminated") or {}
-    start = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    ended = state.get("terminated") or {}
+    start = parse_time((state.get("running") or ended).get("startedAt"))
+    of_pod = parse_time(pod.get("status", {}).get("startTime"))
     if not (restarts := restarts_of(status)):
-        return start
+        return start or (of_pod if ended.get("reason") == _LOST_TRACK else None)
     earlier = parse_time(before.get("startedAt"))
-    first = earlier if restarts == 1 else parse_time(pod.get("status", {}).get("startTime"))
+    first = earlier if restarts == 1 else of_pod
     return first or earlier or start
 
 
@@ -379,7 +383,7 @@ def end_of(
         return failure
     if was_ending:
         return lost(time, f"{deleted} was deleted by someone else (exit code {code})")
-    if ended.get("reason") == "ContainerStatusUnknown":
+    if ended.get("reason") == _LOST_TRACK:
         return lost(time, f"node {node_of(pod)} has lost track of its container")
     if ended.get("signal"):
         return Exit(time, signal=int(ended["signal"]))

@@ -629,6 +629,8 @@ class ManagedExperiment:
         elif self._running is None:
             await self._confirm(resource, stored)
             await self._unprotect(resource)
+        else:
+            await self._protect(resource)  # somebody may have removed its finalizer
         if (asked or recovered) and self._running is not None:
             await self._patch(resource, {"annotations": {RESUME: None, RECOVER: None}})
 

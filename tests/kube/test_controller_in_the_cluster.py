@@ -270,6 +270,19 @@ async def test_a_finalizer_that_meets_a_change_is_added_again(installed: Install
 
 
 @on_a_cluster(FOREVER)
+async def test_a_finalizer_that_somebody_has_removed_is_added_again(
+    installed: Installation,
+) -> None:
+    installed.apply(experiment(parallelism=1))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    where = "experiments", NAMESPACE, "tiny"
+    installed.api.change(*where, lambda each: each["metadata"].pop("finalizers"))
+    await installed.until(
+        lambda: installed.api.get(*where)["metadata"].get("finalizers") == [FINALIZER]
+    )
+
+
+@on_a_cluster(FOREVER)
 async def test_a_deleted_resource_goes_when_its_jobs_have_ended(installed: Installation) -> None:
     installed.apply(experiment(parallelism=2))
     await installed.until(lambda: installed.status().get("running") == 2)

@@ -134,7 +134,8 @@ _UNRELATED_S = 30.0  # refusals further apart than this have separate causes
 class ErrorClassifier:
     """Decides what an error of the cluster means to a run: retry later, or a person must act."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, settle_s: float = _SETTLE_S) -> None:
+        self._settle_s = settle_s
         # by missing rule: first and latest refusal
         self._refused: dict[str, tuple[float, float]] = {}
 
@@ -142,7 +143,7 @@ class ErrorClassifier:
         """Return AccessDenied if a person must act, or RuntimeLost if a retry may help.
 
         Running trials continue while the person acts. With `patient`, a refusal that began less
-        than _SETTLE_S ago is still RuntimeLost: it may be lifted in a moment.
+        than settle_s ago is still RuntimeLost: it may be lifted in a moment.
         """
         rule = rule_for(error) if isinstance(error, ApiError) else ""
         if not rule and not isinstance(error, AccessDenied):
@@ -155,4 +156,4 @@ class ErrorClassifier:
         if now_s - last_s > _UNRELATED_S:
             since_s = now_s
         self._refused[rule] = since_s, now_s
-        return RuntimeLost(str(denied)) if patient and now_s - since_s < _SETTLE_S else denied
+        return RuntimeLost(str(denied)) if patient and now_s - since_s < self._settle_s else denied

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from controller.core.attempt import RuntimeLost
 from controller.experiment_store import Fence
 from controller.kube.client import LEASES, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier, Unreachable
 from controller.kube.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.lease import Superseded, format_time
 from controller.runtime.protocol import Conclusion
@@ -33,6 +33,8 @@ DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
+# So long, an API server that has just started may refuse what the controller has a right to.
+_SETTLE_S = 30.0
 _NOT_FOUND, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 404, 409, 429, 500
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Leadership:
         self._version = ""  # of the Lease, as this process has written it last
         self._renewing: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # the lease
+        self._errors = ErrorClassifier(settle_s=_SETTLE_S)
 
     @property
     def holds(self) -> bool:
@@ -76,16 +79,15 @@ class Leadership:
     async def acquire(self) -> None:
         """Return once this process holds the lease, and renew it from then on.
 
-        Raises AccessDenied, and ApiError if the right to the lease is missing.
+        Raises AccessDenied if the right to the lease is missing for _SETTLE_S, and ApiError.
         """
         self.epoch, self._version = 0, ""  # those of an earlier time were given up
         while True:
             try:
                 if await self._try():
                     break
-            except (Unreachable, ApiError) as error:
-                if not _may_pass(error):
-                    raise
+            except (Unreachable, ApiError, AccessDenied) as error:
+                self._require_passing(error)
                 self._tell(f"the lease {NAME} cannot be read: {error}")
             await asyncio.sleep(min(LOOK_S, RENEW_S, self._silent_in_s))
         self._renewing = asyncio.create_task(self._renew())
@@ -102,21 +104,17 @@ class Leadership:
     async def exceed(self, epoch: int) -> None:
         """Raise the epoch above that of a store. It is lower if somebody has deleted the lease.
 
-        Raises Superseded if another controller holds the lease, AccessDenied, and ApiError if the
-        right to the lease is missing.
+        Raises Superseded if another controller holds the lease, and as `acquire`.
         """
         while self.epoch <= epoch:
             try:
                 async with asyncio.timeout(_CALL_S), self._changing:
                     await self._raise_to(epoch + 1)
-            except (Unreachable, ApiError, TimeoutError) as error:
+            except (Unreachable, ApiError, AccessDenied, TimeoutError) as error:
+                changed = (_CONFLICT, _NOT_FOUND)
                 # Somebody has changed or deleted it meanwhile; the next renewal creates it again.
-                is_changed = isinstance(error, ApiError) and error.status in (
-                    _CONFLICT,
-                    _NOT_FOUND,
-                )
-                if not is_changed and not _may_pass(error):
-                    raise
+                if not (isinstance(error, ApiError) and error.status in changed):
+                    self._require_passing(error)
                 await asyncio.sleep(min(LOOK_S, RENEW_S))
 
     async def _raise_to(self, epoch: int) -> None:
@@ -164,6 +162,16 @@ class Leadership:
                 lease = await self._client.get(LEASES, self._namespace, NAME)
                 if self._is_ours(lease.get("spec") or {}):
                     await self._write(_version_of(lease), {"holderIdentity": None})
+
+    def _require_passing(self, error: Exception) -> None:
+        """Raise the error unless the same request may succeed in a moment, and nobody need act."""
+        if isinstance(error, ApiError) and error.refusal is None:
+            if error.status != _TOO_MANY and error.status < _SERVER_ERROR:
+                raise error
+        elif isinstance(error, ApiError | AccessDenied):
+            found = self._errors.classify(error, patient=True)
+            if isinstance(found, AccessDenied):
+                raise found from error
 
     async def _renew(self) -> None:
         while self.lost is None:
@@ -285,13 +293,6 @@ class Leadership:
             LEASES, self._namespace, NAME, {"metadata": about, "spec": spec}
         )
         self._version = _version_of(patched)
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return whether the same request may succeed in a moment, and nobody need act."""
-    if not isinstance(error, ApiError):
-        return True
-    return error.status == _TOO_MANY or error.status >= _SERVER_ERROR
 
 
 def _version_of(lease: Raw) -> str:

@@ -13,6 +13,7 @@ from controller.core.attempt import RuntimeLost
 from controller.experiment_store import Fence
 from controller.kube import client as kube_client
 from controller.kube.client import KubernetesClient
+from controller.kube.errors import AccessDenied
 from controller.operator import leadership
 from controller.operator.leadership import DURATION_S, NAME, Leadership
 from controller.runtime.kubernetes.lease import Superseded, format_time
@@ -269,6 +270,33 @@ def test_a_standby_waits_for_an_api_server_that_refuses_or_fails(status: int) ->
         await standby.acquire()
         assert standby.holds
         await standby.release()
+
+    check()
+
+
+def test_a_standby_waits_for_an_api_server_that_has_not_read_its_rules() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        standby = member(client, "standby", Clock())
+        api.forbid("get", "leases")
+        waiting = asyncio.create_task(standby.acquire())
+        await eventually(lambda: "cannot get resource" in standby.trouble)
+        api.permit()
+        await waiting
+        assert standby.holds
+        await standby.release()
+
+    check()
+
+
+def test_a_missing_right_to_the_lease_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "_SETTLE_S", 0.0)
+
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        api.forbid("get", "leases")
+        with pytest.raises(AccessDenied, match=r"the missing rule: - \{apiGroups: \[coordination"):
+            await member(client, "standby", Clock()).acquire()
 
     check()
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+import signal
 import tempfile
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
@@ -148,6 +151,20 @@ class ControlPlane:
         """Start it on its earlier port; return when it is ready."""
         self._start_api_server()
         self._await_ready()
+
+    def freeze(self, part: str, for_s: float) -> None:
+        """Let a part answer nothing for a while.
+
+        kwok starts again afterwards: it forgets pods whose statuses it could not write.
+        """
+        pid = self.processes.pid(part)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(for_s)
+        os.kill(pid, signal.SIGCONT)
+        self._await_ready()
+        for name in ("kwok", "logs"):
+            self.processes.stop(name)
+        self._start_kwok(f"--kubeconfig={self.kubeconfig()}")
 
     def compact(self) -> None:
         """Compact etcd and restart the API server, which drops its caches:

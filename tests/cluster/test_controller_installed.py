@@ -184,6 +184,25 @@ def test_an_api_server_that_is_away_costs_nothing(installed: Installed, namespac
     assert controller.poll() is None
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("part", ["etcd", "kube-apiserver"])
+def test_a_cluster_that_answers_nothing_for_40_s_costs_nothing(
+    installed: Installed, namespace: str, part: str
+) -> None:
+    controller = installed.start()
+    installed.kubectl.apply(
+        [experiment(namespace, parallelism=4, budget={"trials": 16}, env={"KWOK_RUN": "3s"})]
+    )
+    installed.until(namespace, lambda status: status.get("running") == 4)
+    installed.cluster.freeze(part, 40)
+    status = installed.until(
+        namespace, lambda status: status.get("state") == "succeeded", within_s=180
+    )
+    assert status["trials"] == {"succeeded": 16}
+    assert set(created_jobs(installed, namespace).values()) == {1}
+    assert controller.poll() is None
+
+
 def test_a_controller_that_is_frozen_for_longer_than_its_lease_goes_on(
     installed: Installed, namespace: str
 ) -> None:

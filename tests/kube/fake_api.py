@@ -23,6 +23,7 @@ patches other than that of a status. `api.define(…)` adds a kind; with `fields
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
 mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
 delay_s = callable(method, path) -> seconds · fails = callable(method, path) -> status or 0 ·
+hides = callable(method, path) -> status or 0 (of a write that is made, as when etcd answers late) ·
 log_bytes = callable(namespace, pod) -> size (of a log that nobody has printed) ·
 forbid("create", "jobs") · silent = True (accepts, never answers; open streams go quiet) · quiet =
 True (only streams) · late = True (lists are made, but held back) · await stop() / await start()
@@ -157,6 +158,7 @@ class FakeApi:
         self.log_pieces = 1 << 16
         self.delay_s: Callable[[str, str], float] = lambda method, path: 0.0
         self.fails: Callable[[str, str], int] = lambda method, path: 0
+        self.hides: Callable[[str, str], int] = lambda method, path: 0
         self.log_bytes: Callable[[str, str], int] = lambda namespace, pod: 0
         self.kubelet = FakeKubelet(self)
         self._kinds = dict(KINDS)
@@ -481,7 +483,10 @@ class FakeApi:
                     return _refusal(status, retry_after_s)
             if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
                 raise Failure(401, "Unauthorized", "Unauthorized")
-            return await self._serve(request, query)
+            answer = await self._serve(request, query)
+            if request.method != "GET" and (status := self.hides(request.method, request.path)):
+                return _refusal(status, None)
+            return answer
         except Failure as failure:
             return web.json_response(failure.body, status=failure.status)
         except ConnectionResetError:  # nobody listens any more

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,21 @@ async def test_a_controller_ends_although_the_server_does_not_answer(
             await installed.stop()
     finally:
         manager._DETACH_S = before
+
+
+@on_a_cluster()
+async def test_writes_that_are_made_but_answered_with_an_error_are_not_made_twice(
+    installed: Installation,
+) -> None:
+    api = installed.api
+    answers = cycle((504, 0))  # so each write has its turn, also the repeated ones
+    api.hides = lambda _method, path: 0 if "/leases" in path else next(answers)
+    installed.apply(experiment(parallelism=2, budget={"trials": 6}))
+    await installed.until_state("succeeded")
+    assert installed.status()["trials"] == {"succeeded": 6}
+    await installed.until(lambda: not installed.jobs)
+    created = [each.after for each in api.changes if each.plural == "jobs" and not each.before]
+    assert len(created) == 6
+    api.hides = lambda _method, _path: 0
+    installed.delete()
+    await installed.until(lambda: api.find("experiments", NAMESPACE, "tiny") is None)

@@ -201,7 +201,9 @@ class Leadership:
         except TimeoutError as error:
             raise Unreachable(f"the API server has not answered for {_CALL_S:g} s") from error
         except ApiError as error:
-            if error.status != _CONFLICT:  # another controller was faster
+            # To a standby, another one was faster. To the holder, it was perhaps an own renewal
+            # that was given up: the next look tells.
+            if error.status != _CONFLICT or self.epoch:
                 raise
             taken = False
         if self.trouble:

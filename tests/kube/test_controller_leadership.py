@@ -349,6 +349,22 @@ def test_a_holder_repeats_a_renewal_that_gets_no_answer(monkeypatch: pytest.Monk
     check()
 
 
+def test_a_holder_whose_late_renewals_overtake_each_other_remains_the_holder() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        clock = Clock()
+        first = member(client, "first", clock)
+        await first.acquire()
+        # As when the API server goes on after a while, with renewals that were given up.
+        api.answer(409, times=6, method="PATCH", path="/leases/")
+        clock.now_s += DURATION_S
+        await eventually(lambda: first.holds or first.lost)
+        assert (first.lost, holder(api)) == (None, "first")
+        await first.release()
+
+    check()
+
+
 def test_a_standby_that_was_outrun_takes_over_later() -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:

@@ -85,6 +85,8 @@ if TYPE_CHECKING:
 CONTROLLED = "tuner.dev/controlled"
 _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
+# In the part of the status that is Tuner's: the next leader shall try again, too.
+_LACKS_OBJECTS = "lacksObjects"
 _CONFLICT, _NOT_FOUND = 409, 404
 # By a quota, by admission, for a right or a definition that is missing.
 _REFUSED = (400, 403, _NOT_FOUND, 422)
@@ -214,14 +216,19 @@ class KatibExperiments:
                 self._shown.pop(experiment.uid, None)
                 return dict(whole)
             if seen.progress is None or not seen.progress.known:
-                return self.whole(resource, status)
+                return self.whole(resource, self._own(resource, status))
             trials = await self._trials(client, workspace, resource, seen, experiment)
-        return {**experiment_status(seen, trials, whole, now), OWN_STATUS: dict(status)}
+        own = self._own(resource, status)
+        return {**experiment_status(seen, trials, whole, now), OWN_STATUS: own}
+
+    def _own(self, resource: ExperimentResource, status: Status) -> Raw:
+        return {**status, **({_LACKS_OBJECTS: True} if self.is_behind(resource) else {})}
 
     def is_behind(self, resource: ExperimentResource) -> bool:
         uid = uid_of(resource)
-        shown = self._shown.get(uid)
-        return uid in self._behind if shown is None else shown.is_behind
+        if (shown := self._shown.get(uid)) is not None:
+            return shown.is_behind
+        return uid in self._behind or _LACKS_OBJECTS in resource["status"]
 
     def trial_deleted(self, trial: KubernetesObject) -> None:
         """Note that somebody has deleted a Trial. The experiment is looked at each second."""

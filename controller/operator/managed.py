@@ -512,6 +512,7 @@ class ManagedExperiment:
             and status.get("observedGeneration") == metadata.get("generation")
             and is_accepted(status)
             and not metadata.get("finalizers")
+            and not self.kinds.of(resource).is_behind(resource)
             and annotation(resource, RESUME) is None
             and annotation(resource, RETRY) is None
         )

@@ -664,6 +664,31 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
     claim(tmp_path)
 
 
+@pytest.mark.parametrize("refused", ["trials", "suggestions", "persistentvolumeclaims"])
+def test_the_next_leader_tries_an_object_again_that_was_refused_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr(katib_module, "_AGAIN_S", 0.5)
+    monkeypatch.setattr(managed_module, "_RESYNC_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        quota = "exceeded quota: q"
+        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        installed.apply(katib(resumePolicy="FromVolume"))
+        await installed.until_last("Succeeded")
+        await installed.until(lambda: "lacksObjects" in installed.whole()["tuner"])
+        await installed.stop()
+        installed.api.refuse = lambda _plural, _obj: ""
+        installed.start()
+        await installed.until(lambda: installed.api.all(refused, NAMESPACE))
+        await installed.until(lambda: "lacksObjects" not in installed.whole()["tuner"])
+        assert len(installed.trials) == 3
+        assert installed.whole()["trialsSucceeded"] == 3
+
+    claim(tmp_path)
+
+
 async def ended_with_refused_trials(installed: KatibInstallation) -> None:
     refused = "exceeded quota: q"
     installed.api.refuse = lambda plural, _obj: refused if plural == "trials" else ""

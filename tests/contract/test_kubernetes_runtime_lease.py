@@ -155,7 +155,7 @@ async def test_a_job_with_the_same_number_and_other_parameters_is_neither_adopte
 ) -> None:
     first = await experiment.open()
     await first.start(experiment.launch(0, lr=0.5))
-    await look_until(first, lambda seen: bool(experiment.jobs()))
+    await look_until(first, lambda seen: (0, 1) in experiment.records.rows)
     second = await experiment.open()
     experiment.records.rows.clear()  # another state directory
     assert list(await look(second)) == [experiment.name(0)]

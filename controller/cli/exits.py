@@ -74,6 +74,8 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
                 f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free "
                 "some space, and repeat the command"
             )
+        case OSError(errno=errno.EIO):  # its SIGHUP ends a command that was about to print
+            return ExitCode.TERMINATED, "tuner: the terminal is closed"
         case _:
             return ExitCode.BUG, (
                 f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"

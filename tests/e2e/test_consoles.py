@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -89,6 +90,22 @@ def test_output_to_a_closed_stream_is_dropped(cli: Cli, words: str) -> None:
         ["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", ["run experiment.yaml", "get trials tiny", "best tiny -o json"])
+def test_a_closed_terminal_is_not_a_bug(cli: Cli, words: str) -> None:
+    terminal, other = pty.openpty()
+    os.close(terminal)
+    done = subprocess.run(
+        [forked.TUNER, *words.split()],
+        cwd=cli.folder,
+        env=cli.env,
+        stdout=other,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(other)
+    assert (done.returncode, done.stderr) == (143, b"tuner: the terminal is closed\n")
 
 
 def test_a_folder_whose_name_is_not_text_is_named(cli: Cli) -> None:

@@ -515,7 +515,11 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
     if learn_from := options.get("learn_from"):
         spec["learnFrom"] = learn_from if isinstance(learn_from, str) else list(learn_from)
     if prior := options.get("prior"):
-        spec["prior"] = {name: dict(belief) for name, belief in prior.items()}
+        # Anything else is refused by the reader, which names the place.
+        spec["prior"] = {
+            name: dict(belief) if isinstance(belief, Mapping) else belief
+            for name, belief in prior.items()
+        }
     if initial := options.get("initial"):
         spec["initial"] = [dict(point) for point in initial]
     return merged(spec, options.get("spec", {}))

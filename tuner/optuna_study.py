@@ -60,6 +60,8 @@ def optimize_optuna(
     """
     import optuna
 
+    if not callable(objective):
+        refuse(_CALLER, "objective", objective, "a function of one argument, the trial")
     if study is None:
         study = optuna.create_study()
     if not isinstance(study, optuna.Study):

@@ -170,6 +170,13 @@ async def retry(
     file = target if isinstance(target, ExperimentFile) else None
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
+    if file is not None:
+        # Not at the top: it loads the service, and `tuner.open` only reads.
+        from controller.app.validate import check_revision
+
+        spec = file.document.spec
+        known = experiments.experiment(spec.namespace, spec.name)
+        await check_revision(workspace, known, file.document)
     refused = "trials of {name} cannot be retried while it runs"
     with service.known_and_leased(named, namespace, refused=refused) as (experiment, lease):
         server = workspace.service_of(experiment)

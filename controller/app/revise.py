@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from controller.app.experiment_service import SET, ExperimentService, listed
 from controller.app.experiments import find
-from controller.app.validate import notices
+from controller.app.validate import check_revision, notices
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment
 from controller.phrases import command
-from controller.search import study_spec
 from controller.spec import file_text, read
 from suggest.errors import InvalidArgument
 
@@ -42,11 +41,7 @@ async def set_values(
         document = replace(
             document, text=f"# {experiment.name}{SET}\n{file_text(document.spec.document)}"
         )
-        async with workspace.connected(workspace.service_of(experiment)) as client:
-            try:
-                await client.validate(study_spec(document.spec))
-            except InvalidArgument as error:
-                raise document.locate(error.problems) from error
+        await check_revision(workspace, experiment, document)
         changes = ExperimentService(experiments).set(experiment, document)
         revised = find(experiments, name, experiment.namespace)
         runs = experiments.holder(experiment.uid) is not None

@@ -27,7 +27,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.provenance import AttemptLauncher
 from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
-from controller.app.validate import guess
+from controller.app.validate import check_revision, guess
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
 from controller.core.attempt import RuntimeLost
@@ -212,6 +212,9 @@ class Session:
         service = ExperimentService(self.experiments)
         if isinstance(target, str):
             return await self.go_on(service.resume_name(target, namespace))
+        spec = target.document.spec
+        known = self.experiments.experiment(spec.namespace, spec.name)
+        await check_revision(self.workspace, known, target.document)
         return await self.go_on(service.resume_file(target.document, target.directory))
 
     async def recover(self, name: str, namespace: str | None, *, runtime: str) -> RunResult:

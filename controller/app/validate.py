@@ -11,7 +11,7 @@ from decimal import Decimal
 from controller.app.experiment_file import FileOptions, check_rules, directory_of, read_document
 from controller.app.workspace import Workspace
 from controller.core.budget import most_trials
-from controller.core.model import END_BY_THEMSELVES, ExperimentSpec
+from controller.core.model import END_BY_THEMSELVES, Experiment, ExperimentSpec
 from controller.core.spending import HOUR_S
 from controller.phrases import quantity
 from controller.report.formatting import duration
@@ -45,6 +45,24 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
     return document
+
+
+async def check_revision(
+    workspace: Workspace, experiment: Experiment | None, document: Document
+) -> None:
+    """Check the changed file of an experiment by the rules of its service.
+
+    A recorded revision that the service refuses would keep the experiment from running. Raises
+    SpecErrors.
+    """
+    revised = study_spec(document.spec)
+    if experiment is None or study_spec(experiment.spec) == revised:
+        return
+    async with workspace.connected(workspace.service_of(experiment)) as client:
+        try:
+            await client.validate(revised)
+        except InvalidArgument as error:
+            raise document.locate(error.problems) from error
 
 
 def warnings(document: Document) -> Iterator[str]:

@@ -112,6 +112,7 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "options['callbacks'] = [optuna.study.MaxTrialsCallback(3)]",
             "a MaxTrialsCallback of Optuna needs its study; write a function",
         ),
+        ("objective = 3", "objective: expected a function of one argument, the trial, got 3"),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],
 )
@@ -119,9 +120,9 @@ def test_what_a_study_cannot_bring_is_refused_with_the_cure(
     scripts: Scripts, call: str, message: str
 ) -> None:
     body = f"""
-study, options = optuna.create_study(), {{}}
+study, options, objective = optuna.create_study(), {{}}, lambda trial: 1.0
 {call}
-tuner.optimize_optuna(lambda trial: 1.0, study, **options)
+tuner.optimize_optuna(objective, study, **options)
 """
     process = scripts.start(QUIET + body)
     assert message in process.communicate(timeout=60)[1]

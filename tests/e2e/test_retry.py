@@ -197,6 +197,18 @@ def test_resume_at_the_failure_limit_names_the_cure_or_continues(failed: Cli) ->
     assert [trial["state"] for trial in failed.trials()].count("failed") == 3
 
 
+@pytest.mark.parametrize("words", ["resume FILE", "retry FILE --failed", "extend FILE"])
+def test_a_file_that_the_service_refuses_is_never_recorded(failed: Cli, words: str) -> None:
+    good = failed.file.read_text().replace("trials: 6", "trials: 7").replace(": 3", ": 4")
+    failed.file.write_text(f"{good.rstrip()}\n  pruning: {{name: medan}}\n")
+    code, _, err = failed.tuner(*words.replace("FILE", str(failed.file)).split())
+    assert (code, "spec.pruning.name: 'medan' is not a pruning rule" in err) == (2, True), err
+    assert "revision 2" not in err
+    failed.file.write_text(good)
+    code, _, err = failed.tuner("resume", failed.file)
+    assert (code, "medan" in err) == (0, False), err
+
+
 def test_retry_refuses_while_the_experiment_runs(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=1, waits=True))
     run = cli.start("run", cli.file)

@@ -47,6 +47,11 @@ def refusal(
         ({"seed": 2**70}, "file", f"seed: {2**70} is too large; use at most {2**63 - 1}"),
         ({"name": "x" * 80}, "file", "name: 80 characters are too many; use at most 40"),
         ({"target": "high"}, "file", "target: expected a finite number, got the string 'high'"),
+        (
+            {"prior": {"x": 0.3}},
+            "file",
+            "prior.x: expected a mapping with around and sure, got the number 0.3",
+        ),
         ({"timeout": "soon"}, "file", f"timeout: 'soon' {DURATION}"),
         (
             {"timeout": 0},

@@ -144,6 +144,9 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
     """Yield what the objective's code reads of its study that a trial does not know."""
     if isinstance(objective, functools.partial):
         objective = objective.func
+    # Of the object of a method, or of one that can be called.
+    attributes = getattr(getattr(objective, "__self__", objective), "__dict__", {})
+    own = {name for name, value in attributes.items() if value is study}
     called = objective if hasattr(objective, "__code__") else type(objective).__call__
     if not hasattr(called, "__code__"):
         return
@@ -154,11 +157,12 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
         todo += [part for part in each.co_consts if isinstance(part, CodeType)]
         loads = list(dis.get_instructions(each))
         for before, owner, read in zip([None, *loads], loads, loads[1:], strict=False):
-            of_trial = (owner.opname, owner.argval) == ("LOAD_ATTR", "study")
-            of_trial &= before is not None and before.argval != "self"
-            its_own = owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
+            of_self = before is not None and before.argval == "self"
+            known = own if of_self else {"study"}
+            is_study = owner.opname == "LOAD_ATTR" and owner.argval in known
+            is_study |= owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
             reads = read.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            if reads and (of_trial or its_own) and read.argval not in OF_STUDY:
+            if reads and is_study and read.argval not in OF_STUDY:
                 yield read.argval
 
 

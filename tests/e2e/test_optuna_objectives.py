@@ -207,7 +207,14 @@ print([(trial.state.name, trial.value) for trial in found.trials], tuner.open("e
 
 
 @pytest.mark.parametrize(
-    "objective", ["asks", "Asking()", "functools.partial(asks)", "lambda trial: study.trials"]
+    "objective",
+    [
+        "asks",
+        "Asking()",
+        "functools.partial(asks)",
+        "lambda trial: study.trials",
+        "Holding().objective",
+    ],
 )
 def test_an_objective_that_uses_results_of_its_study_is_refused_before_it_runs(
     scripts: Scripts, objective: str
@@ -225,6 +232,12 @@ class Asking:
     def __call__(self, trial):
         self.study.upper()
         trial.study.trials
+
+class Holding:
+    def __init__(self):
+        self.made = study
+    def objective(self, trial):
+        return self.made.trials
 
 study = optuna.create_study(direction="minimize")
 try:

@@ -107,7 +107,7 @@ def _learning_problems(spec: StudySpec) -> Iterator[Problem]:
         seen.add(earlier.study)
         if not 0 < earlier.weight <= 1:
             yield Problem(
-                f"{path}.weight", f"{earlier.weight:g} is not above 0 and at most 1; use 1 or less"
+                f"{path}.weight", f"{earlier.weight:g} is not above 0 and at most 1; use 1, or 0.5"
             )
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_learn_is_refused_with_the_cure() -> None:
             "tpe does not learn from earlier searches; use default or gp, or name no earlier ones",
         ),
         ("learn_from[1].study", "a is already there; name it once"),
-        ("learn_from[1].weight", "0 is not above 0 and at most 1; use 1 or less"),
+        ("learn_from[1].weight", "0 is not above 0 and at most 1; use 1, or 0.5"),
     ]
     several = replace(
         spec_with(SPACE),

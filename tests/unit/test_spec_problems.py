@@ -624,7 +624,7 @@ SERVICE = [
             "spec.algorithm.name: tpe does not learn from earlier searches; use default or gp, or "
             "name no earlier ones",
             "spec.learnFrom[1].study: march is already there; name it once",
-            "spec.learnFrom[1].weight: 2 is not above 0 and at most 1; use 1 or less",
+            "spec.learnFrom[1].weight: 2 is not above 0 and at most 1; use 1, or 0.5",
         ],
         id="what to learn from",
     ),

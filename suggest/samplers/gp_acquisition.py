@@ -94,15 +94,20 @@ class ExpectedImprovement:
     That is the least expected loss of a trial that keeps the constraints. The least measured loss
     would be too hard to improve where values are noisy. Beside running trials, an improvement has
     to be at least `gain` (Lizotte 2008, Practical Bayesian optimization): otherwise a batch
-    collapses at the best trial, whose expected loss is believed.
+    collapses at the best trial, whose expected loss is believed. Noise up to `detail` then counts
+    as uncertainty of the loss: where the process is sure of the best trial's surroundings, nothing
+    would promise that gain, and all of the batch would go elsewhere.
     """
 
-    def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
+    def __init__(
+        self, process: Posterior, rows: Floats, kept: Flags, *, gain: float, detail: float
+    ) -> None:
         self._process = process
         self._rows = rows
         self._kept = kept
         self._expected = process.means(rows)
         self._gain = gain
+        self._detail = min(process.noise_deviation, detail)
         self._beside_running = False
 
     @property
@@ -111,13 +116,20 @@ class ExpectedImprovement:
             self._gain if self._beside_running else 0.0
         )
 
+    def _uncertain(self, deviation: Floats) -> Floats:
+        found: Floats = np.hypot(deviation, self._detail if self._beside_running else 0.0)
+        return found
+
     def promise(self, rows: Floats) -> Floats:
-        mean, deviation = self._process.predict(rows)
+        mean, expected = self._process.predict(rows)
+        deviation = self._uncertain(expected)
         improvement, _ = log_improvement((self._least - mean) / deviation)
         return improvement + np.log(deviation)
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
-        mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
+        mean, expected, mean_slope, expected_slope = self._process.predict_slopes(rows)
+        deviation = self._uncertain(expected)
+        deviation_slope = (expected / deviation)[:, None] * expected_slope
         u = (self._least - mean) / deviation
         improvement, slope = log_improvement(u)
         gradient = ((1.0 - slope * u) / deviation)[:, None] * deviation_slope

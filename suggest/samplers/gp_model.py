@@ -41,6 +41,10 @@ from suggest.trial import Trial, TrialState
 
 # Of a point beside running trials, in standard deviations of the warped losses.
 LEAST_GAIN = 0.003
+# In the same unit: noise that may be detail of the losses near a trial.
+DETAIL = 0.03
+# Trials from which on a process knows the surroundings of the best one.
+ENOUGH = 50
 LEAST = 3  # trials that the parameters are fitted to
 # Trials that begin at points of earlier studies.
 STARTS = 5
@@ -187,11 +191,15 @@ class GpModel:
             kept[:] = True
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            # At the border of what the constraints allow, only points
-            # that break them would promise so much.
-            gain = 0.0 if bounds else LEAST_GAIN
+            # Between points of few values there is no detail.
+            detailed = len(known) >= ENOUGH and self._places.smooth.all()
+            gain, detail = LEAST_GAIN, DETAIL if detailed else 0.0
+            if bounds:
+                # At the border of what the constraints allow, only points
+                # that break them would promise so much.
+                gain = detail = 0.0
             process = self._warped(history, taught, hopeless)
-            improvement = ExpectedImprovement(process, known, kept, gain=gain)
+            improvement = ExpectedImprovement(process, known, kept, gain=gain, detail=detail)
         else:
             members = [
                 self._linear(history, taught, hopeless, index)

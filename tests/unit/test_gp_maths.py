@@ -5,11 +5,13 @@ dense algebra and more digits.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
 
+from suggest.samplers.gp_acquisition import ExpectedImprovement
 from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import (
     JITTER,
@@ -276,6 +278,60 @@ def test_log_chance_at_known_values() -> None:
     assert value == pytest.approx(
         [math.log(0.5), math.log(0.8413447460685429), -53.23128515051247, 0.0]
     )
+
+
+NOISY = replace(FOUND, noise=0.04)  # a standard deviation of 0.2
+GAIN = 0.003
+
+
+def improvement(detail: float, running: int) -> tuple[ExpectedImprovement, Posterior]:
+    """Return the improvement over all of 20 trials but the first, beside running ones."""
+    some = rows(20)
+    posterior = Posterior(NOISY, Features(PLACES, some), some, losses(20))
+    kept = np.arange(20) != 0
+    found = ExpectedImprovement(posterior, some, kept, gain=GAIN, detail=detail)
+    for row in rows(running, seed=7):
+        found.add_pending(row, kept=True)
+    return found, posterior
+
+
+def expected_gain(least: float, mean: Floats, deviation: Floats) -> Floats:
+    """Return the mean of max(0, least - loss) over a grid of the losses' distribution."""
+    z = np.linspace(-9, 9, 20_001)
+    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    gains: Floats = np.maximum(least - mean[:, None] - deviation[:, None] * z, 0.0) @ density
+    return gains
+
+
+@pytest.mark.parametrize(
+    ("detail", "running", "gain", "noise"),
+    [(0.5, 0, 0.0, 0.0), (0.0, 2, GAIN, 0.0), (0.1, 2, GAIN, 0.1), (0.5, 2, GAIN, 0.2)],
+)
+def test_only_beside_running_trials_a_gain_is_required_and_noise_up_to_the_detail_counts(
+    detail: float, running: int, gain: float, noise: float
+) -> None:
+    found, posterior = improvement(detail, running)
+    known, at = np.concatenate([rows(20)[1:], rows(running, seed=7)]), rows(5, seed=6)
+    mean, deviation = posterior.predict(at)
+    expected = expected_gain(
+        float(posterior.means(known).min()) - gain, mean, np.sqrt(deviation**2 + noise**2)
+    )
+    assert np.exp(found.promise(at)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("detail", "running"), [(0.1, 0), (0.0, 1), (0.1, 1)])
+def test_the_slopes_of_the_promise_are_those_of_finite_differences(
+    detail: float, running: int
+) -> None:
+    found, _ = improvement(detail, running)
+    at = rows(4) * 0.9 + 0.05
+    at[:, 0] = rows(4)[:, 0]
+    promise, slope = found.slopes(at)
+    assert promise == pytest.approx(found.promise(at))
+    for k in range(4):
+        moving = ~np.isnan(at[k]) & ~PLACES.choice
+        numeric = differences(lambda x: found.promise(x[None])[0], at[k], 1e-6)
+        assert slope[k] == pytest.approx(np.where(moving, numeric, 0.0), rel=1e-4, abs=1e-5)
 
 
 # The warp

@@ -112,9 +112,9 @@ def test_a_search_in_fewer_numbers_begins_as_random_search() -> None:
     ).propose(8)
 
 
-@pytest.mark.parametrize(("trials", "spread"), [(12, 0.03), (25, 0.0)])
+@pytest.mark.parametrize(("trials", "spread"), [(12, 0.03), (25, 0.0), (50, 0.0)])
 def test_the_points_of_a_batch_differ(trials: int, spread: float) -> None:
-    """After 25 trials the function is known: all of the batch are near its minimum."""
+    """From 25 trials on, the function is known: all of the batch are near its minimum."""
     points = [p.parameters for p in known(trials).propose(16).trials]
     places = [(float(p["x"]) / 10, math.log10(float(p["y"])) / 4, int(p["k"]) / 9) for p in points]
     apart = [

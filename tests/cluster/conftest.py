@@ -3,6 +3,7 @@
     level_b     a control plane and fake nodes, as any user; one for each process, started on first
     use level_c     a control plane and a real node, as root; likewise
     namespace   a new one in the cluster that the test uses (level_b or level_c), removed afterwards
+    me          a person with all rights on level_b, and a state directory
 
 Where a level cannot run, its tests are skipped with one line that names
 what is missing; with TUNER_TEST_CLUSTER_REQUIRED=1 they fail.
@@ -27,6 +28,7 @@ from tests.cluster.controlplane import POLICIES, ControlPlane
 from tests.cluster.existing import Existing
 from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
+from tests.cluster.searcher import Searcher
 
 FAKE_NODES = 4
 PROCESSES = 2  # of each level
@@ -144,3 +146,11 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
     yield name
     api.delete(f"{CORE}/namespaces/{name}")
+
+
+@pytest.fixture
+def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
+    """A person with all rights on the cluster without root."""
+    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
+    yield person
+    person.close()

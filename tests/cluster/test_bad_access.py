@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.cluster.api import CORE
 from tests.cluster.controlplane import LOOPBACK, ControlPlane
@@ -21,13 +18,6 @@ from tests.cluster.waiting import eventually
 from tests.ports import free_port
 
 USAGE, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE, PAUSED = 2, 4, 5, 6, 7, 8
-
-
-@pytest.fixture
-def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
-    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
-    yield person
-    person.close()
 
 
 def with_kubeconfig(me: Searcher, path: Path | str) -> None:

@@ -49,13 +49,6 @@ def api(level_b: ControlPlane) -> Api:
 
 
 @pytest.fixture
-def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
-    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
-    yield person
-    person.close()
-
-
-@pytest.fixture
 def tenant(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     """A user with the rights of deploy/rbac.yaml and no others."""
     for document in yaml.safe_load_all(

@@ -53,13 +53,6 @@ ENDS = {"success": {"type": "Done"}, "failure": {"type": "Broken", "status": "Tr
 
 
 @pytest.fixture
-def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
-    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
-    yield person
-    person.close()
-
-
-@pytest.fixture
 def jobset_operator(level_b: ControlPlane, namespace: str) -> Iterator[None]:
     define(level_b.api(), definition())
     operator = Operator(

@@ -174,6 +174,14 @@ Claim = Callable[[Installation], Coroutine[Any, Any, None]]
 SCORED = Script(lines=("score=0.5",))
 
 
+def created_jobs(installed: Installation) -> int:
+    """Return how many Jobs the controller has asked for, without those of dry runs."""
+    return sum(
+        method == "POST" and path.endswith("/jobs") and "dryRun" not in query
+        for method, path, query in installed.api.requests
+    )
+
+
 def on_a_cluster(script: Script = SCORED) -> Callable[[Claim], Callable[[Path], None]]:
     """Run a coroutine test with a new installation, on its own loop."""
 

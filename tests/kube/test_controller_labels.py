@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import UID_LABEL
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import NAMESPACE, Installation, Raw, experiment, on_a_cluster
+from tests.kube.operated import NAMESPACE, Installation, Raw, created_jobs, experiment, on_a_cluster
 
 FOREVER = Script(lines=("score=0.5",), forever=True)
 TRIAL_LABEL = "tuner.dev/trial"
@@ -46,14 +46,6 @@ def change_labels(installed: Installation, plurals: Sequence[str]) -> None:
                     obj["metadata"]["name"],
                     lambda each, change=change: change(each["metadata"]["labels"]),
                 )
-
-
-def created_jobs(installed: Installation) -> int:
-    """Return how many Jobs the controller has asked for."""
-    return sum(
-        method == "POST" and path.endswith("/jobs") and "dryRun" not in query
-        for method, path, query in installed.api.requests
-    )
 
 
 def apply_all(installed: Installation) -> None:

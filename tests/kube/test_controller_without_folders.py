@@ -11,7 +11,7 @@ from contextlib import closing
 from controller.app.local_experiments import LocalExperiments
 from controller.core.model import Attempt, AttemptState, FailureClass
 from tests.kube.fake_kubelet import Script
-from tests.kube.operated import NAMESPACE, Installation, Raw, experiment, on_a_cluster
+from tests.kube.operated import NAMESPACE, Installation, Raw, created_jobs, experiment, on_a_cluster
 
 FOREVER = Script(lines=("score=0.5",), forever=True)
 DEAF = Script(lines=("score=0.5",), forever=True, ignores_sigterm=True)
@@ -35,14 +35,6 @@ def uids(installed: Installation) -> set[str]:
     return {job["metadata"]["uid"] for job in installed.jobs}
 
 
-def created(installed: Installation) -> int:
-    """Return how many Jobs were created, without those of dry runs."""
-    return sum(
-        method == "POST" and path.endswith("/jobs") and "dryRun" not in query
-        for method, path, query in installed.api.requests
-    )
-
-
 @on_a_cluster(FOREVER)
 async def test_running_attempts_are_adopted_and_their_logs_read_again(
     installed: Installation,
@@ -55,7 +47,7 @@ async def test_running_attempts_are_adopted_and_their_logs_read_again(
     logs = installed.state.experiments
     await installed.until(lambda: len(list(logs.glob("*/trials/*/*/log.txt"))) == 2, within_s=60)
     assert uids(installed) == before
-    assert created(installed) == 2
+    assert created_jobs(installed) == 2
 
 
 @on_a_cluster(FOREVER)
@@ -64,11 +56,11 @@ async def test_an_attempt_that_could_not_start_yet_starts_once(installed: Instal
     installed.apply(experiment(parallelism=1))
     await installed.until(lambda: states(installed) == [AttemptState.CREATED])
     await lose_the_folders(installed)
-    assert created(installed) == 0
+    assert created_jobs(installed) == 0
     installed.api.put("resourcequotas", quota(used=0))
     installed.start()
     await installed.until(lambda: states(installed) == [AttemptState.RUNNING])
-    assert created(installed) == 1
+    assert created_jobs(installed) == 1
 
 
 def quota(*, used: int) -> Raw:
@@ -109,7 +101,7 @@ async def test_an_attempt_that_was_asked_to_stop_is_stopped(installed: Installat
     await installed.until_state("suspended")
     # Its pod ends after its grace period of 30 s.
     await installed.until(lambda: not installed.jobs, within_s=90)
-    assert created(installed) == 1
+    assert created_jobs(installed) == 1
 
 
 @on_a_cluster(DEAF)
@@ -142,7 +134,7 @@ async def test_an_attempt_that_has_ended_and_was_not_removed_counts_once(
     await installed.until(lambda: not installed.jobs)
     assert states(installed) == [AttemptState.SUCCEEDED] * 3
     assert [attempt.value for attempt in attempts(installed)] == [0.5] * 3
-    assert created(installed) == 3
+    assert created_jobs(installed) == 3
 
 
 @on_a_cluster(FOREVER)
@@ -157,7 +149,7 @@ async def test_removed_attempts_stay_removed(installed: Installation) -> None:
     installed.edit("tiny", suspend=False)
     await installed.until(lambda: installed.status().get("running") == 1)
     assert [attempt.number for attempt in attempts(installed)] == [1, 2]
-    assert created(installed) == 2
+    assert created_jobs(installed) == 2
 
 
 @on_a_cluster(FOREVER)
@@ -174,4 +166,4 @@ async def test_a_folder_that_cannot_be_written_is_told_and_stops_no_other_experi
     installed.apply(experiment("other", parallelism=1))
     await installed.until(lambda: installed.status("other").get("running") == 1)
     obstacle.unlink()
-    await installed.until(lambda: created(installed) == 3, within_s=60)
+    await installed.until(lambda: created_jobs(installed) == 3, within_s=60)

@@ -12,6 +12,12 @@ from suggest.client import Client
 from tests.service.running import a_server
 
 
+@pytest.fixture(autouse=True)
+def no_credentials_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY"):
+        monkeypatch.delenv(f"TUNER_{name}", raising=False)
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path, as sockets need."""

@@ -21,18 +21,6 @@ from tests.service.running import NAME, SPEC, a_server
 FAR = "tuner.example:7117"
 
 
-@pytest.fixture(autouse=True)
-def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "TUNER_TOKEN",
-        "TUNER_TOKEN_FILE",
-        "TUNER_TLS_CA",
-        "TUNER_TLS_CERT",
-        "TUNER_TLS_KEY",
-    ):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))

@@ -60,18 +60,6 @@ class Parties:
         )
 
 
-@pytest.fixture(autouse=True)
-def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "TUNER_TOKEN",
-        "TUNER_TOKEN_FILE",
-        "TUNER_TLS_CA",
-        "TUNER_TLS_CERT",
-        "TUNER_TLS_KEY",
-    ):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def parties(tmp_path: Path) -> Parties:
     return Parties(tmp_path)

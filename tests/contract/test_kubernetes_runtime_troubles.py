@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from controller.core.attempt import RuntimeLost
+from controller.core.model import ExperimentState
 from controller.runtime.kubernetes import admission, logs
+from controller.runtime.protocol import Conclusion
 from tests.kube.experiment import (
     NAMESPACE,
     Experiment,
@@ -198,6 +200,26 @@ async def test_closing_waits_for_the_last_removal(experiment: Experiment) -> Non
     with pytest.raises(RuntimeLost):
         await runtime.remove(name)
     await runtime.remove(name)
+    assert experiment.jobs() == []
+
+
+@on_a_loop
+async def test_no_object_is_left_whose_removal_has_failed_when_the_experiment_ends(
+    experiment: Experiment,
+) -> None:
+    experiment.api.kubelet.play(lambda job: Script())
+    runtime, names = await experiment.open(), [experiment.name(0), experiment.name(1)]
+    for trial in (0, 1):
+        await runtime.start(experiment.launch(trial))
+    await look_until(runtime, ended(*names))
+    experiment.api.answer(500, times=2, method="DELETE", path=f"/jobs/{names[0]}")
+    with pytest.raises(RuntimeLost):
+        await runtime.remove(names[0])
+    await runtime.remove(names[1])
+    succeeded = Conclusion(ExperimentState.SUCCEEDED, "")
+    with pytest.raises(RuntimeLost):
+        await runtime.conclude(succeeded)
+    await runtime.conclude(succeeded)
     assert experiment.jobs() == []
 
 

@@ -429,7 +429,12 @@ class KubernetesRuntime:
         self._wakeup.notify()
 
     async def conclude(self, conclusion: Conclusion) -> None:
-        await self._open()
+        informer, _ = await self._open()
+        # No later turn would send those again that have failed.
+        for name in self._look(informer).leaving:
+            await self._deletions.settle(name)
+        for name in self._look(informer).leaving:
+            await self.remove(name)
         failpoints.reach(BEFORE_CONCLUDE)
         await self._ask(self._lease.conclude(conclusion))
         failpoints.reach(AFTER_CONCLUDE)

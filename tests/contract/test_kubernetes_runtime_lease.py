@@ -142,6 +142,39 @@ async def test_a_lease_costs_no_request_for_each_trial(experiment: Experiment) -
 
 
 @on_a_loop
+async def test_a_holder_that_is_refused_for_a_moment_still_finds_its_successor(
+    experiment: Experiment,
+) -> None:
+    experiment.api.kubelet.play(lambda job: Script(forever=True))
+    first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
+    await first.start(experiment.launch(0))
+    await look_until(first, running(experiment.name(0)))
+    experiment.api.forbid("get", "leases")  # as a server does that has just started
+    first._lease._valid_until_s = 0.0
+    assert "cannot get resource" in await refusal_of(first.stop(experiment.name(0), grace_s=1.0))
+    experiment.api.permit()
+    experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(OLD))
+    await second.start(experiment.launch(1))
+    await look_until(second, lambda seen: len(experiment.jobs()) == 2)
+    with pytest.raises(Superseded, match=f"/{THERE}"):
+        await first.stop(experiment.name(0), grace_s=1.0)
+
+
+@on_a_loop
+async def test_a_holder_that_has_lost_the_right_to_leases_goes_on_after_a_while(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "_SETTLE_S", 0.0)
+    runtime = await experiment.open(holder=HERE)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: bool(experiment.jobs()))
+    experiment.api.forbid("get", "leases")
+    runtime._lease._valid_until_s = 0.0
+    await runtime.start(experiment.launch(1))
+    await look_until(runtime, lambda seen: len(experiment.jobs()) == 2)
+
+
+@on_a_loop
 async def test_without_the_right_to_leases_trials_still_run(experiment: Experiment) -> None:
     experiment.api.forbid("get", "leases")
     runtime = await experiment.open(holder=HERE)

@@ -188,7 +188,9 @@ def _no_metric(log: LogSummary) -> str:
         return _not_collected(log.metric, log.collected)
     if not log.other_names:
         explanation = f'no line of its log reported "{log.metric}"'
-        return explanation if log.last_line else f"{explanation}: the log is empty or gone"
+        if not log.last_line:
+            return f"{explanation}: the log is empty or gone"
+        return f"{explanation}: print it as {log.metric}=0.97"
     names = ", ".join(
         f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.other_names
     )

@@ -456,7 +456,7 @@ _MEANING = {
     FailureClass.OUT_OF_MEMORY.value: "it needs more memory than is available",
     FailureClass.CONFIGURATION.value: "it cannot be started as configured",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
-    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics",
+    FailureClass.METRICS_MISSING.value: "lines with NAME=VALUE are read, or what spec.metrics says",
     FailureClass.INFRASTRUCTURE.value: "usually not caused by the program",
 }
 

@@ -111,6 +111,9 @@ class Section:
             value = self.rest.take(raw, below, problems)
             if value is not INVALID:
                 values[name] = value
+        elif name.isdecimal() and raw is None:
+            cure = "write a decimal number with a point, such as 0.97"
+            problems.add(below, f"the comma before it begins another key; {cure}", at_key=True)
         elif name == "<<":
             problems.add(
                 below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True

@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], s
         "failed",
         None,
         [("metricsMissing", 0)],
-        'exit code 0, but no line of its log reported "score" (print it as NAME=VALUE',
+        'exit code 0, but no line of its log reported "score": print it as score=0.97 (lines',
     ),
     "nan-last": (
         "failed",

@@ -53,7 +53,10 @@ ENDS = [
         "it reported nothing",
         seen(code=0, metric="accuracy", last_line="done"),
         None,
-        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy"'),
+        failed(
+            MISSING,
+            'exit code 0, but no line of its log reported "accuracy": print it as accuracy=0.97',
+        ),
     ),
     (
         "it said nothing at all",

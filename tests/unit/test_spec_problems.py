@@ -98,6 +98,12 @@ SPACE = r"""
 - type: int
 + type: integer
   8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?
+- type: int
++ type: loguniform
+  8:20 spec.parameters.layers.type: 'loguniform' is not a type of parameter; did you mean float?
+- min: 0.001, max: 1.0
++ min: 0,001, max: 1.0
+  7:30 spec.parameters.lr.001: the comma before it begins another key; write a decimal number with a point, such as 0.97
 - type: int, min
 + min
   8:5 spec.parameters.layers.type: is missing; write float, int or choice

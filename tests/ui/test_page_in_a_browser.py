@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_a_search_is_stopped_and_resumed_by_clicking(cli: Cli, tab: Any) -> None
         agreed(tab, "Extend")
         tab.wait_for_selector(".fact:has-text('trials'):has-text('/ 22')")
         tab.wait_for_selector("#state .state.succeeded")
+
+
+def test_time_does_not_pass_for_a_search_that_does_not_run(cli: Cli, tab: Any) -> None:
+    (cli.folder / "notes.csv").write_text("x,score\n0.5,1\n")
+    assert cli.tuner("import", cli.write(), "--from", "notes.csv")[0] == 0
+    tab.clock.set_fixed_time(datetime.now() + timedelta(days=1))
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector(".fact:has-text('started 1 d ago')")
+        assert tab.inner_text(".fact:has-text('started') .value") == "0 s"
 
 
 def test_figures_are_shown(cli: Cli, tab: Any) -> None:

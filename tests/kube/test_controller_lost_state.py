@@ -8,8 +8,15 @@ import sqlite3
 from pathlib import Path
 
 from controller.operator.resource import RECOVER
-from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment, on_a_cluster
-from tests.kube.test_controller_without_folders import FOREVER, created, uids
+from tests.kube.operated import (
+    NAMESPACE,
+    SCORED,
+    Installation,
+    created_jobs,
+    experiment,
+    on_a_cluster,
+)
+from tests.kube.test_controller_without_folders import FOREVER, uids
 
 
 async def lose_the_volume(installed: Installation) -> None:
@@ -48,7 +55,7 @@ async def test_an_experiment_whose_state_is_lost_waits_and_its_jobs_run_on(
     accepted = installed.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "StateLost")
     assert RECOVER in accepted["message"]
-    assert (uids(installed), created(installed)) == (before, 2)
+    assert (uids(installed), created_jobs(installed)) == (before, 2)
     assert installed.status()["revision"] == 1
 
 
@@ -60,7 +67,7 @@ async def test_a_lost_experiment_goes_on_with_its_jobs_when_that_is_asked(
     ask_to_recover(installed)
     await installed.until_state("running")
     await installed.until(lambda: installed.status().get("running") == 2)
-    assert (uids(installed), created(installed)) == (before, 2)
+    assert (uids(installed), created_jobs(installed)) == (before, 2)
     await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
     await installed.until(lambda: RECOVER not in annotations(installed))
 
@@ -85,7 +92,7 @@ async def test_a_lost_experiment_that_had_ended_keeps_its_result_and_is_not_run_
     await lose_the_volume(installed)
     await installed.until(lambda: installed.condition("Accepted").get("reason") == "StateLost")
     assert (installed.status()["state"], installed.status()["best"]) == ("succeeded", best)
-    assert created(installed) == 3
+    assert created_jobs(installed) == 3
 
 
 @on_a_cluster(SCORED)
@@ -105,7 +112,7 @@ async def test_an_experiment_is_not_lost_any_more_once_its_store_has_it_again(
         "experiments", NAMESPACE, "tiny", lambda each: each["metadata"].update(note)
     )
     await installed.until(lambda: installed.condition("Accepted")["status"] == "True")
-    assert created(installed) == 3
+    assert created_jobs(installed) == 3
 
 
 def restore_rows(backup: Path, store: Path) -> None:

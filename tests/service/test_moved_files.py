@@ -99,7 +99,8 @@ def test_acknowledged_writes_are_in_the_moved_file(folder: Path, harm: Harm) -> 
     there = folder / "old.db" if harm is move_away else path
     if harm is move_away:
         Path(f"{path}-wal").rename(f"{there}-wal")
-    assert trials(there) == numbers
+    # The one that was refused after its commit may be there, too.
+    assert trials(there)[: len(numbers)] == numbers
 
 
 def test_neither_file_is_damaged_when_one_replaces_the_other(folder: Path) -> None:

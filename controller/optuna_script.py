@@ -23,6 +23,8 @@ _STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistribut
 OF_STUDY = ("direction", "directions", "study_name", "stop")
 _NAMED = (ast.FunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
+# What calls the function that it gets once: of Typer, Abseil, Fire, Tyro and others.
+_RUNNERS = ("run", "Fire", "cli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class OptunaScript:
     def repeats(self, call: ast.Call) -> bool:
         """Return whether the call may happen more than once.
 
-        It is in a loop, or in a function that is called in a loop or twice, or passed on.
+        It is in a loop, or in a function that is called in a loop or twice, or passed on to
+        anything but a runner.
         """
         around = [each for each in ast.walk(self.module) if call in ast.walk(each)]
         if any(isinstance(each, _LOOPS) for each in around):
@@ -160,7 +163,12 @@ class OptunaScript:
         names = [each for each in ast.walk(self.module) if isinstance(each, ast.Name)]
         for function in functions:
             uses = [each for each in names if each.id == function.name]
-            calls = [each for each in _calls(self.module) if each.func in uses]
+            calls = [
+                each
+                for each in _calls(self.module)
+                if each.func in uses
+                or (_called(each) in _RUNNERS and argument(each, 0, "main") in uses)
+            ]
             if len(uses) > 1 or len(calls) < len(uses):
                 return True
             if any(each in ast.walk(function) or self.repeats(each) for each in calls):

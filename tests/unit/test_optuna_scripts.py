@@ -328,6 +328,7 @@ RUN = "def run(_=0):\n    study.optimize(objective, n_trials=1)\n"
         (RUN + "with Pool(3) as pool:\n    pool.map(run, range(3))\n", "4:5"),
         (RUN + "for _ in range(3):\n    Process(target=run).start()\n", "4:5"),
         (RUN + "run()\nrun()\n", "4:5"),
+        (RUN + "for _ in range(3):\n    typer.run(run)\n", "4:5"),
         (RUN + "def main():\n    while True:\n        run()\nmain()\n", "4:5"),
         (RUN + "def again():\n    run()\n    again()\nagain()\n", "4:5"),
     ],
@@ -341,11 +342,16 @@ def test_a_search_that_may_run_more_than_once_is_refused(
         read_path(path)
 
 
-def test_a_search_in_a_function_that_is_called_once_is_one_search(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "once", ["main()", "sys.exit(main())", "typer.run(main)", "fire.Fire(main)"]
+)
+def test_a_search_in_a_function_that_is_called_once_is_one_search(
+    tmp_path: Path, once: str
+) -> None:
     path = tmp_path / "my_study.py"
     path.write_text(
         f"study = create_study()\ndef objective(t): ...\n{RUN}"
-        "def main():\n    run()\nif __name__ == '__main__':\n    main()\n"
+        f"def main():\n    run()\nif __name__ == '__main__':\n    {once}\n"
     )
     read_path(path)
 

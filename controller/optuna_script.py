@@ -156,24 +156,33 @@ class OptunaScript:
         It is in a loop, or in a function that is called in a loop or twice, or passed on to
         anything but a runner.
         """
-        around = [each for each in ast.walk(self.module) if call in ast.walk(each)]
-        if any(isinstance(each, _LOOPS) for each in around):
-            return True
-        functions = [each for each in around if isinstance(each, ast.FunctionDef)]
         names = [each for each in ast.walk(self.module) if isinstance(each, ast.Name)]
-        for function in functions:
-            uses = [each for each in names if each.id == function.name]
-            calls = [
-                each
-                for each in _calls(self.module)
-                if each.func in uses
-                or (_called(each) in _RUNNERS and argument(each, 0, "main") in uses)
-            ]
-            if len(uses) > 1 or len(calls) < len(uses):
+        todo = [call]
+        for one in todo:
+            around = [each for each in ast.walk(self.module) if one in ast.walk(each)]
+            if any(isinstance(each, _LOOPS) for each in around):
                 return True
-            if any(each in ast.walk(function) or self.repeats(each) for each in calls):
-                return True
+            for function in around:
+                if not isinstance(function, ast.FunctionDef):
+                    continue
+                uses = [each for each in names if each.id == function.name]
+                calls = self._calls_of(uses)
+                if len(uses) > 1 or len(calls) < len(uses):
+                    return True
+                if any(each in ast.walk(function) for each in calls):
+                    return True
+                # Functions may call each other.
+                todo += [each for each in calls if each not in todo]
         return False
+
+    def _calls_of(self, uses: list[ast.Name]) -> list[ast.Call]:
+        """Return the calls of a function that is used there, or that runners are given there."""
+        return [
+            each
+            for each in _calls(self.module)
+            if each.func in uses
+            or (_called(each) in _RUNNERS and argument(each, 0, "main") in uses)
+        ]
 
     def passed_on(self) -> ast.Attribute | None:
         """Return a `study.optimize` that the script gives to something else."""

@@ -523,6 +523,14 @@ async def test_a_recreated_experiment_waits_for_its_own_suggestion(
     assert suggestion["status"]["suggestionCount"] == 3
 
 
+OVER_QUOTA = "exceeded quota: q"
+
+
+def exceed_quota(installed: KatibInstallation, plural: str) -> None:
+    """Refuse new objects of a kind, until `refuse` of the API says otherwise."""
+    installed.api.refuse = lambda each, _obj: OVER_QUOTA if each == plural else ""
+
+
 def refusals(installed: KatibInstallation) -> list[tuple[str, str]]:
     events = installed.api.all("events", NAMESPACE)
     return [
@@ -543,14 +551,13 @@ def test_an_object_that_the_server_refuses_is_told_and_keeps_no_status_from_bein
 ) -> None:
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
-        quota = "exceeded quota: q"
-        installed.api.refuse = lambda each, _obj: quota if each == plural else ""
+        exceed_quota(installed, plural)
         installed.apply(katib(resumePolicy="FromVolume"))
         await installed.until_last("Succeeded")
         assert installed.whole()["trialsSucceeded"] == seen
         assert installed.whole()["currentOptimalTrial"]["observation"]["metrics"]
         ((reason, message),) = {*refusals(installed)}
-        assert (reason, quota in message) == (f"{kind}Refused", True)
+        assert (reason, OVER_QUOTA in message) == (f"{kind}Refused", True)
 
     claim(tmp_path)
 
@@ -631,8 +638,7 @@ def test_an_object_that_was_refused_is_there_once_that_is_over(
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
         installed.api.kubelet.play(lambda _job: FOREVER)
-        quota = "exceeded quota: q"
-        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        exceed_quota(installed, refused)
         installed.apply(katib(resumePolicy="FromVolume"))
         await installed.until(lambda: refusals(installed))
         installed.api.refuse = lambda _plural, _obj: ""
@@ -652,8 +658,7 @@ def test_an_object_that_was_refused_until_the_end_is_there_once_that_is_over(
 
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
-        quota = "exceeded quota: q"
-        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        exceed_quota(installed, refused)
         installed.apply(katib(resumePolicy="FromVolume"))
         await installed.until_last("Succeeded")
         installed.api.refuse = lambda _plural, _obj: ""
@@ -673,8 +678,7 @@ def test_the_next_leader_tries_an_object_again_that_was_refused_until_the_end(
 
     @on_katibs_cluster()
     async def claim(installed: KatibInstallation) -> None:
-        quota = "exceeded quota: q"
-        installed.api.refuse = lambda plural, _obj: quota if plural == refused else ""
+        exceed_quota(installed, refused)
         installed.apply(katib(resumePolicy="FromVolume"))
         await installed.until_last("Succeeded")
         await installed.until(lambda: "lacksObjects" in installed.whole()["tuner"])
@@ -690,8 +694,7 @@ def test_the_next_leader_tries_an_object_again_that_was_refused_until_the_end(
 
 
 async def ended_with_refused_trials(installed: KatibInstallation) -> None:
-    refused = "exceeded quota: q"
-    installed.api.refuse = lambda plural, _obj: refused if plural == "trials" else ""
+    exceed_quota(installed, "trials")
     installed.apply(katib())
     await installed.until_last("Succeeded")
 

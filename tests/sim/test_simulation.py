@@ -89,6 +89,10 @@ LOST = Plan(
     ),
     scripts=[Script(((0.2, "score=0.0"),), 0.3, 0), Script(((0.3, "score=0.9"),), 0.35, 0)],
 )
+# Its trials name their parameters while they run.
+NAMING = replace(
+    LOST.spec, space=Space(()), define_by_run=True, algorithm=Algorithm("random", seed=1)
+)
 
 
 def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
@@ -173,13 +177,7 @@ def test_the_study_has_what_a_short_trial_has_met_when_it_gets_the_outcome(
     play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
     """Each trial has ended when its log is read for the first time."""
-    spec = replace(
-        LOST.spec,
-        space=Space(()),
-        define_by_run=True,
-        algorithm=Algorithm("random", 1),
-        budget=Budget(trials=3),
-    )
+    spec = replace(NAMING, budget=Budget(trials=3))
     scripts = [Script(((0.0, "score=0.5"),), 0.0, 0)]
     faults = {("decide_parameter", hit): fault}
     assert play_plan(Plan(spec, scripts, faults=faults)) is ExperimentState.SUCCEEDED
@@ -191,13 +189,7 @@ def test_a_trial_that_ends_the_search_is_the_last_one_to_begin(
     play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
     """The simulation checks that no other trial begins."""
-    spec = replace(
-        LOST.spec,
-        space=Space(()),
-        define_by_run=True,
-        algorithm=Algorithm("random", 1),
-        budget=Budget(trials=9),
-    )
+    spec = replace(NAMING, budget=Budget(trials=9))
     scripts = [
         Script(((0.2, "score=0.5"),), 2.0, 0),
         Script(((0.2, "score=0.5"), (0.3, "tuner.end")), 0.3, 0),

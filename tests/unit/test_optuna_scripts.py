@@ -342,6 +342,15 @@ def test_a_search_that_may_run_more_than_once_is_refused(
         read_path(path)
 
 
+def test_functions_that_call_each_other_and_that_nobody_calls_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        f"study = create_study()\ndef objective(t): ...\n{RUN}    again()\n"
+        "def again():\n    run()\n"
+    )
+    read_path(path)
+
+
 @pytest.mark.parametrize(
     "once", ["main()", "sys.exit(main())", "typer.run(main)", "fire.Fire(main)"]
 )

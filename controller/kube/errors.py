@@ -128,6 +128,8 @@ def unavailable_webhook(error: ApiError) -> str:
 
 # a server that has just started may refuse everything before it has read its own rules
 _SETTLE_S = 5.0
+# The same for a lease, without whose right a controller ends, or no longer sees who holds it.
+LEASE_SETTLE_S = 30.0
 _UNRELATED_S = 30.0  # refusals further apart than this have separate causes
 
 

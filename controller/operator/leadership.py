@@ -20,7 +20,13 @@ from sqlalchemy import Connection
 from controller.core.attempt import RuntimeLost
 from controller.experiment_store import Fence
 from controller.kube.client import LEASES, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier, Unreachable
+from controller.kube.errors import (
+    LEASE_SETTLE_S,
+    AccessDenied,
+    ApiError,
+    ErrorClassifier,
+    Unreachable,
+)
 from controller.kube.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.lease import Superseded, format_time
 from controller.runtime.protocol import Conclusion
@@ -33,8 +39,6 @@ DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
-# So long, an API server that has just started may refuse what the controller has a right to.
-_SETTLE_S = 30.0
 _NOT_FOUND, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 404, 409, 429, 500
 _log = logging.getLogger(__name__)
 
@@ -70,7 +74,7 @@ class Leadership:
         self._version = ""  # of the Lease, as this process has written it last
         self._renewing: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # the lease
-        self._errors = ErrorClassifier(settle_s=_SETTLE_S)
+        self._errors = ErrorClassifier(settle_s=LEASE_SETTLE_S)
 
     @property
     def holds(self) -> bool:
@@ -79,7 +83,7 @@ class Leadership:
     async def acquire(self) -> None:
         """Return once this process holds the lease, and renew it from then on.
 
-        Raises AccessDenied if the right to the lease is missing for _SETTLE_S, and ApiError.
+        Raises AccessDenied if the right to the lease is missing for LEASE_SETTLE_S, and ApiError.
         """
         self.epoch, self._version = 0, ""  # those of an earlier time were given up
         while True:

@@ -164,7 +164,7 @@ async def test_a_holder_that_is_refused_for_a_moment_still_finds_its_successor(
 async def test_a_holder_that_has_lost_the_right_to_leases_goes_on_after_a_while(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_module, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(lease_module, "LEASE_SETTLE_S", 0.0)
     runtime = await experiment.open(holder=HERE)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, lambda seen: bool(experiment.jobs()))

@@ -290,7 +290,7 @@ def test_a_standby_waits_for_an_api_server_that_has_not_read_its_rules() -> None
 
 
 def test_a_missing_right_to_the_lease_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leadership, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(leadership, "LEASE_SETTLE_S", 0.0)
 
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:

@@ -35,7 +35,7 @@ from typing import NoReturn, Protocol
 from controller.core.attempt import RuntimeLost
 from controller.core.model import ExperimentState
 from controller.kube.client import CONFIG_MAPS, LEASES, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
+from controller.kube.errors import LEASE_SETTLE_S, AccessDenied, ApiError, ErrorClassifier
 from controller.kube.objects import AnyObject, LeaseSpec, Raw
 from controller.kube.server_clock import ServerClock
 from controller.phrases import command
@@ -57,7 +57,6 @@ DURATION_S = 30  # how long another controller waits for a silent holder
 _RENEW_S = 10.0
 _MARGIN_S = 5.0  # the holder stops writing this long before others may take over
 _CLOSE_S = 2.0
-_SETTLE_S = 30.0  # so long, a holder may be refused before its right counts as missing
 _POLL_S = 1.0
 _TRIES = 5
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
@@ -178,7 +177,7 @@ class FencingLease:
         self._valid_until_s = float("-inf")
         self._clock = clock
         self._disabled = holder is None
-        self._errors = ErrorClassifier(settle_s=_SETTLE_S)
+        self._errors = ErrorClassifier(settle_s=LEASE_SETTLE_S)
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 

@@ -18,6 +18,7 @@ from controller.cli.verbs import VERBS, Verb, VerbGroup
 
 # the next word belongs to the verb
 _GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))
+_LONGEST_LINE = 110  # of a description
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
 # The names that other programs have for these verbs.
 _ELSEWHERE = {
@@ -201,9 +202,15 @@ def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
     return [argv[i] for i in words] + [word for i, word in enumerate(argv) if i not in words]
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
+class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap each paragraph. Examples are indented, and stay as they are."""
+        fill, longest = super()._fill_text, min(width, _LONGEST_LINE)
+        lines = text.splitlines()
+        return "\n".join(line if line[:1] == " " else fill(line, longest, indent) for line in lines)
 
 
 @functools.cache  # a command with hints asks for it again

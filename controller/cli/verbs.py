@@ -5,27 +5,22 @@ Imports neither these functions nor dataclasses, so that `tuner --help` is insta
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from controller.cli import flags
-
-Flags: TypeAlias = Callable[[argparse.ArgumentParser], None]
 
 
 class Verb(NamedTuple):
     """One verb.
 
     function: `module:function` below controller.cli, imported when the verb is used.
-    flags: each adds one group of flags.
-    more: what its help says besides `does`, in lines of at most 110 characters.
+    more: what its help says besides `does`.
     """
 
     name: str
     does: str
     function: str
-    flags: tuple[Flags, ...]
+    flags: tuple[flags.Flags, ...]
     example: str
     more: str = ""
 
@@ -46,8 +41,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.file, flags.overrides, flags.where, flags.service, flags.dry_run),
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: "
-        "interrupted trials cost\n"
-        "nothing and run again on resume. A second Ctrl-C kills them.",
+        "interrupted trials cost nothing and run again on resume. A second Ctrl-C kills them.",
     ),
     Verb(
         "apply",
@@ -62,8 +56,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         ),
         example="tuner apply -f experiment.yaml --context lab",
         more="As kubectl apply, with the file's own checks before. Waits until the controller has "
-        "accepted the file.\n"
-        "Without --context, uses the current context of the kubeconfig.",
+        "accepted the file. Without --context, uses the current context of the kubeconfig.",
     ),
     Verb(
         "resume",
@@ -78,12 +71,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         ),
         example="tuner resume experiment.yaml",
         more="With a file, accepts changes of spec.trial, spec.final, spec.confirm, "
-        "spec.parallelism, spec.budget,\n"
-        "spec.pruning, spec.metrics.collectorImage and metadata.labels, and records them as a "
-        "revision. Ends\n"
-        "a pause, and reruns the trials whose failures caused it. If the experiment has ended, "
-        "runs a final\n"
-        "stage that failed or is new in the file.",
+        "spec.parallelism, spec.budget, spec.pruning, spec.metrics.collectorImage and "
+        "metadata.labels, and records them as a revision. Ends a pause, and reruns the trials "
+        "whose failures caused it. If the experiment has ended, runs a final stage that failed or "
+        "is new in the file.",
     ),
     Verb(
         "retry",
@@ -98,10 +89,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         ),
         example="tuner retry digits --failed --reason outOfMemory",
         more="Each trial runs as a new attempt, with the same number and parameters. Its earlier "
-        "failure no longer\n"
-        "counts in budget.failedTrials. The experiment may have ended, but no controller may be "
-        "running. With a\n"
-        "FILE, accepts its changes as tuner resume does.",
+        "failure no longer counts in budget.failedTrials. The experiment may have ended, but no "
+        "controller may be running. With a FILE, accepts its changes as tuner resume does.",
     ),
     Verb(
         "extend",
@@ -118,12 +107,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         ),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="The experiment may have ended, but no controller may be running. All trials are "
-        "kept, and the search\n"
-        "learns from them. Ranges can be widened, steps made finer, and choices added; any other "
-        "change of the\n"
-        "search is refused. To add choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'. "
-        "Each new choice is\n"
-        "tried once first. With a FILE, applies its changes.",
+        "kept, and the search learns from them. Ranges can be widened, steps made finer, and "
+        "choices added; any other change of the search is refused. To add choices: --set "
+        "'spec.parameters.optimizer=[sgd, adam, lamb]'. Each new choice is tried once first. With "
+        "a FILE, applies its changes.",
     ),
     Verb(
         "import",
@@ -132,16 +119,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service),
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, "
-        "postgresql+psycopg://…) or of\n"
-        "an Optuna database, a journal file of Optuna, a JSON file of tuner export, or a CSV file "
-        "with a column for\n"
-        "each parameter, one for the value, and one for how the trial ended, as the exports of "
-        "W&B, MLflow and Ray\n"
-        "Tune have. Each trial is imported once, even if the command is repeated. Imported trials "
-        "do not count\n"
-        "against the budget and are not run. If the experiment of a FILE does not exist yet, it "
-        "is created, but\n"
-        "not started.",
+        "postgresql+psycopg://…) or of an Optuna database, a journal file of Optuna, a JSON file "
+        "of tuner export, or a CSV file with a column for each parameter, one for the value, and "
+        "one for how the trial ended, as the exports of W&B, MLflow and Ray Tune have. Each trial "
+        "is imported once, even if the command is repeated. Imported trials do not count against "
+        "the budget and are not run. If the experiment of a FILE does not exist yet, it is "
+        "created, but not started.",
     ),
     Verb(
         "validate",
@@ -164,10 +147,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.foreign_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
         more="Prints a native file that is equivalent to FILE, and warns of fields that have no "
-        "effect. FILE is Katib's\n"
-        "Experiment (kubeflow.org/v1beta1), which tuner run also accepts unchanged, or Trainer's "
-        "OptimizationJob\n"
-        "(trainer.kubeflow.org/v1alpha1).",
+        "effect. FILE is Katib's Experiment (kubeflow.org/v1beta1), which tuner run also accepts "
+        "unchanged, or Trainer's OptimizationJob (trainer.kubeflow.org/v1alpha1).",
     ),
     Verb(
         "schema",
@@ -194,8 +175,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 (flags.listing, flags.cluster, flags.all_namespaces, flags.service),
                 example="tuner get studies --server localhost:7117",
                 more="Lists the studies of --server or --storage, by default those of the state "
-                "directory, including\n"
-                "the studies of experiments.",
+                "directory, including the studies of experiments.",
             ),
             Verb(
                 "trials",
@@ -211,8 +191,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 example="tuner get trials digits --sort -value --state succeeded --limit 10 "
                 "--columns number,value,lr,loss",
                 more="NAME can also be a study that clients of the service created (see tuner get "
-                "studies). Metrics\n"
-                "other than the objective are columns called metrics.NAME.",
+                "studies). Metrics other than the objective are columns called metrics.NAME.",
             ),
         ),
     ),
@@ -232,11 +211,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name_or_trial, flags.log_part, flags.cluster, flags.service),
         example="tuner logs -f digits/12",
         more="NAME alone selects all running trials, and prefixes each line with its trial's "
-        "number; if no trial is\n"
-        "running, it selects the last one. --since is accurate to ten seconds: it may print "
-        "earlier lines, but\n"
-        "omits none. On a terminal, the output is without its control sequences; a pipe gets "
-        "every byte.",
+        "number; if no trial is running, it selects the last one. --since is accurate to ten "
+        "seconds: it may print earlier lines, but omits none. On a terminal, the output is without "
+        "its control sequences; a pipe gets every byte.",
     ),
     Verb(
         "report",
@@ -261,9 +238,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name, flags.confirming, flags.cluster, flags.service),
         example="tuner confirm digits --top 3 --seeds 5",
         more="The reruns are trials of the experiment NAME-confirm: the search does not learn of "
-        "them. The program\n"
-        "must take its seed from TUNER_SEED. The same command again continues the reruns, or "
-        "prints their result.",
+        "them. The program must take its seed from TUNER_SEED. The same command again continues "
+        "the reruns, or prints their result.",
     ),
     Verb(
         "export",
@@ -279,8 +255,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.trial, flags.times, flags.cluster, flags.service),
         example="tuner reproduce digits/12 --times 5",
         more="With its parameters, seed, commit and image; prints what of its surroundings could "
-        "not be had. The runs\n"
-        "are trials of the experiment NAME-reproduce-N: the search does not learn of them.",
+        "not be had. The runs are trials of the experiment NAME-reproduce-N: the search does not "
+        "learn of them.",
     ),
     Verb(
         "pack",
@@ -289,9 +265,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name, flags.pack_target, flags.cluster, flags.service),
         example="tuner pack digits",
         more="The file has the experiment, its study, and its folder with logs, provenance, "
-        "checkpoints and outputs.\n"
-        "The experiment must not be running. The file may contain secrets of the experiment's "
-        "file, and has mode 0600.",
+        "checkpoints and outputs. The experiment must not be running. The file may contain secrets "
+        "of the experiment's file, and has mode 0600.",
     ),
     Verb(
         "unpack",
@@ -300,8 +275,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.pack_source, flags.service),
         example="tuner unpack digits.tar.gz",
         more="Its trials run in the working directory from now on. Starts nothing: tuner resume "
-        "runs the commands\n"
-        "of its file, so unpack only files of people whom you trust.",
+        "runs the commands of its file, so unpack only files of people whom you trust.",
     ),
     Verb(
         "set",
@@ -310,11 +284,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name, flags.values, flags.cluster, flags.service),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
         more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, "
-        "spec.trial.timeout and\n"
-        "spec.trial.retries, and records them as a revision. After a smaller spec.parallelism,\n"
-        "running trials continue, and others start when there is room. A new timeout applies to "
-        "attempts that\n"
-        "start from then on.",
+        "spec.trial.timeout and spec.trial.retries, and records them as a revision. After a "
+        "smaller spec.parallelism, running trials continue, and others start when there is room. A "
+        "new timeout applies to attempts that start from then on.",
     ),
     Verb(
         "stop",
@@ -346,8 +318,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.page, flags.service),
         example="tuner ui",
         more="Prints a link that is valid once. The page is served to this machine only; from "
-        "another machine, use\n"
-        "ssh -L.",
+        "another machine, use ssh -L.",
     ),
     Verb(
         "doctor",
@@ -355,8 +326,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "check:doctor",
         (flags.optional_file, flags.overrides, flags.where, flags.service),
         example="tuner doctor experiment.yaml --context lab",
-        more="Changes nothing. The exit code is 0 if no check fails, 4 if a permission is "
-        "missing, else 7.",
+        more="Changes nothing. The exit code is 0 if no check fails, 4 if a permission is missing, "
+        "else 7.",
     ),
     Verb(
         "serve",
@@ -407,10 +378,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 ),
                 example="tuner migrate katib -n vision",
                 more="Without --yes, changes nothing: says what would be taken over, and why the "
-                "rest would not. The finished\n"
-                "trials are learned, the Trials that run end under Katib and count, and the rest "
-                "of the budget is\n"
-                "Tuner's. --undo gives an experiment back.",
+                "rest would not. The finished trials are learned, the Trials that run end under "
+                "Katib and count, and the rest of the budget is Tuner's. --undo gives an "
+                "experiment back.",
             ),
         ),
     ),
@@ -425,8 +395,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 (flags.storage,),
                 example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
                 more="Changes nothing. Without --storage, also reads controller.db. The exit code "
-                "is 0 if the schema\n"
-                "is the newest and every row can be read, 5 if there is no store, 7 otherwise.",
+                "is 0 if the schema is the newest and every row can be read, 5 if there is no "
+                "store, 7 otherwise.",
             ),
             Verb(
                 "upgrade",
@@ -443,10 +413,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 (flags.backup_target, flags.backup_keep, flags.storage),
                 example="tuner db backup backups/2026-11-23",
                 more="Copies studies.db and controller.db of the state directory, both as of the "
-                "same moment, and\n"
-                "verifies the copies; with --storage, only that store. Logs and outputs of trials "
-                "are not included.\n"
-                "For PostgreSQL, use pg_dump.",
+                "same moment, and verifies the copies; with --storage, only that store. Logs and "
+                "outputs of trials are not included. For PostgreSQL, use pg_dump.",
             ),
             Verb(
                 "restore",

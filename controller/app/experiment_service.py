@@ -46,6 +46,7 @@ from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.report.spending import raise_limit
 from controller.spec import (
+    REVISABLE,
     SETTABLE,
     Change,
     Document,
@@ -591,8 +592,7 @@ class ExperimentService:
             message = (
                 f"{document.source} changes parts of {experiment.name} that can no longer "
                 f"change:\n{listed(refused)}\n"
-                "tuner resume accepts changes under spec.trial, spec.final, spec.confirm, "
-                "spec.parallelism, spec.budget, spec.pruning and spec.metrics; "
+                f"tuner resume accepts changes under {', '.join(REVISABLE)}; "
                 f"{growth if all(map(allowed_in_extension, refused)) else ''}"
                 "for anything else choose another metadata.name"
             )

@@ -78,9 +78,7 @@ def _preset(**values: object) -> Flags:
 
 file = _value("file", "FILE", "the experiment; - is standard input")
 foreign_file = _value("file", "FILE", "the experiment of Katib or Trainer; - is standard input")
-optional_file = _value(
-    "file", "FILE", "an experiment whose requirements are checked too", nargs="?"
-)
+optional_file = _value("file", "FILE", "an experiment; also checks what it requires", nargs="?")
 new_file = _value("file", "FILE", "(default experiment.yaml)", nargs="?", default="experiment.yaml")
 file_or_name = _value("target", "FILE|NAME", "the experiment's file, or its name")
 name_or_changed_file = _group(
@@ -92,10 +90,10 @@ name = _value("name", "NAME", "the experiment")
 names = _value("names", "NAME", "the experiments", nargs="+")
 migrated = _value("names", "NAME", "the experiments (default: all)", nargs="*")
 experiment_or_study = _value("name", "NAME", "the experiment, or a study without one")
-name_or_all = _value("name", "NAME", "the experiment (default: all that are not over)", nargs="?")
+name_or_all = _value("name", "NAME", "the experiment (default: all that have not ended)", nargs="?")
 name_or_trial = _value("name", "NAME[/N]", "the experiment, or its trial number N")
 trial = _value("name", "NAME/N", "trial number N of the experiment")
-values = _value("values", "PATH=VALUE", "a key of the file, and its value from now on", nargs="+")
+values = _value("values", "PATH=VALUE", "a key of the file, and its new value", nargs="+")
 shell = _flag("shell", choices=("bash", "zsh", "fish"), help="your shell")
 pack_source = _value("source", "FILE", "a file written by tuner pack")
 backup_target = _value(
@@ -130,7 +128,7 @@ resumed_where = _group(
 all_namespaces = _switch(
     "-A",
     "--all-namespaces",
-    help="with --context: of all namespaces that you may read, not only the context's",
+    help="with --context: all namespaces that you may read, not only the context's",
 )
 storage = _value("--storage", "URL", "the study store (default <state-dir>/studies.db)")
 service = _group(
@@ -178,7 +176,7 @@ dry_run = _flag(
     "(server)",
 )
 from_cluster = _switch(
-    "--from-cluster", help="rebuild NAME from the cluster after its database was lost"
+    "--from-cluster", help="rebuild NAME from the cluster if its database is lost"
 )
 applied_file = _flag(
     "-f", "--filename", metavar="FILE", dest="file", required=True, help="- is standard input"
@@ -204,7 +202,7 @@ sources = _group(
     _several("--fill", "NAME=VALUE", "the value of a parameter that the source lacks; repeatable"),
 )
 migration = _group(
-    _switch("--yes", help="do it; without this, only say what would be done"),
+    _switch("--yes", help="do it; without this, only print what would be done"),
     _switch(
         "--undo",
         help="give the named experiments back to Katib, and delete Tuner's; keeps their studies",
@@ -224,10 +222,10 @@ yes = _group(
     ),
 )
 confirming = _group(
-    _number("--top", "K", "how many of the best trials (default 3)", default=3),
-    _number("--seeds", "N", "how many new seeds (default 5)", default=5),
+    _number("--top", "K", "number of best trials (default 3)", default=3),
+    _number("--seeds", "N", "number of new seeds (default 5)", default=5),
 )
-times = _number("--times", "K", "how often (default 1)", default=1)
+times = _number("--times", "K", "number of runs (default 1)", default=1)
 
 # What is shown
 
@@ -303,47 +301,47 @@ controlling = _group(
     _several(
         "--watch-namespace",
         "NS",
-        "run only the experiments of this namespace; may be repeated (default: all)",
+        "run only the experiments of this namespace; repeatable (default: all)",
     ),
     _flag(
         "--katib",
         choices=("all", "annotated"),
         nargs="?",
         const="all",
-        help="run the experiments of Katib as well (kubeflow.org/v1beta1): all, or those with the "
+        help="also run Katib's experiments (kubeflow.org/v1beta1): all, or those with the "
         'annotation tuner.dev/controlled: "true"',
     ),
     _number(
         "--db-manager-port",
         "PORT",
-        "answer Katib's clients that ask its DBManager for values of trials; without TLS",
+        "serve values of trials to clients of Katib's DBManager on this port; without TLS",
     ),
     _several(
         "--allow-service-account",
         "NAME",
-        "let pods of trials have this service account, besides `default`; may be repeated",
+        "let pods of trials use this service account, besides `default`; repeatable",
     ),
     _several(
         "--allow-kind",
         "GROUP/KIND",
-        "let templates of trials be of this kind, besides `batch/Job`; may be repeated",
+        "let templates of trials be of this kind, besides `batch/Job`; repeatable",
     ),
     _several(
         "--price",
         "RESOURCE=AMOUNT",
-        "price of an hour of a resource, whatever spec.prices says of it; may be repeated",
+        "price of a resource for an hour; takes precedence over spec.prices; repeatable",
     ),
-    _text("--node-price-label", "LABEL", "the label of nodes that --node-price is about"),
+    _text("--node-price-label", "LABEL", "the node label that --node-price refers to"),
     _several(
         "--node-price",
         "VALUE:RESOURCE=AMOUNT",
-        "price of an hour of a resource of the nodes whose label has this value, instead of "
-        "--price; may be repeated",
+        "price of a resource for an hour on nodes whose label has this value, instead of "
+        "--price; repeatable",
     ),
     _text(
         "--archive",
         "s3://BUCKET/PREFIX",
-        "copy the logs of ended attempts to this bucket; AWS_* variables have its credentials",
+        "copy the logs of ended attempts to this bucket; AWS_* variables contain the credentials",
     ),
     _text(
         "--keep-logs-for",
@@ -358,20 +356,20 @@ controlling = _group(
     _text(
         "--log-limit",
         "SIZE",
-        "keep at most so much of each log, whatever spec.trial.logLimit says (default: 1Gi)",
+        "keep at most this much of each log, even if spec.trial.logLimit is larger (default: 1Gi)",
         default="1Gi",
     ),
     _number(
         "--kube-api-qps",
         "N",
-        "send at most so many requests a second to the API server, of which one namespace has at "
-        "most half (default: 500)",
+        "send at most this many requests per second to the API server, at most half of them for "
+        "one namespace (default: 500)",
         type=float,
     ),
     _number(
         "--running-experiments",
         "N",
-        "run at most so many experiments at a time, of which one namespace has at most half; the "
+        "run at most this many experiments at a time, at most half of them in one namespace; the "
         "others wait, and their statuses say so (default: 1000)",
         default=1000,
     ),
@@ -380,36 +378,36 @@ controlling = _group(
     _number(
         "--http-port",
         "PORT",
-        "serve the page, and what the command line reads, on this port, over TLS",
+        "serve the page and the API of the command line on this port, over TLS",
     ),
     _text(
         "--webhook",
         "NAME",
-        "keep the certificate of the HTTP port in this ValidatingWebhookConfiguration, and answer "
+        "write the certificate of the HTTP port to this ValidatingWebhookConfiguration, and answer "
         "its reviews",
     ),
     _number("--grpc-port", "PORT", "serve the suggestion service on this port, over TLS"),
     _text(
         "--tls-cert",
         "FILE",
-        "the certificate of both ports, re-read when it changes (default: one of its own)",
+        "the certificate of both ports, re-read when it changes (default: self-signed)",
     ),
     _text("--tls-key", "FILE", "its key"),
     _several(
         "--page-proxy",
         "CIDR",
-        "believe requests to the page from here about who sends them; may be repeated",
+        "trust the user headers of requests to the page from these addresses; repeatable",
     ),
     _text(
         "--page-proxy-client-ca",
         "FILE",
-        "believe only a proxy with a client certificate of an authority in this PEM file; without "
+        "trust only a proxy with a client certificate of an authority in this PEM file; without "
         "--page-proxy, from any address",
     ),
     _several(
         "--page-proxy-allowed-name",
         "NAME",
-        "the common name of the proxy's certificate; may be repeated",
+        "the common name of the proxy's certificate; repeatable",
     ),
     _text(
         "--page-user-header",
@@ -419,7 +417,7 @@ controlling = _group(
     _text(
         "--page-groups-header",
         "NAME",
-        "the header in which the proxy lists the user's groups, with commas",
+        "the header in which the proxy lists the user's groups, separated by commas",
     ),
 )
 serving = _group(
@@ -436,7 +434,7 @@ serving = _group(
     _text(
         "--tls-client-ca",
         "FILE",
-        "CA that signs client certificates; every client then needs one",
+        "CA of client certificates; every client then needs a certificate",
     ),
     _text("--limits", "FILE", "limits of clients and namespaces (docs/server.md)"),
     _text("--metrics-address", "ADDR", "HOST:PORT for Prometheus: /metrics and /healthz"),

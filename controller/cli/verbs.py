@@ -41,7 +41,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.file, flags.overrides, flags.where, flags.service, flags.dry_run),
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: "
-        "interrupted trials cost nothing and run again on resume. A second Ctrl-C kills them.",
+        "interrupted trials do not count against the budget and run again on resume. A second "
+        "Ctrl-C kills them.",
     ),
     Verb(
         "apply",
@@ -55,7 +56,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
             flags.service,
         ),
         example="tuner apply -f experiment.yaml --context lab",
-        more="As kubectl apply, with the file's own checks before. Waits until the controller has "
+        more="Works like kubectl apply, but checks the file first. Waits until the controller has "
         "accepted the file. Without --context, uses the current context of the kubeconfig.",
     ),
     Verb(
@@ -71,7 +72,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         ),
         example="tuner resume experiment.yaml",
         more="With a file, accepts changes of spec.trial, spec.final, spec.confirm, "
-        "spec.parallelism, spec.budget, spec.pruning, spec.metrics.collectorImage and "
+        "spec.parallelism, spec.budget, spec.prices, spec.breaker, spec.pruning, spec.metrics and "
         "metadata.labels, and records them as a revision. Ends a pause, and reruns the trials "
         "whose failures caused it. If the experiment has ended, runs a final stage that failed or "
         "is new in the file.",
@@ -120,15 +121,15 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, "
         "postgresql+psycopg://…) or of an Optuna database, a journal file of Optuna, a JSON file "
-        "of tuner export, or a CSV file with a column for each parameter, one for the value, and "
-        "one for how the trial ended, as the exports of W&B, MLflow and Ray Tune have. Each trial "
-        "is imported once, even if the command is repeated. Imported trials do not count against "
-        "the budget and are not run. If the experiment of a FILE does not exist yet, it is "
-        "created, but not started.",
+        "of tuner export, or a CSV file. The CSV file has a column for each parameter, one for the "
+        "value, and one for how the trial ended, like the exports of W&B, MLflow and Ray Tune. "
+        "Each trial is imported once, even if the command is repeated. Imported trials do not "
+        "count against the budget and are not run. If the experiment of a FILE does not exist "
+        "yet, it is created, but not started.",
     ),
     Verb(
         "validate",
-        "check a file and start nothing",
+        "check a file without running it",
         "check:validate",
         (flags.file, flags.overrides, flags.where, flags.service),
         example="tuner validate experiment.yaml",
@@ -146,7 +147,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "check:convert",
         (flags.foreign_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
-        more="Prints a native file that is equivalent to FILE, and warns of fields that have no "
+        more="Prints a native file that is equivalent to FILE, and warns about fields that have no "
         "effect. FILE is Katib's Experiment (kubeflow.org/v1beta1), which tuner run also accepts "
         "unchanged, or Trainer's OptimizationJob (trainer.kubeflow.org/v1alpha1).",
     ),
@@ -237,7 +238,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "reruns:confirm",
         (flags.name, flags.confirming, flags.cluster, flags.service),
         example="tuner confirm digits --top 3 --seeds 5",
-        more="The reruns are trials of the experiment NAME-confirm: the search does not learn of "
+        more="The reruns are trials of the experiment NAME-confirm: the search does not learn from "
         "them. The program must take its seed from TUNER_SEED. The same command again continues "
         "the reruns, or prints their result.",
     ),
@@ -254,9 +255,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "reruns:reproduce",
         (flags.trial, flags.times, flags.cluster, flags.service),
         example="tuner reproduce digits/12 --times 5",
-        more="With its parameters, seed, commit and image; prints what of its surroundings could "
-        "not be had. The runs are trials of the experiment NAME-reproduce-N: the search does not "
-        "learn of them.",
+        more="Uses the trial's parameters, seed, commit and image, and prints which parts of its "
+        "environment are not available. The runs are trials of the experiment NAME-reproduce-N: "
+        "the search does not learn from them.",
     ),
     Verb(
         "pack",
@@ -275,7 +276,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.pack_source, flags.service),
         example="tuner unpack digits.tar.gz",
         more="Its trials run in the working directory from now on. Starts nothing: tuner resume "
-        "runs the commands of its file, so unpack only files of people whom you trust.",
+        "runs the commands of its file, so unpack only files from people you trust.",
     ),
     Verb(
         "set",
@@ -283,10 +284,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:set_values",
         (flags.name, flags.values, flags.cluster, flags.service),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
-        more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, "
-        "spec.trial.timeout and spec.trial.retries, and records them as a revision. After a "
-        "smaller spec.parallelism, running trials continue, and others start when there is room. A "
-        "new timeout applies to attempts that start from then on.",
+        more="Accepts spec.parallelism, spec.budget, spec.prices, spec.breaker, spec.pruning, "
+        "spec.trial.timeout and spec.trial.retries, and records them as a revision. If you lower "
+        "spec.parallelism, running trials continue, and others start when there is room. A new "
+        "timeout applies to attempts that start later.",
     ),
     Verb(
         "stop",
@@ -306,7 +307,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "top",
-        "show running trials, the resources that they use, and why other trials wait",
+        "show running trials, the resources they use, and why other trials wait",
         "show:top",
         (flags.name_or_all, flags.watch, flags.cluster, flags.all_namespaces, flags.service),
         example="tuner top digits -w",
@@ -343,8 +344,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "operator:controller",
         (flags.context, flags.controlling),
         example="tuner controller --state-dir /var/lib/tuner",
-        more="Runs in the cluster, installed by deploy/install.yaml. SIGTERM ends it, and the Jobs "
-        "run on.",
+        more="Runs in the cluster, installed by deploy/install.yaml. SIGTERM ends it; the Jobs "
+        "keep running.",
     ),
     Verb(
         "completion",
@@ -367,7 +368,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (
             Verb(
                 "katib",
-                "let the controller of a cluster go on with the searches that Katib runs there",
+                "let the controller of a cluster take over the searches that Katib runs there",
                 "migrate:katib",
                 (
                     flags.migrated,
@@ -377,10 +378,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                     flags.service,
                 ),
                 example="tuner migrate katib -n vision",
-                more="Without --yes, changes nothing: says what would be taken over, and why the "
-                "rest would not. The finished trials are learned, the Trials that run end under "
-                "Katib and count, and the rest of the budget is Tuner's. --undo gives an "
-                "experiment back.",
+                more="Without --yes, changes nothing: prints what would be taken over, and why the "
+                "rest would not. Tuner learns from the finished trials. Running Trials end under "
+                "Katib and count. Tuner runs the rest of the budget. --undo gives an experiment "
+                "back.",
             ),
         ),
     ),
@@ -422,8 +423,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:restore",
                 (flags.backup_source, flags.storage),
                 example="tuner db restore backups/2026-11-23 --force",
-                more="First stop the servers and runs that use them: while a process uses one, "
-                "restore refuses.",
+                more="First stop the servers and runs that use them: restore refuses to replace a "
+                "database that a process uses.",
             ),
         ),
     ),

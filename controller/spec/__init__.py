@@ -6,6 +6,7 @@ Reading a file needs neither the service nor a cluster. YAML is imported only wh
 
 from controller.core.substitute import fill_data, render
 from controller.spec.document import (
+    REVISABLE,
     SETTABLE,
     Change,
     allowed_in_extension,
@@ -24,6 +25,7 @@ from controller.spec.redaction import redacted, redacted_document
 from controller.spec.writing import file_text, starter
 
 __all__ = [
+    "REVISABLE",
     "SETTABLE",
     "SUSPEND",
     "Change",

@@ -11,6 +11,7 @@ import pytest
 
 from controller.cli.arguments import _parser, parse
 from controller.core.model import ReasonCode
+from controller.spec.document import REVISABLE, SETTABLE
 from suggest.imports import MAX_ROWS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,3 +60,15 @@ def test_the_page_lists_every_reason_code_and_no_other() -> None:
 
 def test_the_limit_of_an_import_is_that_of_the_code() -> None:
     assert f"At most {MAX_ROWS:,} rows" in (DOCS / "growth.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("verb", "keys"), [("resume", REVISABLE), ("set", SETTABLE)])
+def test_the_help_and_the_page_name_every_key_that_a_verb_can_change(
+    verb: str, keys: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([verb, "--help"])
+    text = capsys.readouterr().out
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert [key for key in keys if key not in text] == []
+    assert [key for key in keys if f"`{key}`" not in page] == []

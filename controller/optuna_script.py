@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from symtable import symtable
 
+from controller.script_values import FUNCTIONS, argument, assigned
+
 # The samplers of Optuna that say which values are tried, and not only in which order.
 FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
 # What a trial must not do: it has no study, and would change that of the script each time.
@@ -21,8 +23,11 @@ _SEARCHES = (
 _STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistributedTrial")
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
 OF_STUDY = ("direction", "directions", "study_name", "stop")
-_NAMED = (ast.FunctionDef, ast.ClassDef)
-_LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
+_NAMED = (*FUNCTIONS, ast.ClassDef)
+_LOOPS = (
+    *(ast.For, ast.AsyncFor, ast.While),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 # What calls the function that it gets once: of Typer, Abseil, Fire, Tyro and others.
 _RUNNERS = ("run", "Fire", "cli")
 
@@ -80,11 +85,11 @@ class OptunaScript:
         """Return the statements of `without_search`, and the names that only the others define."""
         names: set[str] = set()  # of studies, of what comes from them, and of what runs them
         for each in self.module.body:
-            if isinstance(each, ast.FunctionDef) and _runs_search(each, names):
+            if isinstance(each, FUNCTIONS) and _runs_search(each, names):
                 names.add(each.name)
         kept: list[ast.stmt] = []
         for each in self.module.body:
-            defines = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+            defines = (*_NAMED, ast.Import, ast.ImportFrom)
             if isinstance(each, defines) or not _runs_search(each, names):
                 kept.append(each)
             else:
@@ -123,26 +128,11 @@ class OptunaScript:
 
     def study_names(self) -> list[str]:
         """Return the names of the script's studies, which are assigned once, as it makes them."""
-        return [name for name, value in self.assigned().items() if value in self._made]
+        return [name for name, value in assigned(self.module).items() if value in self._made]
 
     @property
     def _made(self) -> tuple[ast.Call, ...]:
         return (*self.studies, *self.loads)
-
-    def assigned(self) -> dict[str, ast.expr]:
-        """Return what the names stand for that are assigned once, outside of functions."""
-        values: dict[str, list[ast.expr | None]] = {}
-        for each in _outside_of_functions(self.module):
-            match each:
-                case ast.Assign(targets, value):
-                    for target in targets:
-                        if isinstance(target, ast.Name):
-                            values.setdefault(target.id, []).append(value)
-                case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
-                    values.setdefault(name, []).append(value)
-                case ast.AugAssign(ast.Name(name)) | ast.For(ast.Name(name)):
-                    values.setdefault(name, []).extend([None, None])
-        return {name: found[0] for name, found in values.items() if len(found) == 1 and found[0]}
 
     def constraint_names(self) -> list[str]:
         """Return the names of constraints that are written in the script."""
@@ -163,7 +153,7 @@ class OptunaScript:
             if any(isinstance(each, _LOOPS) for each in around):
                 return True
             for function in around:
-                if not isinstance(function, ast.FunctionDef):
+                if not isinstance(function, FUNCTIONS):
                     continue
                 uses = [each for each in names if each.id == function.name]
                 calls = self._calls_of(uses)
@@ -217,13 +207,6 @@ def objective_of(search: ast.Call) -> ast.expr | None:
     return argument(search, 0, "func")
 
 
-def argument(call: ast.Call, place: int | None, name: str) -> ast.expr | None:
-    """Return an argument by its place, or by its name."""
-    if place is not None and place < len(call.args):
-        return call.args[place]
-    return next((each.value for each in call.keywords if each.arg == name), None)
-
-
 def _reads_of_study(tree: ast.AST, studies: Set[str]) -> Iterator[ast.Attribute]:
     """Yield what is such as `trial.study.best_value`, also by another name of the study.
 
@@ -243,12 +226,13 @@ def _reads_of_study(tree: ast.AST, studies: Set[str]) -> Iterator[ast.Attribute]
 
 
 def _given_names(
-    objective: ast.expr, definitions: Mapping[str, ast.FunctionDef | ast.ClassDef]
+    objective: ast.expr,
+    definitions: Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef],
 ) -> Iterator[tuple[ast.Name, str]]:
     """Yield the names that the calls in an objective pass, each with its name in the function."""
     for call in _calls(objective):
         function = definitions.get(call.func.id) if isinstance(call.func, ast.Name) else None
-        places = function.args.args if isinstance(function, ast.FunctionDef) else []
+        places = function.args.args if isinstance(function, FUNCTIONS) else []
         passed = [(each.value, each.arg or "") for each in call.keywords]
         passed += [(each, place.arg) for each, place in zip(call.args, places, strict=False)]
         yield from ((each, name) for each, name in passed if isinstance(each, ast.Name))
@@ -259,13 +243,6 @@ def _is_study_of_trial(node: ast.expr) -> bool:
         case ast.Attribute(ast.Name(owner), "study"):
             return owner != "self"
     return False
-
-
-def _outside_of_functions(tree: ast.AST) -> Iterator[ast.AST]:
-    for each in ast.iter_child_nodes(tree):
-        if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda):
-            yield each
-            yield from _outside_of_functions(each)
 
 
 def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:

@@ -1,26 +1,28 @@
 """The experiment of a script that was written for Optuna: what its calls of `create_study` and
 `study.optimize` say, as the text of a native file. The script is not run.
 
-A value is known if it is written there as a literal, or as the name of a literal of the module.
+A value is known if `ScriptValues` knows it.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.optuna_script import OF_STUDY, OptunaScript, argument, objective_of
+from controller.core.model import MAX_NAME_LENGTH
+from controller.optuna_script import OF_STUDY, OptunaScript, objective_of
+from controller.script_values import UNKNOWN, ScriptValues, argument
 from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.writing import file_text
 
 WORKER = "tuner.optuna_worker"
 # As those of functions: see `tuner.trial`.
 _METRICS = {"step": "step", "pattern": r"tuner\.([A-Za-z_][\w./-]*)=(\S+)"}
-_UNKNOWN = object()
 CONSTRAINED = (
     'only Optuna calls it; report each by trial.set_constraint("weight", value) in the objective, '
     'and call tuner.optimize_optuna(objective, study, constraints={"weight": {"max": 0}})'
@@ -64,7 +66,11 @@ class _Reader:
         self._given = {path: value for path, _, value in parts}
         self._problems: list[LocatedProblem] = []
         self._added: list[ast.Call] = []  # calls whose point is tried
-        self._constants = script.assigned()
+        self._values = ScriptValues(script.module)
+        self._instead = (
+            "call tuner.optimize_optuna(objective, study, trials=…) in the place of "
+            f"study.optimize, and run python {source}"
+        )
 
     def experiment(self) -> dict[str, Any]:
         """Return the native data. Raises SpecErrors."""
@@ -85,11 +91,13 @@ class _Reader:
                 "env": {"PYTHONUNBUFFERED": "1"},
             },
         }
-        if (callbacks := argument(search, 5, "callbacks")) is not None and not _is_none(callbacks):
+        callbacks = argument(search, 5, "callbacks")
+        if callbacks is not None and self._values.value(callbacks) not in (None, [], ()):
             self._problem(
                 callbacks,
                 "callbacks are called in a process that has the study; call "
-                "tuner.optimize_optuna(objective, study, callbacks=[…]) in the script instead",
+                "tuner.optimize_optuna(objective, study, trials=…, callbacks=[…]) in its place, "
+                f"and run python {self._source}",
             )
         self._check_what_is_lost(search)
         if self._problems:
@@ -110,7 +118,7 @@ class _Reader:
                 objective,
                 f"{', '.join(names)} is not defined at the top level of the script, which is what "
                 "each trial runs; move it there, outside of functions and of if __name__ == "
-                '"__main__", or call tuner.optimize_optuna(objective, study) in its place',
+                f'"__main__", or {self._instead}',
             )
         for used in self._script.of_the_search(objective):
             self._problem(used, _why_unknown(used))
@@ -128,7 +136,7 @@ class _Reader:
                 search,
                 "calls study.optimize in a loop, or in a function that is called twice or passed "
                 "on, and the search would do it once; call it once, with n_trials of all and "
-                "n_jobs for how many run at a time, and write each search into its own script",
+                f"n_jobs for how many run at a time, or, for one search each, {self._instead}",
             )
         for call in self._script.added:
             self._problem(
@@ -171,8 +179,8 @@ class _Reader:
             case [_, second, *_]:
                 self._problem(
                     second,
-                    "calls study.optimize again; call it once, with n_trials of all, or write each "
-                    "search into its own script",
+                    "calls study.optimize again; call it once, with n_trials of all, or, for one "
+                    f"search each, {self._instead}",
                 )
         raise SpecErrors(self._source, self._problems)
 
@@ -208,19 +216,23 @@ class _Reader:
     def _directions(self, study: ast.Call) -> list[str]:
         nodes = [argument(study, None, "direction")]
         several = argument(study, None, "directions")
-        if isinstance(several, ast.List | ast.Tuple):
-            nodes = list(several.elts)
-        elif several is not None and not _is_none(several):
-            nodes = [several]
+        match several and self._values.expression(several):
+            case ast.List(elements) | ast.Tuple(elements):
+                nodes = list(elements)
+            case None | ast.Constant(None):
+                pass
+            case unknown:
+                nodes = [unknown]
         return [self._direction(node) for node in nodes]
 
     def _direction(self, node: ast.expr | None) -> str:
-        if node is None or _is_none(node):
+        if node is None or self._values.value(node) is None:
             return "minimize"
-        if isinstance(node, ast.Attribute):  # StudyDirection.MAXIMIZE
-            value: object = node.attr.lower()
-        else:
-            value = self._value(node)
+        match self._values.expression(node):
+            case ast.Attribute(attr=name):  # StudyDirection.MAXIMIZE
+                value: object = name.lower()
+            case found:
+                value = self._values.value(found)
         if isinstance(value, str) and value in ("minimize", "maximize"):
             return value
         self._problem(
@@ -234,7 +246,7 @@ class _Reader:
         if self._is_given("spec.pruning.name"):
             return {}
         nodes = [node for each in self._script.studies if (node := argument(each, None, "pruner"))]
-        named = [self._named(node) for node in nodes]
+        named = [self._values.expression(node) for node in nodes]
         node = next((node for node in named if not _is_none(node)), None)
         settings = dict(_MEDIAN.values())
         match node:
@@ -265,9 +277,9 @@ class _Reader:
         points: list[object] = []
         for call in self._script.enqueued:
             node = argument(call, 0, "params")
-            value = _UNKNOWN if node is None else self._value(node)
+            value = UNKNOWN if node is None else self._values.value(node)
             once = argument(call, 2, "skip_if_exists")
-            if once is not None and self._value(once) is True and value in points:
+            if once is not None and self._values.value(once) is True and value in points:
                 continue
             if isinstance(value, dict):
                 points.append(value)
@@ -289,7 +301,7 @@ class _Reader:
         attributes: list[object] = []
         for call in self._added:
             node = argument(call, 1, "user_attrs")
-            value = {} if node is None or _is_none(node) else self._value(node)
+            value = {} if node is None or _is_none(node) else self._values.value(node)
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
@@ -322,7 +334,7 @@ class _Reader:
     def _breaker(self, search: ast.Call) -> dict[str, Any]:
         """Let trials fail that the script lets fail: `catch` names exceptions."""
         catch = argument(search, 4, "catch")
-        if catch is None or self._value(catch) == () or self._is_given("spec.breaker"):
+        if catch is None or self._values.value(catch) == () or self._is_given("spec.breaker"):
             return {}
         return {"breaker": "off"}
 
@@ -331,18 +343,22 @@ class _Reader:
         if node is None or self._is_given("spec.parallelism"):
             return 1
         jobs = int(self._number(node, "spec.parallelism"))
+        if jobs == -1:
+            # All processors of this machine, as in Optuna.
+            return os.cpu_count() or 1
         if jobs < 1:
             self._problem(node, f"{jobs} says no number; add --set spec.parallelism=4")
         return jobs
 
     def _budget(self, search: ast.Call) -> dict[str, Any]:
-        trials, seconds = argument(search, 1, "n_trials"), argument(search, 2, "timeout")
+        trials = self._unless_none(argument(search, 1, "n_trials"))
+        seconds = self._unless_none(argument(search, 2, "timeout"))
         budget: dict[str, Any] = {}
-        if seconds is not None and not _is_none(seconds):
+        if seconds is not None:
             budget["wallClock"] = f"{self._number(seconds, 'spec.budget.wallClock')}s"
         if self._is_given("spec.budget.trials"):
             return budget
-        if trials is not None and not _is_none(trials):
+        if trials is not None:
             budget["trials"] = self._number(trials, "spec.budget.trials")
         elif budget:
             budget["trials"] = "none"
@@ -350,10 +366,13 @@ class _Reader:
             self._problem(search, "has no n_trials; write it, or add --set spec.budget.trials=100")
         return budget
 
+    def _unless_none(self, node: ast.expr | None) -> ast.expr | None:
+        return None if node is None or self._values.value(node) is None else node
+
     def _number(self, node: ast.expr, key: str) -> Any:
         if self._is_given(key):
             return 1
-        value = self._value(node)
+        value = self._values.value(node)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
         self._problem(
@@ -365,20 +384,11 @@ class _Reader:
 
     def _name(self) -> str:
         found = [argument(each, None, "study_name") for each in self._script.studies]
-        named = [value for node in found if node and isinstance(value := self._value(node), str)]
+        values = [self._values.value(node) for node in found if node]
+        named = [value for value in values if isinstance(value, str)]
         name = named[0] if len(named) == 1 else Path(self._source).stem
-        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50].strip("-") or "search"
-
-    def _value(self, node: ast.expr) -> object:
-        """Return a literal, or what a name of the module stands for."""
-        try:
-            return ast.literal_eval(self._named(node))
-        except ValueError:
-            return _UNKNOWN
-
-    def _named(self, node: ast.expr) -> ast.expr:
-        """Return what a name of the module stands for; any other expression as it is."""
-        return self._constants.get(node.id, node) if isinstance(node, ast.Name) else node
+        letters = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        return letters[:MAX_NAME_LENGTH].rstrip("-") or "search"
 
     def _is_given(self, key: str) -> bool:
         """Return whether `--set` says the value of the key, or of one above it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_the_pruner_of_the_study_prunes(
     [
         ("create_study()", "", "spec.budget.trials=4", "11:5 has no n_trials"),
         ("create_study()", "n_trials=args.n", "spec.budget.trials=4", "args.n is known only when"),
-        ("create_study()", "4, n_jobs=-1", "spec.parallelism=2", "-1 says no number"),
+        ("create_study()", "4, n_jobs=-2", "spec.parallelism=2", "-2 says no number"),
         (
             "create_study(direction=args.way)",
             "4",
@@ -107,6 +108,89 @@ def test_what_is_not_written_there_is_said_by_set(
     assert problem in found
     assert f"--set {override.partition('=')[0]}" in found
     spec_of(tmp_path, study, options, override)
+
+
+@pytest.mark.parametrize(
+    ("before", "trials"),
+    [
+        ("def run(n=7):\n    {}\nrun()\n", "n"),
+        ("def run(m, /, *, n=5):\n    {}\nrun(1, n=7)\n", "n"),
+        ("async def run(n):\n    {}\nasyncio.run(run(7))\n", "n"),
+        ("@app.command()\ndef run(n: int = 7):\n    {}\n", "n"),
+        ("def run():\n    n = 3\n    {}\nn = 9\nrun()\n", "2 * n + 1"),
+        ("class Config:\n    n: int\n    trials = 7\n{}\n", "Config.trials"),
+        ("class Config:\n    trials: int = 7\nconfig = Config()\n{}\n", "config.trials"),
+        ("settings = dict(a=1)\nother = {{'n': 7, 'm': n}}\n{}\n", "other['n']"),
+        (
+            "parser.add_argument('-n', '--n-trials', type=int, default=7)\n"
+            "args = parser.parse_args()\n{}\n",
+            "args.n_trials",
+        ),
+        (
+            "def main(args):\n    {}\nparser.add_argument('-n', dest='all', default=7)\n"
+            "main(parser.parse_args())\n",
+            "args.all",
+        ),
+        ("n = 30 // 4\n{}\n", "n"),
+    ],
+)
+def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, trials: str) -> None:
+    path = tmp_path / "my_study.py"
+    search = f"study = create_study(); study.optimize(len, n_trials={trials})"
+    path.write_text(before.format(search))
+    assert read_path(path).spec.document["spec"]["budget"]["trials"] == 7
+
+
+@pytest.mark.parametrize(
+    ("before", "trials"),
+    [
+        ("def run(n=7):\n    n = n + 1\n    {}\nrun()\n", "n"),
+        ("def run(n=7):\n    {}\nrun(*numbers)\n", "n"),
+        ("def run(n=7):\n    {}\nrun(**numbers)\n", "n"),
+        ("class Tuner:\n    def run(self, n=7):\n        {}\nTuner().run(3)\n", "n"),
+        ("n = 7\ndef more():\n    global n\n    n = 9\n{}\n", "n"),
+        ("n, m = 1, 2\nn = 7\n{}\n", "n"),
+        ("n = m + 1\nm = n + 1\n{}\n", "n"),
+        ("n = 7 / 0\n{}\n", "n"),
+        ("n = 'seven' * 7\n{}\n", "n"),
+        ("class Config:\n    n = 7\nConfig.n = 9\n{}\n", "Config.n"),
+        ("settings = {{'n': 7}}\nsettings['n'] = 9\n{}\n", "settings['n']"),
+        ("settings = {{'n': 7}}\nsettings.update(n=9)\n{}\n", "settings['n']"),
+        ("parser.add_argument('--n')\nargs = parser.parse_args()\n{}\n", "args.n"),
+        (
+            "parser.add_argument('--n', default=7)\nother.add_argument('--n', default=9)\n"
+            "args = parser.parse_args()\n{}\n",
+            "args.n",
+        ),
+    ],
+)
+def test_a_number_that_may_be_another_is_asked_for(
+    tmp_path: Path, before: str, trials: str
+) -> None:
+    path = tmp_path / "my_study.py"
+    search = f"study = create_study(); study.optimize(len, n_trials={trials})"
+    path.write_text(before.format(search))
+    with pytest.raises(SpecErrors, match="is known only when the script runs; write a number"):
+        read_path(path)
+
+
+def test_what_an_argument_leaves_open_is_not_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "def run(n=7, timeout=None, callbacks=None, jobs=-1, direction='maximize', pruner=None):\n"
+        "    study = create_study(direction=direction, pruner=pruner)\n"
+        "    study.optimize(len, n, timeout, n_jobs=jobs, callbacks=callbacks)\nrun()\n"
+    )
+    spec = read_path(path).spec.document["spec"]
+    assert (spec["budget"]["trials"], spec["budget"].get("wallClock")) == (7, None)
+    assert spec["parallelism"] == os.cpu_count()
+    assert spec["objective"]["direction"] == "maximize"
+
+
+def test_a_long_name_is_shortened_to_what_an_experiment_may_have(tmp_path: Path) -> None:
+    path = tmp_path / f"{'hyperparameter_' * 5}search.py"
+    path.write_text("create_study().optimize(len, n_trials=3)\n")
+    assert read_path(path).spec.name == "hyperparameter-hyperparameter-hyperparam"
 
 
 def test_set_replaces_only_what_it_names(tmp_path: Path) -> None:
@@ -325,6 +409,9 @@ RUN = "def run(_=0):\n    study.optimize(objective, n_trials=1)\n"
     [
         ("for _ in range(3):\n    study.optimize(objective, n_trials=1)\n", "4:5"),
         ("[study.optimize(objective, n_trials=1) for _ in range(3)]\n", "3:2"),
+        ("{n: study.optimize(objective, n_trials=1) for n in range(3)}\n", "3:5"),
+        ("{study.optimize(objective, n_trials=1) for n in range(3)}\n", "3:2"),
+        (f"async {RUN}async def main():\n    await gather(run(), run())\n", "4:5"),
         (RUN + "with Pool(3) as pool:\n    pool.map(run, range(3))\n", "4:5"),
         (RUN + "for _ in range(3):\n    Process(target=run).start()\n", "4:5"),
         (RUN + "run()\nrun()\n", "4:5"),

@@ -48,7 +48,7 @@ def with_defaults(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _fill(mapping: dict[str, Any], defaults: dict[str, Any]) -> None:
     for key, value in defaults.items():
-        if mapping.get(key) is None:
+        if mapping.get(key) in (None, "", {}):  # the same in Go
             mapping[key] = copy.deepcopy(value)
 
 

@@ -10,6 +10,7 @@ trial's object is created as the file has it.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from controller.core.katib_keys import katib_place, katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME
@@ -34,6 +35,8 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
+# What Go reads as absent may be what is meant here: a label without a value, for example.
+_AS_WRITTEN = ("trialSpec", "customCollector", "primaryPodLabels")
 _SPEC = {
     "parameters",
     "objective",
@@ -53,8 +56,9 @@ class KatibReader(KatibDomainReader):
     def __init__(
         self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None
     ) -> None:
-        super().__init__(problems)
-        self._data = data
+        self._ignored: dict[str, str] = {}
+        super().__init__(problems, self._ignored)
+        self._data = {**data, **({"spec": _given(data["spec"])} if "spec" in data else {})}
         self._config_maps = config_maps or ConfigMaps()
         self.warnings: list[str] = []  # what is read and has no effect
         # Of native keys in this file, more exactly than in KATIB_KEYS.
@@ -77,6 +81,11 @@ class KatibReader(KatibDomainReader):
     def native(self) -> Json | None:
         """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
+        if self._data.get("kind") != "Experiment":
+            cure = "write an Experiment, as in examples/katib/random.yaml"
+            message = f"{self._data.get('kind')!r} is not an Experiment of Katib's; {cure}"
+            self._problems.add("kind", message)
+            return None
         spec = self._mapping(self._data, "spec", "")
         self._check_keys(spec)
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
@@ -86,7 +95,7 @@ class KatibReader(KatibDomainReader):
         trial_dir = self._trial_dir(spec, algorithm)
         self._check_grid(algorithm, parameters)
         names = set(parameters) if layers is None else set(layers.names)
-        collector = KatibCollectorReader(spec, self._problems, self.warnings)
+        collector = KatibCollectorReader(spec, self._problems, self._unread, self.warnings)
         metrics = collector.native()
         if self._is_of_text(spec) and metrics.get("pattern") == DEFAULT_FILTER:
             cure = r"write metricsFormat: ['([\w-]+)=(Genotype.*)']"
@@ -117,7 +126,10 @@ class KatibReader(KatibDomainReader):
         }
         metadata = self._metadata()
         if len(self._problems.found) > before:
+            for path, message in self._ignored.items():
+                self._problems.add(path, message, at_key=True)
             return None
+        self.warnings += [f"{path}: {message}" for path, message in self._ignored.items()]
         return {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
@@ -129,10 +141,6 @@ class KatibReader(KatibDomainReader):
         if self._data["apiVersion"] != API_VERSION:
             self._problems.add(
                 "apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}"
-            )
-        if self._data.get("kind") != "Experiment":
-            self._problems.add(
-                "kind", "only an Experiment of Katib's objects is supported; write kind: Experiment"
             )
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         known_keys = (
@@ -160,14 +168,15 @@ class KatibReader(KatibDomainReader):
         elif not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
             self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
-        return {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+        # The API server takes an empty namespace as none.
+        return {key: metadata[key] for key in ("name", "namespace", "labels") if metadata.get(key)}
 
     def _layers(self, spec: Json, algorithm: Json) -> Layers | None:
         """Return what `enas` and `darts` search, None for an algorithm that has parameters."""
         section = spec.get("algorithm")
         name = section.get("algorithmName") if isinstance(section, dict) else None
         if name in OF_LAYERS:
-            reader = KatibLayersReader(spec, self._problems)
+            reader = KatibLayersReader(spec, self._problems, self._unread)
             layers = reader.read(name, algorithm.pop("settings", {}))
             self._places |= reader.places
             return layers
@@ -279,7 +288,7 @@ class KatibReader(KatibDomainReader):
             have = "has" if len(unused) == 1 else "have"
             self.warnings.append(
                 f"{place}: {', '.join(unused)} {have} no effect here: {algorithm} has its own rule "
-                "for it"
+                f"for {'it' if len(unused) == 1 else 'them'}"
             )
         return native
 
@@ -300,6 +309,7 @@ class KatibReader(KatibDomainReader):
             return {}
         if parameters.pop(resource).get("type", "int") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
+        self._places["spec.fidelity.max"] = self._places["spec.algorithm.settings.max"]
         fidelity = Fidelity.of_resource(resource, max_resource, eta)
         return {
             "fidelity": {
@@ -391,10 +401,14 @@ class KatibReader(KatibDomainReader):
     ) -> Json:
         metadata = self._data.get("metadata")
         namespace = (
-            str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
+            str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
         )
         reader = KatibTemplateReader(
-            self._problems, self._config_maps, namespace=namespace, through_shell=through_shell
+            self._problems,
+            self._unread,
+            self._config_maps,
+            namespace=namespace,
+            through_shell=through_shell,
         )
         if beside is not None and not takes_templates:
             cure = (
@@ -439,3 +453,14 @@ class KatibReader(KatibDomainReader):
                             f"{at}.feasibleSpace.{native_key}"
                         )
         return native
+
+
+def _given(value: Any) -> Any:  # Any: any of YAML's types
+    """Return the data without the keys that Go reads as absent: of null, and of an empty text."""
+    if isinstance(value, dict):
+        return {
+            key: each if key in _AS_WRITTEN else _given(each)
+            for key, each in value.items()
+            if each is not None and each != ""
+        }
+    return [_given(each) for each in value] if isinstance(value, list) else value

@@ -47,8 +47,14 @@ class KatibCollectorReader(KatibSectionReader):
 
     custom: CustomCollector | None = None
 
-    def __init__(self, spec: Json, problems: ProblemCollector, warnings: list[str]) -> None:
-        super().__init__(problems)
+    def __init__(
+        self,
+        spec: Json,
+        problems: ProblemCollector,
+        unread: dict[str, str] | None,
+        warnings: list[str],
+    ) -> None:
+        super().__init__(problems, unread)
         self._given = spec.get("metricsCollectorSpec")
         self._warnings = warnings
 
@@ -68,20 +74,18 @@ class KatibCollectorReader(KatibSectionReader):
         )
         kind = collector.get("kind", "StdOut")
         if "customCollector" in collector and kind != "Custom":
-            self._problems.add(
-                f"{AT}.collector.customCollector",
-                f"cannot be combined with kind: {kind}; remove it",
-            )
+            self._has_no_effect(f"{AT}.collector.customCollector", kind)
         match kind:
             case "StdOut":
-                self._without(source, kind, "httpGet")
-                self._file(source, _LOG, "File", ("TEXT",))
+                self._without(source, kind, "httpGet", "fileSystemPath")
                 return self._patterns(source)
             case "File":
                 self._without(source, kind, "httpGet")
                 path, form = self._file(source, _LOG, "File", ("TEXT", "JSON"))
                 if form == "JSON":
-                    self._without(source, "File with format: JSON", "filter")
+                    if "filter" in source:
+                        message = "cannot be combined with format: JSON; remove it"
+                        self._problems.add(f"{AT}.source.filter", message, at_key=True)
                     return {"file": path, "format": "json"}
                 return {"file": path, **self._patterns(source)}
             case "TensorFlowEvent":
@@ -138,12 +142,11 @@ class KatibCollectorReader(KatibSectionReader):
 
     def _without(self, source: Json, kind: str, *keys: str) -> None:
         for key in keys:
-            if source.get(key) is not None:
-                self._problems.add(
-                    f"{AT}.source.{key}",
-                    f"cannot be combined with kind: {kind}; remove it",
-                    at_key=True,
-                )
+            if key in source:
+                self._has_no_effect(f"{AT}.source.{key}", kind)
+
+    def _has_no_effect(self, path: str, kind: str) -> None:
+        self._warnings.append(f"{path}: has no effect with kind: {kind}, as in Katib; remove it")
 
     def _file(
         self, source: Json, default: str, kind: str, formats: tuple[str, ...]
@@ -178,7 +181,9 @@ class KatibCollectorReader(KatibSectionReader):
         if source.get("filter") is None:
             return {"pattern": DEFAULT_FILTER}
         formats = self._section(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
-        if not isinstance(formats, list) or not formats:
+        if formats is None or formats == []:
+            return {"pattern": DEFAULT_FILTER}
+        if not isinstance(formats, list):
             self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")
             return {}
         patterns = []

@@ -41,7 +41,7 @@ class KatibDomainReader(KatibSectionReader):
         if kind not in ("int", "double"):
             self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write {_TYPES}")
             return {}
-        if "list" in space:
+        if space.get("list"):
             self._problems.add(
                 f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it"
             )

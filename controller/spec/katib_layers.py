@@ -38,8 +38,10 @@ class Layers:
 class KatibLayersReader(KatibDomainReader):
     """Reads `spec.nasConfig` of one file."""
 
-    def __init__(self, spec: Json, problems: ProblemCollector) -> None:
-        super().__init__(problems)
+    def __init__(
+        self, spec: Json, problems: ProblemCollector, unread: dict[str, str] | None
+    ) -> None:
+        super().__init__(problems, unread)
         self._spec = spec
         self.places: dict[str, str] = {}  # of native keys in this file
 

@@ -8,16 +8,21 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from controller.spec.problems import ProblemCollector
+from controller.spec.spelling import meant_by
 
 # A file's plain data, whose shape is not checked yet.
 Json: TypeAlias = dict[str, Any]
 
 
 class KatibSectionReader:
-    """Reads one part of a file. `problems` get the paths of Katib's file."""
+    """Reads one part of a file. `problems` get the paths of Katib's file.
 
-    def __init__(self, problems: ProblemCollector) -> None:
+    unread: gets the keys that Katib ignores, with what to say of them; None refuses such keys.
+    """
+
+    def __init__(self, problems: ProblemCollector, unread: dict[str, str] | None = None) -> None:
         self._problems = problems
+        self._unread = unread
 
     def _mapping(self, parent: Json, key: str, at: str) -> Json:
         return self._taken(parent, key, at, dict, "a mapping") or {}
@@ -49,6 +54,13 @@ class KatibSectionReader:
         self, section: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None
     ) -> None:
         for name in section:
-            if name not in keys:
+            if name in keys:
+                continue
+            path = f"{at}.{name}" if at else name
+            if self._unread is None or refused is not None:
                 problem = (refused or {}).get(name, "is not supported; remove it")
-                self._problems.add(f"{at}.{name}" if at else name, problem, at_key=True)
+                self._problems.add(path, problem, at_key=True)
+            else:
+                meant = meant_by(str(name), (key for key in keys if key not in section))
+                cure = "remove it" if meant is None else f"did you mean {meant}?"
+                self._unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"

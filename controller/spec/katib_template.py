@@ -55,6 +55,7 @@ _TEMPLATE_KEYS = (
     "successCondition",
     "failureCondition",
 )
+_GO_TEMPLATE = "goTemplate"  # of kubeflow.org/v1alpha3
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 # The volume of a Custom collector, as in Katib.
 _SHARED = "metrics-volume"
@@ -175,12 +176,13 @@ class KatibTemplateReader(KatibSectionReader):
     def __init__(
         self,
         problems: ProblemCollector,
+        unread: dict[str, str] | None,
         config_maps: ConfigMaps,
         *,
         namespace: str,
         through_shell: bool,
     ) -> None:
-        super().__init__(problems)
+        super().__init__(problems, unread)
         self._through_shell = through_shell
         self._config_maps = config_maps
         self._namespace = namespace
@@ -204,7 +206,7 @@ class KatibTemplateReader(KatibSectionReader):
         """
         at = "spec.trialTemplate"
         template = self._mapping(spec, "trialTemplate", "spec")
-        self._only(template, at, _TEMPLATE_KEYS)
+        self._only(template, at, (*_TEMPLATE_KEYS, _GO_TEMPLATE))
         if not isinstance(template.get("retain", False), bool):
             self._problems.add(
                 f"{at}.retain", f"expected true or false, got {template['retain']!r}"
@@ -323,6 +325,14 @@ class KatibTemplateReader(KatibSectionReader):
 
         Empty if it has problems.
         """
+        if _GO_TEMPLATE in template and not template.keys() & {"trialSpec", "configMap"}:
+            cure = (
+                "write primaryContainerName, trialParameters and, in place of this, trialSpec, "
+                "as in examples/katib/random.yaml"
+            )
+            message = f"Katib has not read it since 0.10.1; {cure}"
+            self._problems.add(f"{at}.{_GO_TEMPLATE}", message, at_key=True)
+            return {}
         if template and ("trialSpec" in template) == ("configMap" in template):
             self._problems.add(
                 at,
@@ -474,7 +484,7 @@ class KatibTemplateReader(KatibSectionReader):
             annotations = {**(about.get("annotations") or {}), RETAIN: "true"}
             template["metadata"] = {**about, "annotations": annotations}
         primary: Json = {}
-        if isinstance(labels := section.get("primaryPodLabels"), dict):
+        if isinstance(labels := section.get("primaryPodLabels"), dict) and labels:
             primary["labels"] = labels
         if isinstance(container := section.get("primaryContainerName"), str):
             primary["container"] = container

@@ -152,6 +152,10 @@ def read(
         mark = marks.nearest("kind")
         raise SpecErrors(source, [LocatedProblem(mark, "kind", f"is not run; {cure}")])
     foreign = _foreign(data, others, problems, config_map_of)
+    if foreign is None and (kind := _of_another_project(data)):
+        cure = "write apiVersion: tuner.dev/v1 and kind: Experiment"
+        message = f"{kind} is not an experiment; {cure}"
+        raise SpecErrors(source, [LocatedProblem(marks.nearest("kind"), "kind", message)])
     if foreign is None:
         document = _check(data, problems, handed_over=handed_over)
         warnings = tuple(_suspended(data))
@@ -259,7 +263,7 @@ def _without_namespace(data: Data) -> tuple[str, str] | None:
     None for any other.
     """
     match data:
-        case {"metadata": {"namespace": str()}}:
+        case {"metadata": {"namespace": str(namespace)}} if namespace:
             return None
         case {"metadata": {"name": str(name)}} if _is_optimization_job(data):
             return "kubernetes", name
@@ -280,6 +284,14 @@ def _problems_of_service(
 
 def _is_katib(data: object) -> TypeGuard[Json]:
     return isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/")
+
+
+def _of_another_project(data: object) -> str:
+    """Return the kind of an object that no reader reads; "" for what may be a native file."""
+    match data:
+        case {"apiVersion": str(version), "kind": str(kind)} if kind != "Experiment":
+            return "" if version.startswith("tuner.dev/") else f"{kind} of {version}"
+    return ""
 
 
 def _is_optimization_job(data: object) -> TypeGuard[Json]:

@@ -70,6 +70,15 @@ def test_defaults_that_clients_read_are_there_at_once(kubectl: Kubectl, namespac
     assert spec["metricsCollectorSpec"] == {"collector": {"kind": "StdOut"}}
 
 
+def test_what_go_reads_as_absent_is_accepted(kubectl: Kubectl, namespace: str) -> None:
+    number = {"min": "0", "max": "1", "step": "", "list": [], "distribution": ""}
+    choice = {"list": ["a"], "min": "", "max": "", "step": "", "distribution": ""}
+    for parameters in (space("double", **number), space("categorical", **choice)):
+        whole = katib(namespace, parameters=parameters, resumePolicy="")
+        whole["spec"]["objective"]["goal"] = None
+        tried(kubectl, whole)
+
+
 def test_choices_may_be_where_katibs_sdk_sends_them(kubectl: Kubectl, namespace: str) -> None:
     tried(kubectl, katib(namespace, parameters=space("categorical", distribution=["a", 1])))
 

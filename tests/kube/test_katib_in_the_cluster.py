@@ -341,13 +341,12 @@ WRONG_COLLECTORS: dict[str, Raw] = {
     "collector.customCollector.name: the template has a container main already": {
         "collector": {"kind": "Custom", "customCollector": {"name": "main", "image": "a:1"}}
     },
-    "source.fileSystemPath: cannot be combined with kind: Push; remove it": {
-        "collector": {"kind": "Push"},
-        "source": SHARED,
-    },
-    "source.filter: cannot be combined with kind: None; remove it": {
-        "collector": {"kind": "None"},
-        "source": {"filter": {"metricsFormat": ["(a)(b)"]}},
+    "source.filter: cannot be combined with format: JSON; remove it": {
+        "collector": {"kind": "File"},
+        "source": {
+            "fileSystemPath": {"format": "JSON"},
+            "filter": {"metricsFormat": ["(a)(b)"]},
+        },
     },
 }
 

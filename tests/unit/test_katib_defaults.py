@@ -61,6 +61,17 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         {"parallelTrialCount": 7, "resumePolicy": "FromVolume"},
         {"parallelTrialCount": 7, "resumePolicy": "FromVolume"},
     ),
+    "an empty text is nothing": (
+        {"resumePolicy": "", "parameters": [{"feasibleSpace": {"distribution": ""}}]},
+        {
+            "resumePolicy": "Never",
+            "parameters": [{"feasibleSpace": {"distribution": "uniform"}}],
+        },
+    ),
+    "labels of no pod": (
+        template("TFJob", primaryPodLabels={}),
+        filled("TFJob", SUCCEEDED, primaryPodLabels=MASTER),
+    ),
     "0 at a time suspends": ({"parallelTrialCount": 0}, {"parallelTrialCount": 0}),
     "the least is best": (objective("minimize"), objective("minimize", [strategy("a", "min")])),
     "each metric has a strategy": (

@@ -275,11 +275,22 @@ def test_on_a_cluster_the_object_is_created_unchanged() -> None:
     assert container["args"][0] == "--lr=${lr}"
 
 
+def test_no_labels_of_the_primary_pod_are_those_of_its_kind() -> None:
+    name = "primaryContainerName: training"
+    text = TEXT.replace(name, f"{name}\n    primaryPodLabels: {{}}")
+    overrides = ["spec.runtime=kubernetes"]
+    with_none = read(TEXT, source="katib.yaml", overrides=overrides).spec
+    assert read(text, source="katib.yaml", overrides=overrides).spec == with_none
+
+
 def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None:
     for text, place in (
         (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
         (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
-        (HYPERBAND.replace('value: "9"', 'value: "2"'), "spec.algorithm.algorithmSettings: "),
+        (
+            HYPERBAND.replace('value: "9"', 'value: "2"'),
+            "spec.algorithm.algorithmSettings[2]: 2 is below",
+        ),
         (
             algorithm(
                 "tpe",
@@ -487,7 +498,7 @@ WEBHOOK = r"""
   spec.objective.objectiveMetricName: must be specified
 - algorithmName: random
 + algorithmName: ''
-  spec.algorithm.algorithmName: unknown algorithm name ''
+  spec.algorithm.algorithmName: must be specified
 - parameterType: double
 + parameterType: unknown
   spec.parameters[0].parameterType: 'unknown' is not supported
@@ -537,7 +548,7 @@ WEBHOOK = r"""
   trialParameters[2]: '{f}' is not a name
 - reference: activation
 + reference: ''
-  trialParameters[2]: 'function' is not a name, or has no reference
+  trialParameters[2]: must have a name and a reference
 - ${trialParameters.function}
 + ${trialParameters.missing}
   is not one of trialParameters; declare it there
@@ -1050,3 +1061,89 @@ def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
         shown, env=env, capture_output=True, text=True, check=True, timeout=30
     ).stdout
     assert output == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"
+
+
+ABSENT = [
+    ("metadata: {name: katib-random}", "metadata: {name: katib-random, namespace: %s}"),
+    ("distribution: logUniform", "distribution: logUniform, step: %s"),
+    ('step: "16"', 'step: "16", distribution: %s'),
+    ('step: "16"', 'step: "16", list: %s'),
+    ("list: [relu, tanh]", "list: [relu, tanh], min: %s, step: %s"),
+    ("  maxFailedTrialCount: 2", "  maxFailedTrialCount: 2\n  resumePolicy: %s"),
+    ("  trialTemplate:", "  trialTemplate:\n    configMap: %s\n    successCondition: %s"),
+    ("  trialTemplate:", "  earlyStopping: %s\n  nasConfig: %s\n  trialTemplate:"),
+]
+
+
+@pytest.mark.parametrize("absent", ["null", "''"])
+@pytest.mark.parametrize(("old", "new"), ABSENT)
+def test_what_go_reads_as_absent_is_absent(old: str, new: str, absent: str) -> None:
+    assert old in TEXT
+    text = TEXT.replace(old, new.replace("%s", absent), 1)
+    assert read(text, source="katib.yaml").spec == read_path(EXAMPLE).spec
+
+
+def test_an_empty_list_of_a_number_is_none() -> None:
+    text = TEXT.replace('step: "16"', 'step: "16", list: []')
+    assert read(text, source="katib.yaml").spec == read_path(EXAMPLE).spec
+
+
+IGNORED = "is not a key of Katib's, which ignores it, too"
+
+
+def test_a_key_that_katib_ignores_is_a_warning() -> None:
+    text = TEXT.replace("  maxTrialCount: 4", "  maxTrialCount: 4\n  maxFailedTrials: 1")
+    text = text.replace("{name: lr,", "{name: lr, default: 1,")
+    document = read(text.replace("  maxFailedTrialCount: 2\n", ""), source="katib.yaml")
+    assert document.spec.budget.failed_trials is None
+    assert document.warnings == (
+        f"spec.maxFailedTrials: {IGNORED}; did you mean maxFailedTrialCount?",
+        f"spec.parameters[0].default: {IGNORED}; remove it",
+    )
+
+
+def test_a_misspelled_key_is_named_beside_the_one_that_is_missing() -> None:
+    text = TEXT.replace("primaryContainerName: training", "primaryContainer: training")
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="katib.yaml")
+    assert str(caught.value).splitlines()[1:] == [
+        "  21:3 spec.trialTemplate.primaryContainerName: must be specified; write the name of a "
+        "container",
+        f"  22:5 spec.trialTemplate.primaryContainer: {IGNORED}; did you mean "
+        "primaryContainerName?",
+    ]
+
+
+def test_a_file_of_an_older_katib_says_what_has_changed() -> None:
+    start = TEXT.index("    primaryContainerName")
+    text = TEXT[:start].replace("v1beta1", "v1alpha3")
+    text += "    goTemplate:\n      rawTemplate: 'kind: Job'\n"
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="katib.yaml")
+    assert str(caught.value).splitlines()[1:] == [
+        "  2:13 apiVersion: kubeflow.org/v1alpha3 is not supported; write kubeflow.org/v1beta1",
+        "  22:5 spec.trialTemplate.goTemplate: Katib has not read it since 0.10.1; write "
+        "primaryContainerName, trialParameters and, in place of this, trialSpec, as in "
+        "examples/katib/random.yaml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (
+            "apiVersion: kubeflow.org/v1alpha1\nkind: StudyJob",
+            "'StudyJob' is not an Experiment of Katib's; write an Experiment, as in "
+            "examples/katib/random.yaml",
+        ),
+        (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Workflow",
+            "Workflow of argoproj.io/v1alpha1 is not an experiment; write apiVersion: "
+            "tuner.dev/v1 and kind: Experiment",
+        ),
+    ],
+)
+def test_an_object_of_another_kind_has_one_problem(head: str, message: str) -> None:
+    with pytest.raises(SpecErrors) as caught:
+        read(f"{head}\nmetadata: {{name: a}}\nspec: {{owner: b}}", source="katib.yaml")
+    assert str(caught.value).splitlines()[1:] == [f"  2:7 kind: {message}"]

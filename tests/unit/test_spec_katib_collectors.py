@@ -196,16 +196,8 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{collector: {kind: Custom, customCollector: {name: c}}}",
             "collector.customCollector.image: must be specified",
         ),
-        (
-            CUSTOM % ", source: {filter: {metricsFormat: ['(a)(b)']}}",
-            "source.filter: cannot be combined with kind: Custom",
-        ),
         ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
-        (
-            "{collector: {kind: File, customCollector: {}}}",
-            "collector.customCollector: cannot be combined with kind: File",
-        ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: m.log}}}",
             "source.fileSystemPath.path: expected an absolute path, got 'm.log'",
@@ -222,16 +214,12 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: "
             "{metricsFormat: ['(a)(b)']}}}",
-            "source.filter: cannot be combined with kind: File with format: JSON; remove it",
+            "source.filter: cannot be combined with format: JSON; remove it",
         ),
         (
             "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, "
             "format: TEXT}}}",
             "source.fileSystemPath.format: 'TEXT' cannot be combined with this collector; remove it",
-        ),
-        (
-            "{collector: {kind: File}, source: {httpGet: {port: 80}}}",
-            "source.httpGet: cannot be combined with kind: File",
         ),
         (
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: http}}}",
@@ -241,7 +229,7 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {host: other}}}",
             "source.httpGet.host: the endpoint is the trial's own; remove it",
         ),
-        ("{source: {filter: {metricsFormat: []}}}", "source.filter.metricsFormat: expected a list"),
+        ("{source: {filter: {metricsFormat: a}}}", "source.filter.metricsFormat: expected a list"),
         (
             "{source: {filter: {metricsFormat: ['(a)', '(']}}}",
             "metricsFormat[1]: '(' is not a regular expression",
@@ -250,7 +238,6 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{source: {filter: {metricsFormat: [3]}}}",
             "metricsFormat[0]: '' has 0 groups where two are needed",
         ),
-        ("{sources: {}}", "sources: is not supported; remove it"),
         ("3", "metricsCollectorSpec: expected a mapping"),
     ],
 )
@@ -264,3 +251,37 @@ def test_parallel_trials_of_this_machine_cannot_share_a_port() -> None:
     with pytest.raises(SpecErrors) as caught:
         reading("{collector: {kind: PrometheusMetric}}", parallel=2)
     assert "the trials on this machine would all need this port" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [
+        ("{collector: {kind: File, customCollector: {}}}", ["collector.customCollector"]),
+        ("{collector: {kind: File}, source: {httpGet: {port: 80}}}", ["source.httpGet"]),
+        (
+            "{source: {httpGet: {port: 80}, fileSystemPath: {path: m.log, kind: Directory}}}",
+            ["source.httpGet", "source.fileSystemPath"],
+        ),
+        (
+            "{collector: {kind: TensorFlowEvent}, source: {filter: {metricsFormat: ['(a)(b)']}}}",
+            ["source.filter"],
+        ),
+        (
+            "{collector: {kind: Push}, source: {fileSystemPath: {path: /m.log, kind: File}}}",
+            ["source.fileSystemPath"],
+        ),
+    ],
+)
+def test_what_a_collector_of_katibs_does_not_read_is_warned_of(
+    section: str, keys: list[str]
+) -> None:
+    found = [each for each in reading(section).warnings if "has no effect with kind" in each]
+    assert [each.partition(": ")[0] for each in found] == [
+        f"spec.metricsCollectorSpec.{key}" for key in keys
+    ]
+
+
+def test_no_filter_among_the_filters_is_katibs_own() -> None:
+    whole = reading("{collector: {kind: StdOut}}").spec.metrics
+    for none in ("{}", "{metricsFormat: []}", "{metricsFormat: null}", "null"):
+        assert reading(f"{{source: {{filter: {none}}}}}").spec.metrics == whole

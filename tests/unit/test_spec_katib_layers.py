@@ -110,7 +110,10 @@ GOOD_AND_BAD = {
     "outputSizes: [10]": ("outputSizes: []", "graphConfig.outputSizes: has no sizes"),
     "outputSizes: [10]}": ("outputSizes: [x]}", "outputSizes[0]: expected a whole number from 1"),
     "operationType: reduction": ("operationType: ''", "operations[2].operationType: must be"),
-    "operationType: convolution": ("kind: convolution", "operations[0].kind: is not supported"),
+    "operationType: convolution": (
+        "kind: convolution",
+        "operations[0].kind: is not a key of Katib's",
+    ),
     "name: pool_size, ": ("", "operations[2].parameters[1]: must be a mapping with a name"),
     "parameterType: int": ("parameterType: whole", "'whole' is not supported"),
     'min: "2"': ('min: "4"', "min 4 is above max 3"),

@@ -10,6 +10,7 @@ trial's object is created as the file has it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from controller.core.katib_keys import katib_place, katib_words
@@ -122,6 +123,7 @@ class KatibReader(KatibDomainReader):
                 trial_dir=trial_dir,
                 beside=collector.custom,
                 through_shell="dbManager" not in metrics,
+                split=frozenset(_split(parameters)),
             ),
         }
         metadata = self._metadata()
@@ -398,6 +400,7 @@ class KatibReader(KatibDomainReader):
         trial_dir: str,
         beside: CustomCollector | None,
         through_shell: bool,
+        split: frozenset[str],
     ) -> Json:
         metadata = self._data.get("metadata")
         namespace = (
@@ -409,6 +412,7 @@ class KatibReader(KatibDomainReader):
             self._config_maps,
             namespace=namespace,
             through_shell=through_shell,
+            split=split,
         )
         if beside is not None and not takes_templates:
             cure = (
@@ -453,6 +457,14 @@ class KatibReader(KatibDomainReader):
                             f"{at}.feasibleSpace.{native_key}"
                         )
         return native
+
+
+def _split(parameters: Json) -> Iterator[str]:
+    """Yield the placeholders of parameters with a value that a shell splits, or drops."""
+    for name, domain in parameters.items():
+        values = domain.get("values", ())
+        if any(isinstance(value, str) and len(value.split()) != 1 for value in values):
+            yield "${" + name + "}"
 
 
 def _given(value: Any) -> Any:  # Any: any of YAML's types

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from controller.core.model import RETAIN
@@ -29,6 +29,10 @@ _OF_COMMAND = re.compile(r"\.(?:command|args)\[\d+\]$")
 _QUOTED = re.compile(
     r"""([^\s"']*)(?:"(?P<parameter>\$\{trialParameters\.[^{}]*\})"|'(?P<text>[^']*)')"""
 )
+# What the shell reads of a word without quotes. `$(NAME)` is for Kubernetes,
+# and a word like `(64,32)` is an error in Katib.
+_FOR_A_SHELL = re.compile(r"[\s;&|<>`\\\"']|\$[A-Za-z_{]")
+_SHELLS = (["sh", "-c"], ["bash", "-c"])
 # What Kubernetes expands in commands and environment variables, and `${`,
 # which this project's files escape.
 _EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
@@ -171,6 +175,7 @@ class KatibTemplateReader(KatibSectionReader):
     """Reads `spec.trialTemplate`.
 
     namespace: the experiment's own. through_shell: Katib's collector runs the command in a shell.
+    split: parameters with values that a shell splits into words, or drops.
     """
 
     def __init__(
@@ -181,9 +186,11 @@ class KatibTemplateReader(KatibSectionReader):
         *,
         namespace: str,
         through_shell: bool,
+        split: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(problems, unread)
         self._through_shell = through_shell
+        self._split = split
         self._config_maps = config_maps
         self._namespace = namespace
         self.places: dict[str, str] = {}  # of native keys in this file
@@ -228,6 +235,8 @@ class KatibTemplateReader(KatibSectionReader):
                 )
         self._check_primary(template.get("primaryContainerName"), job)
         names = self._names(template, job, parameters)
+        if self._through_shell:
+            job = self._with_shell(job, template.get("primaryContainerName"), names)
         ends = {
             key: self._condition(template, theirs, at)
             for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
@@ -473,6 +482,45 @@ class KatibTemplateReader(KatibSectionReader):
         self._problems.add("spec.trialTemplate.trialSpec", message)
         return job, ""
 
+    def _with_shell(
+        self, data: Any, primary: object, names: dict[str, str]
+    ) -> Any:  # Any: any of YAML's types
+        """Return the object whose primary containers have the command that Katib makes of theirs.
+
+        Katib joins the words of a command with spaces, for a shell. A command of which the shell
+        makes the same words stays.
+        """
+        if isinstance(data, list):
+            return [self._with_shell(item, primary, names) for item in data]
+        if not isinstance(data, dict):
+            return data
+        data = {key: self._with_shell(item, primary, names) for key, item in data.items()}
+        words = _words(data) if data.get("name") == primary else []
+        if words[:2] in _SHELLS:
+            shell, script = words[:2], words[2:]
+            is_same = len(script) < 2
+        else:
+            shell, script = _SHELLS[0], words
+            is_same = not self._needs_shell(words, names)
+        if is_same:
+            return data
+        others = {key: item for key, item in data.items() if key != "args"}
+        return {**others, "command": [*shell, " ".join(script)]}
+
+    def _needs_shell(self, words: list[str], names: dict[str, str]) -> bool:
+        """Return whether a shell makes other words of these.
+
+        The script after `-c` does not count: without quotes of its own, Katib cannot run it.
+        """
+        for before, word in pairwise(["", *words]):
+            if before == "-c" or _QUOTED.fullmatch(word):
+                continue
+            if _FOR_A_SHELL.search(_PLACEHOLDER.sub("", word)):
+                return True
+            if any(names.get(name) in self._split for name in _PLACEHOLDER.findall(word)):
+                return True
+        return False
+
     def _object(self, section: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
         """Return a trial that is an object of a cluster."""
         at = "spec.trialTemplate"
@@ -669,6 +717,15 @@ def _containers_of(job: Json) -> list[Json]:
         case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
             return [each if isinstance(each, dict) else {} for each in containers]
     return []
+
+
+def _words(container: Json) -> list[str]:
+    """Return the command and args; [] without a command, which only the image has then."""
+    command, args = container.get("command"), container.get("args") or []
+    if not isinstance(command, list) or not command or not isinstance(args, list):
+        return []
+    words = [*command, *args]
+    return words if all(isinstance(word, str) for word in words) else []
 
 
 def _queue_of(template: Json) -> Json:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from controller.app.validate import warnings
 from controller.core.line_pattern import LinePattern
+from controller.core.model import ExperimentSpec
 from controller.core.substitute import fill
 from controller.runtime.local import machine
 from controller.search import study_spec
@@ -841,11 +843,16 @@ def test_the_trials_name_is_substituted() -> None:
     assert spec.trial.env["RUN_NAME"] == "run of ${TUNER_TRIAL_NAME}"
 
 
+# With this collector, Katib runs the command as it is.
+WITHOUT_SHELL = "  metricsCollectorSpec: {collector: {kind: Push}}\n  trialTemplate:"
+
+
 def test_variables_of_the_container_are_expanded_as_kubernetes_does() -> None:
     words = "[python, train.py, --to=$(OUT)/model, --user=$(USER), --text=$$(OUT), '--odd=$${OUT}'"
     words += ", '${OUT}', $$$(OUT), $$$$(OUT), '{print $$1}', '$$$${OUT}', $(, '$(${OUT})', $]"
     env = "[{name: ROOT, value: /data}, {name: OUT, value: $(ROOT)/$(KATIB_TRIAL_NAME)}]"
     text = TEXT.replace("[python, ../digits/train.py]", f"{words}\n                env: {env}")
+    text = text.replace("  trialTemplate:", WITHOUT_SHELL, 1)
     trial = read(text, source="katib.yaml").spec.trial
     assert trial.env["OUT"] == "/data/${TUNER_TRIAL_NAME}"
     assert trial.command[2:6] == (
@@ -1049,6 +1056,7 @@ def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
         (EXAMPLES / "pbt.yaml")
         .read_text()
         .replace("- --lr", f"- '{odd}'\n                  - --lr")
+        .replace("  trialTemplate:", WITHOUT_SHELL, 1)
     )
     command = read(text, source="katib.yaml").spec.trial.command
     shown = [word.replace("$${", "${").replace("${lr}", "0.1") for word in command]
@@ -1147,3 +1155,63 @@ def test_an_object_of_another_kind_has_one_problem(head: str, message: str) -> N
     with pytest.raises(SpecErrors) as caught:
         read(f"{head}\nmetadata: {{name: a}}\nspec: {{owner: b}}", source="katib.yaml")
     assert str(caught.value).splitlines()[1:] == [f"  2:7 kind: {message}"]
+
+
+# A command of Katib's, and what it is here; null if that is the same.
+COMMANDS = """
+- [[printf, "%s,", a, b=c], null]
+- [[printf, "%s,", '--a="${trialParameters.function}"', "'{\\"lr\\": 1}'"],
+   [printf, "%s,", "--a=${activation}", '{"lr": 1}']]
+- [["printf '%s,' a ${trialParameters.function}"], [sh, -c, "printf '%s,' a ${activation}"]]
+- [[printf, "'%s,'", "--a ${trialParameters.function}"],
+   [sh, -c, "printf '%s,' --a ${activation}"]]
+- [[printf, "'%s,'", a, "&&", echo, b], [sh, -c, "printf '%s,' a && echo b"]]
+- [[printf, "'%s,'", $WHO, "${WHO}"], [sh, -c, "printf '%s,' $WHO $${WHO}"]]
+- [[printf, "'%s,'", "${trialParameters.flags}"], [sh, -c, "printf '%s,' ${flags}"]]
+- [[sh, -c, "printf '%s,' a b"], null]
+- [[bash, -c, "printf '%s,'", a, b], [bash, -c, "printf '%s,' a b"]]
+- [[python, -c, "print('a b', end='')"], null]
+"""
+COMMANDS_OF_KATIB = yaml.safe_load(COMMANDS)
+
+
+def of_command(words: list[str], *overrides: str) -> ExperimentSpec:
+    data: Any = yaml.safe_load(TEXT)
+    flags = {
+        "name": "flags",
+        "parameterType": "categorical",
+        "feasibleSpace": {"list": ["--a --b", ""]},
+    }
+    data["spec"]["parameters"].append(flags)
+    template = data["spec"]["trialTemplate"]
+    template["trialParameters"].append({"name": "flags", "reference": "flags"})
+    container = template["trialSpec"]["spec"]["template"]["spec"]["containers"][0]
+    container["command"], container["args"] = words[:-1], words[-1:]
+    if len(words) == 1:
+        container["command"], container["args"] = words, None
+    used = [f"${{trialParameters.{each['name']}}}" for each in template["trialParameters"]]
+    container["env"] = [{"name": "ALL", "value": " ".join(used)}]
+    return read(json.dumps(data), source="katib.yaml", overrides=overrides).spec
+
+
+@pytest.mark.parametrize(("words", "here"), COMMANDS_OF_KATIB)
+def test_a_command_that_needs_katibs_shell_has_it(words: list[str], here: list[str] | None) -> None:
+    trial = of_command(words).trial
+    assert [*trial.command, *trial.args] == (words if here is None else here)
+    template: Any = of_command(words, "spec.runtime=kubernetes").trial.cluster["template"]
+    container = template["spec"]["template"]["spec"]["containers"][0]
+    found = container["command"] + (container.get("args") or [])
+    assert found == (words if here is None else here)
+
+
+@pytest.mark.parametrize("words", [words for words, _ in COMMANDS_OF_KATIB if words[0] != "python"])
+def test_a_command_does_what_it_does_in_katib(words: list[str]) -> None:
+    point = {"lr": 0.1, "width": 16, "activation": "relu", "flags": "--a --b"}
+    trial = of_command(words).trial
+    here = [fill(word, point) for word in (*trial.command, *trial.args)]
+    joined = " ".join(words[2:] if words[1:2] == ["-c"] else words)
+    for name, parameter in (("function", "activation"), ("flags", "flags")):
+        joined = joined.replace(f"${{trialParameters.{name}}}", point[parameter])
+    env = {"PATH": os.environ["PATH"], "WHO": "me and you"}
+    in_katib = subprocess.check_output(["sh", "-c", joined], env=env)
+    assert subprocess.check_output(here, env=env) == in_katib

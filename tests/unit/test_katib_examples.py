@@ -35,14 +35,10 @@ needs_source = pytest.mark.skipif(not SOURCE, reason="KATIB_SOURCE names no chec
 
 
 def needed(cell: str) -> Policy:
-    """Return the policy that a cell of the table asks for: `NAME: [VALUE]`, in backquotes."""
-    given = dict(re.findall(r"`controller\.(\w+): \[(\S+)\]`", cell))
-    return Policy(
-        kinds=frozenset({given["kinds"]} if "kinds" in given else ()),
-        service_accounts=frozenset(
-            {given["allowedServiceAccounts"]} if "allowedServiceAccounts" in given else ()
-        ),
-    )
+    """Return the policy that a cell of the table asks for."""
+    kinds = re.findall(r"`(\S+)` in `controller\.kinds`", cell)
+    accounts = re.findall(r"`controller\.allowedServiceAccounts: \[(\S+)\]`", cell)
+    return Policy(kinds=frozenset(kinds), service_accounts=frozenset(accounts))
 
 
 def refusal(cell: str) -> str:

@@ -47,7 +47,7 @@ class OptunaMedianSettings(OptunaSettings):
 @dataclass(frozen=True, slots=True)
 class OptunaPercentileSettings(OptunaMedianSettings):
     percentile: float = setting(
-        25.0, "the best trials that may continue, in percent", min=0, max=100
+        25.0, "percentage of the trials, the best ones, that may continue", min=0, max=100
     )
 
 

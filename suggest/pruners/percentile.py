@@ -30,7 +30,7 @@ KEPT_COLUMNS = 256
 @dataclass(frozen=True, slots=True)
 class PercentileSettings:
     percentile: float = setting(
-        50.0, "the best trials that may continue, in percent", min=0, max=100
+        50.0, "percentage of the trials, the best ones, that may continue", min=0, max=100
     )
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)

@@ -51,7 +51,9 @@ EARLY = 5
 class DefaultSettings(OwnSettings):
     trials: int = setting(0, "the budget, 0 for none; the choice depends on it", min=0)
     parallelism: int = setting(1, "trials that run at a time; the choice depends on it", min=1)
-    chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
+    chosen: str = setting(
+        TO_CHOOSE, "the algorithm that it chose when the study was created", words=CHOICES
+    )
     first_points: str = setting(
         RANDOM,
         "points before the first model: random, or spread evenly and nearer to the middle",

@@ -17,7 +17,8 @@ ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
 # Objectives of a Gaussian process: the expected gain of hypervolume takes too long with more.
 MOST_MODELED = 3
 _MEANING = (
-    "what happens with a point that the study knows: run it again, draw another, or reuse its value"
+    "what to do with a point that the study already has: run it again, draw another, or reuse its "
+    "value"
 )
 
 

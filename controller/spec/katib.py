@@ -28,6 +28,7 @@ from controller.spec.katib_section import Json
 from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
+from controller.spec.spelling import meant_by
 from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
@@ -238,7 +239,9 @@ class KatibReader(KatibDomainReader):
         name = section.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
             message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
-            self._problems.add(f"{at}.algorithmName", f"{message}; write {', '.join(ALGORITHMS)}")
+            meant = meant_by(str(name), ALGORITHMS)
+            cure = f"write {', '.join(ALGORITHMS)}" if meant is None else f"did you mean {meant}?"
+            self._problems.add(f"{at}.algorithmName", f"{message}; {cure}")
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}

@@ -26,6 +26,9 @@ from controller.spec.yaml_text import parse, plain_scalar
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
 # A word whose quotes the shell removes that Katib puts around the command.
 _OF_COMMAND = re.compile(r"\.(?:command|args)\[\d+\]$")
+# Where Kubernetes takes text only, in containers of any kind.
+_TEXT = re.compile(r"\.containers\[\d+\]\.(?:(?:command|args)\[\d+\]|env\[\d+\]\.value)$")
+_LIST = re.compile(r"\.containers\[\d+\]\.(?:command|args)$")
 _QUOTED = re.compile(
     r"""([^\s"']*)(?:"(?P<parameter>\$\{trialParameters\.[^{}]*\})"|'(?P<text>[^']*)')"""
 )
@@ -364,6 +367,10 @@ class KatibTemplateReader(KatibSectionReader):
         for key in ("name", "namespace"):
             if isinstance(metadata, dict) and key in metadata:
                 self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
+        if isinstance(metadata, dict):
+            # Katib names the object, so the API server reads no prefix of a name.
+            metadata = {key: value for key, value in metadata.items() if key != "generateName"}
+            job = {**job, "metadata": metadata}
         if (job.get("apiVersion"), job.get("kind")) == ("batch/v1", "Job"):
             self._check_fields(job, place)
         return job
@@ -383,6 +390,9 @@ class KatibTemplateReader(KatibSectionReader):
                     self._problems.add(
                         f"{at}.{name}", f"is not a field of a {owner}; remove it", at_key=True
                     )
+        if isinstance(part, dict) and part.get("restartPolicy") == "Always":
+            message = "a Job's pods have Never or OnFailure; write restartPolicy: Never"
+            self._problems.add(f"{at}.restartPolicy", message)
 
     def _template_in_config_map(
         self, template: Json, at: str, *, takes_templates: bool
@@ -547,6 +557,8 @@ class KatibTemplateReader(KatibSectionReader):
         self, data: object, at: str, names: dict[str, str], used: set[str]
     ) -> Any:  # Any: any of YAML's types
         if isinstance(data, str):
+            if _LIST.search(at):
+                self._problems.add(at, "expected a list")
             return self._filled(data, at, names, used)
         if isinstance(data, list):
             return [
@@ -557,13 +569,16 @@ class KatibTemplateReader(KatibSectionReader):
                 key: self._filled_data(item, f"{at}.{key}", names, used)
                 for key, item in data.items()
             }
+        if data is not None and _TEXT.search(at):
+            self._problems.add(at, f"expected text, got {data!r}; write it in quotes")
         return data
 
     def _check_used(self, names: dict[str, str], used: set[str]) -> None:
         for name in names.keys() - used:
             self._problems.add(
                 "spec.trialTemplate.trialParameters",
-                f"{name} is not used in the template; remove it",
+                f"{name} is not used in the template; write ${{trialParameters.{name}}} there, or "
+                "remove it here",
             )
 
     def _check_primary(self, primary: object, job: Json) -> None:

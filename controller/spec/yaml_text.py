@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from controller.phrases import command
@@ -22,7 +22,7 @@ from suggest.nesting import MAX_DEPTH, MAX_NODES
 
 MAX_BYTES = 1_000_000
 MAX_NUMBER_LENGTH = 300
-MAX_DOCUMENTS = 10
+MAX_DOCUMENTS = 100
 
 Data: TypeAlias = "str | int | float | bool | list[Data] | dict[str, Data] | None"
 
@@ -109,7 +109,7 @@ def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
     try:
         roots = _compose(_without_surrogates(text))
     except _Refused as refused:
-        raise SpecErrors(source, [refused.located]) from None
+        raise SpecErrors(source, [_as_template(refused.located, text)]) from None
     if not roots:
         cure = f"{command('init', '-')} prints one to start from"
         raise SpecErrors(source, [LocatedProblem(Mark(1, 1), "", f"the file is empty; {cure}")])
@@ -278,6 +278,15 @@ def _syntax(error: Any, text: str) -> _Refused:
     elif "${" in line:
         message += '; put quotes around what contains ${…}: "--lr=${lr}"'
     return _Refused(mark, message)
+
+
+def _as_template(refused: LocatedProblem, text: str) -> LocatedProblem:
+    """Return what to do where the text is no YAML because a program has yet to fill it in."""
+    line = text.splitlines()[refused.mark.line - 1 : refused.mark.line]
+    if not any("{{" in each for each in line):
+        return refused
+    cure = "let Helm, or the program that it is for, write the file first: helm template CHART"
+    return replace(refused, message=f"{{{{ … }}}} is of a template; {cure}")
 
 
 def _unprintable(text: str, error: Exception) -> _Refused:

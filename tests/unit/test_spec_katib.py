@@ -317,6 +317,15 @@ def checked(text: str) -> None:
 
 
 BAD = r"""
+- algorithmName: random
++ algorithmName: Bayesian-Optimization
+  spec.algorithm.algorithmName: unknown algorithm name 'Bayesian-Optimization'; did you mean bayesianoptimization?
+- restartPolicy: Never
++ restartPolicy: Always
+  spec.template.spec.restartPolicy: a Job's pods have Never or OnFailure; write restartPolicy: Never
+- --activation=${trialParameters.function}
++ --activation=${function}
+  spec.trialTemplate.trialParameters: function is not used in the template; write ${trialParameters.function} there
 - min: "0.001"
 + min: "0.9"
   spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5
@@ -1215,3 +1224,34 @@ def test_a_command_does_what_it_does_in_katib(words: list[str]) -> None:
     env = {"PATH": os.environ["PATH"], "WHO": "me and you"}
     in_katib = subprocess.check_output(["sh", "-c", joined], env=env)
     assert subprocess.check_output(here, env=env) == in_katib
+
+
+def test_a_prefix_of_the_name_in_a_template_is_not_read() -> None:
+    text = TEXT.replace(
+        "kind: Job", "kind: Job\n      metadata: {generateName: train-, labels: {a: b}}"
+    )
+    template: Any = read(
+        text, source="katib.yaml", overrides=["spec.runtime=kubernetes"]
+    ).spec.trial.cluster["template"]
+    assert template["metadata"] == {"labels": {"a": "b"}}
+
+
+NO_TEXT = [
+    ("- --epochs=2", "- --epochs\n                  - 2", "args[4]: expected text, got 2"),
+    ("[python, ../digits/train.py]", "python train.py", "command: expected a list"),
+    (
+        "image: tuner-digits",
+        "image: tuner-digits\n                env: [{name: N, value: 1}]",
+        "env[0].value: expected text, got 1; write it in quotes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), NO_TEXT)
+def test_what_the_api_server_takes_as_text_only_is_refused_before(
+    old: str, new: str, message: str
+) -> None:
+    assert old in TEXT
+    with pytest.raises(SpecErrors) as caught:
+        read(TEXT.replace(old, new), source="a.yaml", overrides=["spec.runtime=kubernetes"])
+    assert f"spec.template.spec.containers[0].{message}" in str(caught.value)

@@ -75,6 +75,10 @@ def test_characters_that_json_escapes_in_two_halves_are_read() -> None:
     assert parse(literal, "x")[0] == {"a": "\\ud83d\\ude80"}
 
 
+OF_HELM = (
+    "{{ … }} is of a template; let Helm, or the program that it is for, write the file first: "
+    "helm template CHART"
+)
 ANSWERS = [
     ("", "1:1 the file is empty; `tuner init -` prints one to start from"),
     ("# nothing yet\n", "1:1 the file is empty; `tuner init -` prints one to start from"),
@@ -106,6 +110,8 @@ ANSWERS = [
     ("a: !!python/none x\n", "1:4 unsupported tag tag:yaml.org,2002:python/none; remove it"),
     ("a: !!map {b: 1}\n", "1:4 unsupported tag tag:yaml.org,2002:map; remove it"),
     ("{a: 1}: 2\n", "1:1 a key must be a plain word; put quotes around text that has { or [ in it"),
+    ("a: {{ .Values.a }}\n", f"1:5 {OF_HELM}"),
+    ("{{- if .Values.b }}\na: 1\n{{- end }}\n", f"1:2 {OF_HELM}"),
     ("a: \x00\n", "1:4 the character '\\x00' is not allowed in YAML"),
     ("b: 1\na: x\x07\n", "2:5 the character '\\x07' is not allowed in YAML"),
     ("a: \ud800\n", "1:4 the character '\\ud800' is not allowed in YAML"),

@@ -28,6 +28,9 @@ Schema = dict[str, Any]
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _RULES = "x-kubernetes-validations"
+# A map that is applied as one value. Of another one that becomes empty, server-side apply leaves
+# null, which the schema refuses: the status would never be written again.
+_ATOMIC = {"x-kubernetes-map-type": "atomic"}
 # What a structural schema may not contain, or contains in another form.
 _DROPPED = frozenset(
     {"$schema", "title", "format", "propertyNames", "patternProperties", "anyOf", "oneOf"}
@@ -256,7 +259,7 @@ def _status() -> Schema:
             "number": number,
             "value": value,
             "values": {"type": "array", "items": value},
-            "parameters": {"type": "object", _OPEN: True},
+            "parameters": {"type": "object", _OPEN: True, **_ATOMIC},
         },
     }
     return {
@@ -277,6 +280,7 @@ def _status() -> Schema:
                 "type": "object",
                 "description": "Ended trials by state.",
                 "additionalProperties": number,
+                **_ATOMIC,
             },
             "done": {
                 **text,

@@ -147,3 +147,17 @@ def test_nothing_is_written_beside_a_template(kubectl: Kubectl, namespace: str) 
     given = json.dumps(document)
     made = json.loads(kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", given=given))
     assert not INSTEAD_OF_TEMPLATE & made["spec"]["trial"].keys()
+
+
+def test_a_map_of_the_status_may_become_empty(kubectl: Kubectl, namespace: str) -> None:
+    """As the counts of trials do when failures are set aside, so that they run again."""
+    document = experiment(namespace, suspend=True)
+    kubectl.apply([document])
+    apply = ("apply", "--server-side", "--subresource=status", "-o", "json", "-f", "-")
+    for status in (
+        {"trials": {"failed": 2}, "best": {"parameters": {"x": 1}}},
+        {"trials": {}, "best": {"parameters": {}}},
+    ):
+        about = {key: document[key] for key in ("apiVersion", "kind", "metadata")}
+        applied = kubectl(*apply, given=json.dumps(about | {"status": status}))
+        assert json.loads(applied)["status"] == status

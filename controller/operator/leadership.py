@@ -62,6 +62,7 @@ class Leadership:
         self.lost: Superseded | None = None
         self.trouble = ""  # why the lease could not be read or renewed the last time
         self.epoch = 0
+        self._raised_to = 0  # what `exceed` has asked for: the answer may be lost
         self._client = client
         self._namespace = namespace
         self._identity = identity
@@ -85,7 +86,11 @@ class Leadership:
 
         Raises AccessDenied if the right to the lease is missing for LEASE_SETTLE_S, and ApiError.
         """
-        self.epoch, self._version = 0, ""  # those of an earlier time were given up
+        self.epoch, self._raised_to, self._version = (
+            0,
+            0,
+            "",
+        )  # those of an earlier time were given up
         while True:
             try:
                 if await self._try():
@@ -128,6 +133,7 @@ class Leadership:
         if not self._is_ours(lease.get("spec") or {}):
             self._lose("another controller holds it now")
             await self.check()
+        self._raised_to = epoch
         await self._write(_version_of(lease), {"leaseTransitions": epoch})
         self.epoch = epoch
 
@@ -278,10 +284,8 @@ class Leadership:
         return left_s if left_s > 0 else RENEW_S
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
-        return bool(self.epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
-            self._identity,
-            self.epoch,
-        )
+        is_known = spec.get("leaseTransitions") in (self.epoch, self._raised_to)
+        return bool(self.epoch) and spec.get("holderIdentity") == self._identity and is_known
 
     def _as_holder(self, now: str, epoch: int) -> LeaseSpec:
         return {

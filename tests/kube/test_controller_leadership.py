@@ -220,6 +220,27 @@ def test_the_epoch_is_raised_when_the_api_server_answers_again(method: str, stat
     check()
 
 
+def test_the_holder_remains_if_the_answer_to_the_raised_epoch_is_lost() -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        first = member(client, "first", Clock())
+        await first.acquire()
+        losses = iter([504] * 5)  # renewals come in between
+
+        def hides(_method: str, _path: str) -> int:
+            is_raised = api.get("leases", NAMESPACE, NAME)["spec"]["leaseTransitions"] == 8
+            return next(losses, 0) if is_raised else 0
+
+        api.hides = hides
+        await first.exceed(7)
+        await eventually(lambda: not first.trouble and next(losses, None) is None)
+        assert (first.lost, first.epoch, holder(api)) == (None, 8, "first")
+        await first.release()
+        assert not holder(api)
+
+    check()
+
+
 def test_a_lease_that_is_deleted_while_its_epoch_is_raised_is_made_again() -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:

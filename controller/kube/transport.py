@@ -169,7 +169,8 @@ class Transport:
         """Raise Unreachable for an error of aiohttp, in a sentence for people."""
         if isinstance(error, aiohttp.SocketTimeoutError):
             raise NotResponding(
-                f"{self._server_name} has stopped answering; it may be overloaded or restarting"
+                f"{self._server_name} has not answered in time; it may be overloaded, restarting, "
+                "or waiting for a webhook"
             ) from error
         if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError):
             # Not chained: the error may contain the header, which may be a token.

@@ -376,7 +376,7 @@ async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesC
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
-        await eventually(lambda: "stopped answering" in watcher.view.trouble)
+        await eventually(lambda: "not answered in time" in watcher.view.trouble)
         api.silent = False
         api.put("jobs", job("a"))
         await eventually(lambda: watcher.names == ["a"])

@@ -235,7 +235,9 @@ def test_a_silent_server_is_waited_for_until_the_limit(serve: Serve) -> None:
         async with RawServer(serve) as server, transport_to(server.url) as transport:
             problem = await problem_of(transport, silence_s=0.05)
             assert isinstance(problem, NotResponding)
-            assert "has stopped answering; it may be overloaded or restarting" in str(problem)
+            assert "has not answered in time; it may be overloaded, restarting, or waiting" in str(
+                problem
+            )
 
     asyncio.run(check())
 

@@ -1,29 +1,43 @@
 """Write the files that people name: pages, figures, starter files.
 
-They are whole, or they are not there.
+They are whole, or they are as they were.
 """
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write the file, or remove what was written of it.
+    """Write the file, which gets its name when it is whole. A pipe or a device is written to.
 
     Raises OSError, always with the file's name.
 
-    Half a page that a full disk leaves behind could be taken for a whole one.
+    Half a page that a full disk or a kill leaves behind could be taken for a whole one.
     """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            _replace(path.resolve(), data)
     except OSError as error:
-        # It was opened, and could not be written.
-        if error.filename is None:
-            error.filename = str(path)
-            # And not a device.
-            if path.is_file():
-                with suppress(OSError):
-                    path.unlink()
+        error.filename = str(path)
+        raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+        if path.exists():
+            shutil.copymode(path, partial)
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
         raise

@@ -284,9 +284,11 @@ async def test_a_collector_whose_image_cannot_be_pulled_is_a_configuration_failu
         obj["spec"]["nodeName"] = "node1"  # type: ignore[index]
         state = {"waiting": {"reason": "ErrImageNeverPull", "message": ""}}
         pull = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+        long_ago = "2026-01-01T00:00:00Z"
+        obj["metadata"]["creationTimestamp"] = long_ago  # type: ignore[index]
         obj["status"] = {
             "phase": "Pending",
-            "startTime": "2026-01-01T00:00:00Z",
+            "startTime": long_ago,
             "initContainerStatuses": [{"name": SIDECAR, "restartCount": 0, "state": pull}],
             "containerStatuses": [{"name": "trial", "restartCount": 0, "state": state}],
         }

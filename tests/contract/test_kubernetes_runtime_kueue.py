@@ -158,15 +158,18 @@ async def test_a_preempted_attempt_whose_pods_are_ending_has_not_failed(
 async def test_the_timeout_does_not_count_while_it_is_preempted(experiment: Experiment) -> None:
     runtime, played, name = await queued(experiment, timeout_s=600.0)
     pod = played.admit("jobs", name)
-    status = {"state": {"running": {"startedAt": "2020-01-01T00:00:00Z"}}}
+    long_ago = "2020-01-01T00:00:00Z"
+
+    def began_long_ago(pod: dict[str, Any]) -> None:
+        pod["metadata"]["creationTimestamp"] = long_ago
+        pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": long_ago}}
+
     played.preempt("jobs", name, pod)
     await look_until(runtime, lambda seen: seen[name].suspended)
     pod = played.admit("jobs", name)
     await look_until(runtime, running(name))
     assert (await look(runtime))[name].exit is None
-    experiment.api.change(
-        "pods", NAMESPACE, pod, lambda pod: pod["status"]["containerStatuses"][0].update(status)
-    )
+    experiment.api.change("pods", NAMESPACE, pod, began_long_ago)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert exit.timed_out

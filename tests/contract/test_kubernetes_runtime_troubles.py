@@ -81,6 +81,28 @@ async def test_a_timeout_counts_by_the_clock_of_the_server(experiment: Experimen
     assert exit.timed_out
 
 
+@on_a_loop
+async def test_a_node_whose_clock_is_behind_ends_no_trial_early(experiment: Experiment) -> None:
+    experiment.api.kubelet.play(lambda job: FOREVER)
+    experiment.api.kubelet.ahead_s = -3600.0
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0, timeout_s=600.0))
+    await look_until(runtime, running(name))
+    assert (await look(runtime))[name].exit is None
+    assert experiment.asked("DELETE", "/pods/") == 0
+
+
+@on_a_loop
+async def test_a_node_whose_clock_is_ahead_delays_no_timeout(experiment: Experiment) -> None:
+    experiment.api.kubelet.play(lambda job: FOREVER)
+    experiment.api.kubelet.ahead_s = 3600.0
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0, timeout_s=0.3))
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.timed_out
+
+
 # What is made slowly
 
 

@@ -335,7 +335,10 @@ class FakeApi:
         key = (plural, about.get("namespace", "") if namespaced else "", about["name"])
         before = self._objects.get(key)
         about["uid"] = before["metadata"]["uid"] if before else str(uuid.uuid4())
-        about["creationTimestamp"] = before["metadata"]["creationTimestamp"] if before else now()
+        if before:
+            about.setdefault("creationTimestamp", before["metadata"]["creationTimestamp"])
+        else:
+            about["creationTimestamp"] = now()
         self._record(key, before, obj)
         return copy.deepcopy(obj)
 

@@ -60,6 +60,7 @@ class FakeKubelet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._plan: Callable[[Raw], Script | None] | None = None
         self._last_stamp = datetime.now(UTC)
+        self.ahead_s = 0.0  # the clocks of its nodes
 
     def play(self, plan: Callable[[Raw], Script | None]) -> None:
         """Set the script of every Job that is created or resumed from now on;
@@ -154,7 +155,7 @@ class FakeKubelet:
             obj["spec"]["nodeName"] = node or self.node
             obj["status"] = {
                 "phase": "Running",
-                "startTime": stamp(),
+                "startTime": self._stamp(),
                 "podIP": "10.0.0.1",
                 "containerStatuses": [
                     {
@@ -164,14 +165,18 @@ class FakeKubelet:
                         "restartCount": 0,
                         "image": container.get("image", "image"),
                         "imageID": f"{container.get('image', 'image')}@sha256:0",
-                        "state": {"running": {"startedAt": stamp()}},
+                        "state": {"running": {"startedAt": self._stamp()}},
                     }
                     for container in obj["spec"]["containers"]
                 ],
             }
             if sidecars := _sidecars(obj):
                 obj["status"]["initContainerStatuses"] = [
-                    {"name": each, "restartCount": 0, "state": {"running": {"startedAt": stamp()}}}
+                    {
+                        "name": each,
+                        "restartCount": 0,
+                        "state": {"running": {"startedAt": self._stamp()}},
+                    }
                     for each in sidecars
                 ]
             for container in [each["name"] for each in obj["spec"]["containers"]] + sidecars:
@@ -202,6 +207,9 @@ class FakeKubelet:
             }
 
         self._api.change("pods", namespace, name, waiting)
+
+    def _stamp(self) -> str:
+        return stamp(self.ahead_s)
 
     def print(
         self, pod: tuple[str, str] | str, line: str | bytes, *, container: str = "", at: str = ""
@@ -244,13 +252,13 @@ class FakeKubelet:
         def ended(obj: Raw) -> None:
             obj["status"]["phase"] = "Succeeded" if exit_code == 0 else "Failed"
             for status in obj["status"].get("containerStatuses", []):
-                started = status["state"].get("running", {}).get("startedAt", stamp())
+                started = status["state"].get("running", {}).get("startedAt", self._stamp())
                 how = reason or ("Completed" if exit_code == 0 else "Error")
                 end = {
                     "exitCode": exit_code,
                     "reason": how,
                     "startedAt": started,
-                    "finishedAt": stamp(),
+                    "finishedAt": self._stamp(),
                 }
                 status["state"] = {"terminated": end | ({"signal": signal} if signal else {})}
                 status["ready"] = status["started"] = False
@@ -272,7 +280,9 @@ class FakeKubelet:
 
         def ended(obj: Raw) -> None:
             for status in obj["status"].get("initContainerStatuses", []):
-                status["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": stamp()}}
+                status["state"] = {
+                    "terminated": {"exitCode": exit_code, "finishedAt": self._stamp()}
+                }
             codes = [
                 each["state"]["terminated"]["exitCode"]
                 for each in obj["status"]["containerStatuses"]
@@ -422,8 +432,8 @@ def _sidecars(pod: Raw) -> list[str]:
     ]
 
 
-def stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def stamp(ahead_s: float = 0.0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _named(pod: tuple[str, str] | str) -> tuple[str, str]:

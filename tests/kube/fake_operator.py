@@ -111,6 +111,8 @@ class FakeOperator:
             began = (datetime.now(UTC) - timedelta(seconds=started_s_ago)).strftime(
                 "%Y-%m-%dT%H:%M:%SZ"
             )
+            created = obj["metadata"]["creationTimestamp"]
+            obj["metadata"]["creationTimestamp"] = min(created, began)
             last = {
                 "exitCode": exit_code,
                 "reason": "Error",

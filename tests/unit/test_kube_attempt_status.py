@@ -191,6 +191,28 @@ def test_an_attempt_has_ended_when_its_container_has_whatever_its_job_says() -> 
     assert look(a_job(), pod) == AttemptStatus("x-0", at(2), Exit(at(5), code=0), "gpu-7", DIGEST)
 
 
+@pytest.mark.parametrize("ahead_s", [-7200, -60, 60, 7200])
+def test_an_attempt_runs_between_its_pods_creation_and_now_whatever_the_clock_of_its_node(
+    ahead_s: int,
+) -> None:
+    running = a_pod({"running": {"startedAt": stamp(2 + ahead_s)}})
+    start = look(a_job(), running, now=3).start_time
+    assert start == at(0 if ahead_s < 0 else 3)
+    state = ended(0, "Completed", start=stamp(2 + ahead_s), after=7 + ahead_s)
+    status = look(a_job(), a_pod(state, phase="Succeeded"), now=8)
+    assert status.exit is not None
+    # What was seen first counts as the start.
+    assert status.exit.time == at(5 if ahead_s < 0 else 8)
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200])
+def test_patience_with_an_image_does_not_depend_on_the_clock_of_its_node(ahead_s: int) -> None:
+    pod = a_pod(waiting("ErrImagePull", "not found"), phase="Pending")
+    pod["status"]["startTime"] = stamp(ahead_s)
+    assert look(a_job(), pod, now=10).exit is None
+    assert end_of(a_job(), pod, now=21).failure_class is CONFIGURATION
+
+
 def test_it_has_ended_also_while_containers_beside_it_run_on() -> None:
     assert end_of(a_job(), a_pod(ended(0), containers=("trial", "proxy"))) == Exit(at(5), code=0)
 
@@ -483,7 +505,7 @@ def test_kueue_takes_pods_back_before_its_job_is_seen_suspended() -> None:
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
     assert look(admitted, going) == AttemptStatus("x-0", None)
     again = a_pod(RUNNING, created=8, name="x-0-again")
-    assert look(admitted, going, again).start_time == at(2)
+    assert look(admitted, going, again).start_time == at(8)
     assert end_of(admitted, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
 
 
@@ -839,7 +861,7 @@ def test_stopped_workers_have_ended_when_the_last_has() -> None:
 
 def test_a_job_that_may_try_again_ends_when_it_says_so() -> None:
     failed = a_pod(ended(1), phase="Failed", name="x-0-a")
-    second = a_pod(ended(0, after=8), phase="Succeeded", name="x-0-b", created=6)
+    second = a_pod(ended(0, after=8, start=stamp(7)), phase="Succeeded", name="x-0-b", created=6)
     assert look(a_job(backoffLimit=2), failed).exit is None
     complete = a_condition("Complete", "CompletionsReached")
     assert end_of(a_job(backoffLimit=2, conditions=(complete,)), failed, second) == Exit(

@@ -85,6 +85,7 @@ class AttemptOnCluster:
         # when an end was first derived, while the sidecar may still print
         self._end_seen_s: float | None = None
         self._over_since: datetime | None = None
+        self._started: datetime | None = None
         self._cache = StatusCache()
 
     @property
@@ -222,6 +223,17 @@ class AttemptOnCluster:
             now = self._server_clock.now()
             if any(unschedulable_s(pod, now=now) >= NO_NODE_S for pod in self.pods):
                 self._informer.nodes.refresh()
+
+    def ran_s(self, status: AttemptStatus) -> float | None:
+        """Return for how long the attempt has run, by the API server's clock; None: it waits.
+
+        While the clock of its node is ahead, the start that the status has is now.
+        """
+        if status.start_time is None:
+            self._started = None
+            return None
+        self._started = min(status.start_time, self._started or status.start_time)
+        return (self._server_clock.now() - self._started).total_seconds()
 
     def keep_status(self, status: AttemptStatus, *, left_s: float | None) -> None:
         """Cache the status while nothing changes. left_s: seconds until the attempt's timeout."""

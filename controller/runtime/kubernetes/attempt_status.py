@@ -100,6 +100,7 @@ def status_of(
         node=node_of(decisive.pod) if decisive else "",
         image=image_of(decisive.pod, decisive.container) if decisive else "",
     )
+    status = _by_clock_of_server(status, members, now)
     if end is not None or status.start_time is not None:
         return status
     waiting = _waiting(obj, members, refusal, mount_trouble, nodes, now)
@@ -109,6 +110,23 @@ def status_of(
         )
         return replace(status, exit=start_failure)
     return replace(status, waiting=waiting.text)
+
+
+def _by_clock_of_server(
+    status: AttemptStatus, members: tuple[Member, ...], now: datetime
+) -> AttemptStatus:
+    """Move the times of a node whose clock is wrong: a pod starts between its creation and now.
+
+    The end moves with the start, so that the time between them is that of the node.
+    """
+    start, end = status.start_time, status.exit
+    if start is None:
+        return status
+    created = (parse_time(member.pod["metadata"].get("creationTimestamp")) for member in members)
+    true_start = min(max(start, *filter(None, created)), now)
+    if end is not None:
+        end = replace(end, time=max(true_start, min(end.time + (true_start - start), now)))
+    return replace(status, start_time=true_start, exit=end)
 
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:

@@ -740,11 +740,13 @@ def _may_pass(message: str) -> bool:
 
 
 def _age_s(pod: Pod, now: datetime) -> float:
-    """Return the seconds since the kubelet accepted the pod."""
-    return _since(
-        pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"),
-        now,
-    )
+    """Return the seconds since the kubelet accepted the pod, or since the pod was created if the
+    clock of its node is wrong.
+    """
+    exists_s = _since(pod.get("metadata", {}).get("creationTimestamp"), now)
+    accepted = pod.get("status", {}).get("startTime")
+    accepted_s = exists_s if accepted is None else _since(accepted, now)
+    return accepted_s if 0 <= accepted_s <= exists_s else exists_s
 
 
 def _initialized_s(pod: Pod, container: str, now: datetime) -> float:

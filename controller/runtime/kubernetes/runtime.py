@@ -671,9 +671,10 @@ class KubernetesRuntime:
         None: it has no timeout.
         """
         limit_s = None if attempt.obj is None else timeout_of(attempt.obj)
-        if attempt.obj is None or limit_s is None or status.start_time is None:
+        ran_s = attempt.ran_s(status)
+        if attempt.obj is None or limit_s is None or ran_s is None:
             return None
-        left_s = limit_s - (self._server_clock.now() - status.start_time).total_seconds()
+        left_s = limit_s - ran_s
         not_terminating = [
             pod for pod in attempt.pods if "deletionTimestamp" not in pod["metadata"]
         ]

@@ -5,8 +5,9 @@ of the service's registries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import yaml
 
@@ -16,16 +17,27 @@ from suggest.settings import Setting
 from suggest.study import Pruning
 
 
-def rows(name: str, settings: Iterable[Setting]) -> list[str]:
-    return [
-        f"| `{name}` | `{s.name}` | `{str(s.default).lower()}` | {s.meaning} |" for s in settings
-    ]
+class HasSettings(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> Sequence[Setting]: ...
+
+
+def rows(families: Iterable[HasSettings]) -> list[str]:
+    """Return a row for each setting, with the names of all that have it with the same default."""
+    names: dict[str, list[str]] = {}
+    for family in families:
+        for setting in family.settings:
+            cells = f"`{setting.name}` | `{str(setting.default).lower()}` | {setting.meaning}"
+            names.setdefault(cells, []).append(f"`{family.name}`")
+    return [f"| {', '.join(having)} | {cells} |" for cells, having in names.items()]
 
 
 def test_the_reference_lists_every_setting_with_its_default() -> None:
     page = Path("docs/experiment.md").read_text(encoding="utf-8")
-    wanted = [row for family in algorithms() for row in rows(family.name, family.settings)]
-    wanted += [row for rule in rules() for row in rows(rule.name, rule.settings)]
+    wanted = [*rows(algorithms()), *rows(rules())]
     assert [row for row in wanted if row not in page] == []
     listed = [f"| `{rule.name}` | {rule.summary} |" for rule in rules()]
     assert [row for row in listed if row not in page] == []

@@ -172,7 +172,7 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateStudy(self, request, context):
-        """Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+        """Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
         Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
         trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
         """

@@ -54,7 +54,7 @@ class SuggestServiceStub:
     ListStudies: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListStudiesRequest, suggest.v1.suggest_pb2.ListStudiesResponse]
     """Lists studies, ordered by namespace and name."""
     UpdateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.UpdateStudyRequest, suggest.v1.suggest_pb2.Study]
-    """Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+    """Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
     Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
     trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
     """
@@ -127,7 +127,7 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListStudies: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListStudiesRequest, suggest.v1.suggest_pb2.ListStudiesResponse]  # type: ignore[assignment]
     """Lists studies, ordered by namespace and name."""
     UpdateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.UpdateStudyRequest, suggest.v1.suggest_pb2.Study]  # type: ignore[assignment]
-    """Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+    """Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
     Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
     trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
     """
@@ -221,7 +221,7 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.UpdateStudyRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Study, collections.abc.Awaitable[suggest.v1.suggest_pb2.Study]]:
-        """Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+        """Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
         Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
         trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
         """

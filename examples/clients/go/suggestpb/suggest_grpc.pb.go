@@ -75,7 +75,7 @@ type SuggestServiceClient interface {
 	GetStudy(ctx context.Context, in *GetStudyRequest, opts ...grpc.CallOption) (*Study, error)
 	// Lists studies, ordered by namespace and name.
 	ListStudies(ctx context.Context, in *ListStudiesRequest, opts ...grpc.CallOption) (*ListStudiesResponse, error)
-	// Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+	// Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
 	// Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
 	// trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
 	UpdateStudy(ctx context.Context, in *UpdateStudyRequest, opts ...grpc.CallOption) (*Study, error)
@@ -367,7 +367,7 @@ type SuggestServiceServer interface {
 	GetStudy(context.Context, *GetStudyRequest) (*Study, error)
 	// Lists studies, ordered by namespace and name.
 	ListStudies(context.Context, *ListStudiesRequest) (*ListStudiesResponse, error)
-	// Updates the fields in the mask: `spec.parameters`, `spec.pruning` or `labels`. No other field of a study can change.
+	// Updates the fields in the mask: `spec.parameters`, `spec.pruning`, `labels`, or the metrics of objectives and constraints.
 	// Parameters can only grow, by wider ranges, more choices or finer steps. Every existing point remains valid, so that all
 	// trials keep their meaning. Any other change is INVALID_ARGUMENT with its path.
 	UpdateStudy(context.Context, *UpdateStudyRequest) (*Study, error)

@@ -29,6 +29,7 @@ from controller.core.model import (
     FUNCTION_ARCHIVE,
     FUNCTION_FILE,
     FUNCTION_WORKER,
+    MAX_NAME_LENGTH,
     AttemptState,
 )
 from controller.phrases import command
@@ -213,53 +214,22 @@ def search(
 
     stand_ins: see `objective_code.dumps`.
     """
-    if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
-        raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
-    if not callable(objective):
-        raise TypeError(
-            f"{caller}: expected a function of one argument, the trial, got {objective!r}"
-        )
-    given = {name: value for name, value in options.items() if value is not None}
-    # Some of its keys.
-    options = cast(SearchOptions, given)
-    _check_types(f"tuner.{caller}", options)
-    _check_lists(caller, options)
-    if not isinstance(objectives, Mapping):
-        refuse(
-            f"tuner.{caller}",
-            "objectives",
-            objectives,
-            "a dict of metrics to 'minimize' or 'maximize'",
-        )
-    constraints = options.get("constraints") or {}
-    _check_metrics(caller, [*objectives, *constraints])
-
-    runtime = options.get("runtime")
-    handed_over = runtime == CLUSTER
-    if handed_over:
-        _check_for_cluster(f"tuner.{caller}", options)
-        runtime = "kubernetes"
+    options = _checked(caller, objective, objectives, options)
+    handed_over = options.get("runtime") == CLUSTER
+    runtime = "kubernetes" if handed_over else options.get("runtime")
+    context, progress = options.get("context"), options.get("progress", True)
     in_containers = traits_if_known(runtime).in_containers
-    metrics = {"objectives": list(objectives), "constraints": list(constraints)}
+    metrics = {
+        "objectives": list(objectives),
+        "constraints": list(options.get("constraints") or ()),
+    }
     path = () if in_containers else sys.path
     packed = _pickled(objective, metrics, path=path, stand_ins=stand_ins)
-    experiment = Experiment(
-        options.get("name") or _new_name(objective),
-        {} if parameters is None else parameters,
-        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"]
-        if in_containers
-        else [sys.executable, "-m", FUNCTION_WORKER],
-        **_goal(objectives),
-        constraints=constraints,
-        trials=options.get("trials", 100),
-        parallelism=options.get("parallelism", 1),
-        spec=_spec(options) | ({"defineByRun": True} if parameters is None else {}),
-        source=f"tuner.{caller}",
-        arguments=_arguments(parameters, objectives, options),
-    )
-
     # A search without a name is a new one.
     code = code_hash(objective) if "name" in options else ""
+    experiment = _experiment(
+        caller, objective, parameters, objectives, options, in_containers=in_containers
+    )
 
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
@@ -273,7 +243,7 @@ def search(
     where = FileOptions(
         namespace=options.get("namespace"),
         runtime=runtime,
-        context=options.get("context"),
+        context=context,
         handed_over=handed_over,
     )
     with problems_by_argument(experiment.arguments):
@@ -284,33 +254,77 @@ def search(
             # Here, because it loads the client of Kubernetes.
             from tuner import cluster
 
+            files = _sent_files(caller, file, archive(packed))
             return cluster.hand_over(
-                file,
-                _sent_files(caller, file, archive(packed)),
-                caller=caller,
-                context=options.get("context"),
-                progress=options.get("progress", True),
-                code=code,
+                file, files, caller=caller, context=context, progress=progress, code=code
             )
         if "name" in options:
             _warn_of_other_code(caller, workspace, file, code)
         _warn_of_directions(caller, objectives)
         if "import_from" in options:
-            import_into(
-                file,
-                workspace,
-                options["import_from"],
-                caller=caller,
-                context=options.get("context"),
-            )
+            import_into(file, workspace, options["import_from"], caller=caller, context=context)
         return control(
             workspace,
             file,
-            context=options.get("context"),
-            progress=options.get("progress", True),
+            context=context,
+            progress=progress,
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
         )
+
+
+def _checked(
+    caller: str, objective: object, objectives: object, options: SearchOptions
+) -> SearchOptions:
+    """Return the options that are given; None is the default. Raises TypeError, InvalidArgument."""
+    if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
+        raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
+    if not callable(objective):
+        raise TypeError(
+            f"{caller}: expected a function of one argument, the trial, got {objective!r}"
+        )
+    given = {name: value for name, value in options.items() if value is not None}
+    # Some of its keys.
+    options = cast(SearchOptions, given)
+    _check_types(f"tuner.{caller}", options)
+    check_lists(caller, options)
+    if not isinstance(objectives, Mapping):
+        refuse(
+            f"tuner.{caller}",
+            "objectives",
+            objectives,
+            "a dict of metrics to 'minimize' or 'maximize'",
+        )
+    _check_metrics(caller, [*objectives, *(options.get("constraints") or ())])
+    if options.get("runtime") == CLUSTER:
+        _check_for_cluster(f"tuner.{caller}", options)
+    return options
+
+
+def _experiment(
+    caller: str,
+    objective: Objective,
+    parameters: Parameters | None,
+    objectives: Mapping[str, str],
+    options: SearchOptions,
+    *,
+    in_containers: bool,
+) -> Experiment:
+    """Return the search as an experiment, whose trials call the objective."""
+    function = f"{DIRECTORY}/{FUNCTION_ARCHIVE}"
+    worker = [sys.executable, "-m", FUNCTION_WORKER]
+    return Experiment(
+        options.get("name") or _new_name(objective),
+        {} if parameters is None else parameters,
+        ["python", function] if in_containers else worker,
+        **_goal(objectives),
+        constraints=options.get("constraints") or {},
+        trials=options.get("trials", 100),
+        parallelism=options.get("parallelism", 1),
+        spec=_spec(options) | ({"defineByRun": True} if parameters is None else {}),
+        source=f"tuner.{caller}",
+        arguments=_arguments(parameters, objectives, options),
+    )
 
 
 def _check_for_cluster(caller: str, options: SearchOptions) -> None:
@@ -459,7 +473,7 @@ def _check_types(caller: str, options: SearchOptions) -> None:
             refuse(caller, name, value, expected)
 
 
-def _check_lists(caller: str, options: SearchOptions) -> None:
+def check_lists(caller: str, options: SearchOptions) -> None:
     """Check what would otherwise fail only after the search has begun. Raises TypeError."""
     callbacks, initial = options.get("callbacks") or (), options.get("initial") or ()
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
@@ -536,7 +550,8 @@ def _new_name(objective: Objective) -> str:
         re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-")
         or "search"
     )
-    return f"{called[:30].rstrip('-')}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    unique = f"-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return called[: MAX_NAME_LENGTH - len(unique)].rstrip("-") + unique
 
 
 # Pickling

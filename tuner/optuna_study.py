@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -21,8 +22,10 @@ from controller.spec.script import CONSTRAINED, FIXED_VALUES
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
 from suggest.trial import TrialState as OurState
-from tuner.functions import SearchOptions, search
-from tuner.study import Study, workspace_of
+from tuner.functions import SearchOptions, check_lists, search
+from tuner.integrations.trial_log import TrialLog
+from tuner.running import Callback
+from tuner.study import Study, TrialResult, workspace_of
 from tuner.trial import Trial
 from tuner.waiting import waited_for
 
@@ -34,7 +37,12 @@ if TYPE_CHECKING:
 
 _CALLER = "tuner.optimize_optuna"
 # Of trials here; all others have failed.
-_STATES = {OurState.SUCCEEDED: "COMPLETE", OurState.PRUNED: "PRUNED"}
+_STATES = {
+    OurState.SUCCEEDED: "COMPLETE",
+    OurState.PRUNED: "PRUNED",
+    OurState.QUEUED: "RUNNING",
+    OurState.RUNNING: "RUNNING",
+}
 
 
 def optimize_optuna(
@@ -48,8 +56,10 @@ def optimize_optuna(
         objective: Is called with a trial that has the methods of `optuna.Trial`.
         study: Its directions, its median pruner and its enqueued trials are used. Without it, the
             objective is minimized, and pruned by the median.
-        options: See `SearchOptions`; directions and enqueued points are those of the study, and
-            `constraints` has the keys of `trial.set_constraint`: `{"weight": {"max": 0}}`.
+        options: See `SearchOptions`; directions and enqueued points are those of the study,
+            `constraints` has the keys of `trial.set_constraint`: `{"weight": {"max": 0}}`, and
+            `callbacks` are called as Optuna calls them, with a study of Optuna and the trial that
+            has ended; the logs of `tuner.integrations` as by `tuner.minimize`.
 
     Returns:
         A study of Optuna with all trials of the search so far.
@@ -60,10 +70,51 @@ def optimize_optuna(
     """
     import optuna
 
-    if not callable(objective):
-        refuse(_CALLER, "objective", objective, "a function of one argument, the trial")
     if study is None:
         study = optuna.create_study()
+    _check(objective, study, options)
+    directions = [direction.name.lower() for direction in study.directions]
+    waiting = _enqueued(study)
+    attributes = [trial.user_attrs for trial in waiting]
+    if any(attributes) and "import_from" in options:
+        raise InvalidArgument.at(
+            _CALLER,
+            "import_from cannot be combined with user_attrs of enqueued trials, which are the "
+            "first ones; omit one",
+        )
+
+    @functools.wraps(objective)
+    def of_ours(trial: Trial) -> Any:
+        return inside.run(objective, trial, directions, attributes)
+
+    results = _Results(study, options.get("state_dir"))
+    if "pruning" not in options and len(directions) == 1 and (rule := _pruning(study.pruner)):
+        options["pruning"] = rule
+    options["initial"] = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
+    bounds = options.get("constraints") or {}
+    options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
+    callbacks = options.get("callbacks") or ()
+    if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
+        ours = [each for each in callbacks if isinstance(each, TrialLog)]
+        options["callbacks"] = [*ours, results.callback(optunas)]
+    ran = search(
+        "optimize_optuna",
+        of_ours,
+        None,
+        dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
+        options,
+        # The objective may use it, too.
+        stand_ins=[(study, inside.OptunaStudy(directions))],
+    )
+    return results.of(ran)
+
+
+def _check(objective: object, study: object, options: SearchOptions) -> None:
+    """Refuse what the search would not do."""
+    import optuna
+
+    if not callable(objective):
+        refuse(_CALLER, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
         refuse(_CALLER, "study", study, "a study of Optuna, such as optuna.create_study()")
     if getattr(study.sampler, "_constraints_func", None) is not None:
@@ -80,63 +131,62 @@ def optimize_optuna(
             f"the objective uses study.{used}, and each trial is a process that knows only "
             f"{', '.join(OF_STUDY)} of its study; pass what the objective needs as a value",
         )
-    for each in options.get("callbacks") or ():
-        if type(each).__module__.partition(".")[0] == "optuna":
-            raise InvalidArgument.at(
-                _CALLER,
-                f"a {type(each).__name__} of Optuna needs its study; write a function of a "
-                "tuner.Study and a tuner.TrialResult, which may call study.stop(), or pass trials= "
-                "or target=",
-            )
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
-    directions = [direction.name.lower() for direction in study.directions]
-    count = len(directions)
-
-    waiting = _enqueued(study)
-    attributes = [trial.user_attrs for trial in waiting]
-    if any(attributes) and "import_from" in options:
-        raise InvalidArgument.at(
-            _CALLER,
-            "import_from cannot be combined with user_attrs of enqueued trials, which are the "
-            "first ones; omit one",
-        )
-
-    @functools.wraps(objective)
-    def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, directions, attributes)
-
-    metrics = inside.metrics_of(count)
-    if "pruning" not in options and count == 1 and (rule := _pruning(study.pruner)) is not None:
-        options["pruning"] = rule
-    options["initial"] = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
+    check_lists("optimize_optuna", options)
     bounds = options.get("constraints") or {}
     if not isinstance(bounds, Mapping):
         refuse(_CALLER, "constraints", bounds, "a dict such as {'weight': {'max': 0}}")
-    options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
-    objectives = dict(zip(metrics, directions, strict=True))
-    ran = search(
-        "optimize_optuna",
-        of_ours,
-        None,
-        objectives,
-        options,
-        # The objective may use it, too.
-        stand_ins=[(study, inside.OptunaStudy(directions))],
-    )
-    record = waited_for(
-        app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
-    )
-    # Nothing is there of a search that the cluster's controller runs.
-    folders = workspace_of(options.get("state_dir")).state.folders(record.experiment.uid)
-    made = optuna.create_study(directions=study.directions, study_name=ran.name)
-    for key, value in study.user_attrs.items():
-        made.set_user_attr(key, value)
-    if study.metric_names is not None:
-        made.set_metric_names(study.metric_names)
-    made.add_trials([_frozen(ran, record, entry, folders) for entry in record.trials])
-    return made
+
+
+class _Results:
+    """The trials of a search, as a study of Optuna."""
+
+    def __init__(self, study: optuna.Study, state_dir: str | Path | None) -> None:
+        self._study = study
+        self._state_dir = state_dir
+        self._attributes = dict(study.user_attrs)
+        # While the search runs, those that have ended, which are read once.
+        self._ended: dict[int, optuna.trial.FrozenTrial] = {}
+
+    def of(self, ran: Study) -> optuna.Study:
+        """Return a study with all trials so far."""
+        import optuna
+
+        record = waited_for(
+            app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
+        )
+        # Nothing is there of a search that the cluster's controller runs.
+        folders = workspace_of(self._state_dir).state.folders(record.experiment.uid)
+        made = optuna.create_study(directions=self._study.directions, study_name=ran.name)
+        for key, value in self._attributes.items():
+            made.set_user_attr(key, value)
+        if self._study.metric_names is not None:
+            made.set_metric_names(self._study.metric_names)
+        for entry in record.trials:
+            number = entry.trial.number
+            made.add_trial(self._ended.get(number) or _frozen(ran, record, entry, folders))
+        return made
+
+    def callback(self, functions: Sequence[Callback]) -> Callback:
+        """Return what calls the functions as Optuna does, when a trial has ended."""
+
+        def call(ran: Study, result: TrialResult) -> None:
+            if result.state == OurState.CANCELLED.value:
+                # Optuna has none: it lets them finish.
+                return
+            study = self.of(ran)
+            trials = study.get_trials(deepcopy=False)
+            self._ended = {trial.number: trial for trial in trials if trial.state.is_finished()}
+            # Optuna's own works only while Optuna searches.
+            study.stop = ran.stop  # type: ignore[method-assign]
+            for function in functions:
+                function(study, trials[result.number])
+            # One may keep what it has found there.
+            self._attributes = dict(study.user_attrs)
+
+        return call
 
 
 # Any: a function, a partial one, or an object that can be called

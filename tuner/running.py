@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.app.experiment_file import ExperimentFile, FileOptions
 from controller.app.experiments import Revisable
@@ -15,7 +15,7 @@ from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
 from tuner.session import CLUSTER, run_session
-from tuner.study import Study, TrialResult, listed, raise_if_unfinished, workspace_of
+from tuner.study import Study, listed, raise_if_unfinished, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.run import RunResult, Session
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from controller.core.model import Experiment as StoredExperiment
     from suggest.trial import Trial as StoredTrial
 
-Callback = Callable[[Study, TrialResult], object]
+# Any: a Study and a TrialResult; in `tuner.optimize_optuna` a study of Optuna and its trial
+Callback = Callable[[Any, Any], object]
 
 
 class Callbacks:

@@ -108,10 +108,7 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "the sampler says which values are tried, and only Optuna reads that; write them in",
         ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
-        (
-            "options['callbacks'] = [optuna.study.MaxTrialsCallback(3)]",
-            "a MaxTrialsCallback of Optuna needs its study; write a function",
-        ),
+        ("options['callbacks'] = print", "callbacks: expected a list of functions, got"),
         ("objective = 3", "objective: expected a function of one argument, the trial, got 3"),
         ("options['initial'] = []", "initial is what the study of Optuna says; omit it"),
     ],
@@ -126,6 +123,56 @@ tuner.optimize_optuna(objective, study, **options)
 """
     process = scripts.start(QUIET + body)
     assert message in process.communicate(timeout=60)[1]
+
+
+def test_callbacks_are_called_as_by_optuna(scripts: Scripts) -> None:
+    body = """
+from tuner.integrations.trial_log import TrialLog
+
+class Log(TrialLog):
+    def copied(self, search):
+        return set()
+    def copy(self, search, result, measurements):
+        seen.append((result.number, result.state))
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.report(x, 0)
+    trial.set_user_attr("twice", 2 * x)
+    if trial.number == 1:
+        raise optuna.TrialPruned
+    return x
+
+def told(study, trial):
+    attributes = {"twice": 2 * trial.params["x"]}
+    assert trial.user_attrs == attributes and trial.intermediate_values, trial
+    seen.append((trial.number, trial.state.name, len(study.trials), dict(study.user_attrs)))
+    if study.best_trial.number == trial.number:
+        study.set_user_attr("best", trial.number)
+
+seen = []
+study = tuner.optimize_optuna(
+    objective, trials=9, name="told", progress=False, spec={"canary": "0s"},
+    callbacks=[told, optuna.study.MaxTrialsCallback(2), Log()])
+print(seen[:5])
+print(study.user_attrs == {"best": study.best_trial.number}, tuner.open("told").state)
+"""
+    called, ended = scripts.output(QUIET + body).splitlines()
+    logged = "(0, 'succeeded'), (0, 'COMPLETE', 1, {}), (1, 'infeasible'), "
+    pruned = "(1, 'PRUNED', 2, {'best': 0}), (2, 'succeeded')"
+    assert (called, ended) == (f"[{logged}{pruned}]", "True stopped")
+
+
+def test_a_search_of_a_function_with_a_long_name_has_a_name_of_its_own(scripts: Scripts) -> None:
+    body = """
+def train_and_evaluate_the_model_of_this_trial(trial):
+    return trial.suggest_float("x", 0, 1)
+
+objective = train_and_evaluate_the_model_of_this_trial
+print(tuner.optimize_optuna(objective, trials=1, progress=False).study_name)
+"""
+    name = scripts.output(QUIET + body).strip()
+    assert name.startswith("train-and-evaluate-")
 
 
 STOPS = """

@@ -4,6 +4,6 @@ that has the package but not the script.
 
 import sys
 
-from controller.cli.main import main
+from controller import program
 
-sys.exit(main())
+sys.exit(program())

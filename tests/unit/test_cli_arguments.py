@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from controller.cli.arguments import parse
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -122,14 +126,20 @@ _INTERRUPTED = """
 import os, signal, sys
 sys.addaudithook(lambda event, details: event == "import" and details[0] == {module!r}
                  and os.kill(os.getpid(), signal.SIGINT))
-from controller.cli.main import main
-sys.exit(main(["version"]))
+from {imported} import {function}
+sys.argv = ["tuner", "version"]
+sys.exit({function}())
 """
 
 
-@pytest.mark.parametrize("module", ["typing", "argparse", "controller.cli.exits"])
+@pytest.mark.parametrize(
+    "module", ["controller.cli", "gc", "typing", "argparse", "controller.cli.exits"]
+)
 def test_an_interrupt_while_the_program_starts_is_no_traceback(module: str) -> None:
-    program = _INTERRUPTED.format(module=module)
+    """The program is the console script as installers write it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    imported, _, function = project["scripts"]["tuner"].partition(":")
+    program = _INTERRUPTED.format(module=module, imported=imported, function=function)
     ended = subprocess.run(
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
     )

@@ -326,8 +326,8 @@ class Session:
         folders = self.experiments.folders(search.uid)
         if folders.stored_function is None:
             raise FailedPrecondition(
-                f"{folders.root}: the function of {search.name} is gone; call tuner.minimize again "
-                "with its name, which stores it"
+                f"{folders.root}: the function of {search.name} is gone; make the call of the "
+                f"search again with name={search.name!r}, which stores it"
             )
         return folders.stored_function
 

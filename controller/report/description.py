@@ -385,8 +385,8 @@ def retry_failed(experiment: Experiment) -> str:
 
 
 def _call_again(experiment: Experiment) -> str:
-    caller = "optimize" if experiment.spec.further else experiment.spec.objective.direction.value
-    return f"call tuner.{caller} again with name={experiment.name!r}"
+    # Whichever function of the library it was.
+    return f"make the same call again with name={experiment.name!r}"
 
 
 def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:

@@ -107,7 +107,7 @@ def test_trials_of_a_function_run_again_and_elsewhere_as_it_is_stored(scripts: S
     for stored in scripts.folder.glob("state/experiments/*/objective.pickle"):
         stored.unlink()
     gone = tuner("reproduce", "abs/4", code=6)
-    assert "the function of abs is gone; call tuner.minimize again with its name" in gone
+    assert "the function of abs is gone; make the call of the search again with name='abs'" in gone
     assert "abs-reproduce-4" not in tuner("get", "experiments")
 
 
@@ -333,7 +333,7 @@ except tuner.SearchFailed as error:
     assert out.count("Traceback") == out.count("in helper") == out.count("in objective") == 1
     assert "worker.py" not in out
     again = (
-        "correct the function, then call tuner.maximize again with name='broken' (or `tuner "
+        "correct the function, then make the same call again with name='broken' (or `tuner "
         "resume broken`, if "
     )
     assert again in out
@@ -357,7 +357,7 @@ except tuner.TunerError as error:
     print(error)
 """
     assert scripts.output(body).splitlines()[-1] == (
-        "correct the function, then call tuner.minimize again with name='limited' and a larger "
+        "correct the function, then make the same call again with name='limited' and a larger "
         "spec={'budget': {'failedTrials': N}}"
     )
     corrected = body.replace("if trial.number", "if False").replace(

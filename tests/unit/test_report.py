@@ -260,7 +260,7 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
         (
             "calls of a function on this machine",
             replace(SPEC, trial=TrialTemplate(("python", "-m", "tuner.worker"))),
-            "correct the function, then call tuner.maximize again with name='digits' (or `tuner "
+            "correct the function, then make the same call again with name='digits' (or `tuner "
             "resume digits`, if the "
             "function is right as it is)",
         ),
@@ -271,7 +271,7 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
                 trial=TrialTemplate(("python", "/tuner/objective.pyz")),
                 further=(SPEC.objective,),
             ),
-            "correct the function, then call tuner.optimize again with name='digits' (or `tuner "
+            "correct the function, then make the same call again with name='digits' (or `tuner "
             "resume digits`, if the "
             "function is right as it is)",
         ),
@@ -290,7 +290,7 @@ def test_a_failed_search_of_a_function_names_the_call_that_continues_it() -> Non
     assert ending.next_step(failed, {TrialState.FAILED: 5}, None).splitlines()[2:] == [
         "Run the failed trials again: `tuner retry digits --failed` (it calls the function as it "
         "is stored)",
-        "Or continue without them: correct the function, then call tuner.maximize again with "
+        "Or continue without them: correct the function, then make the same call again with "
         "name='digits' and a "
         "larger spec={'budget': {'failedTrials': N}}",
     ]

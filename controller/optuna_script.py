@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from symtable import symtable
 
@@ -174,6 +174,13 @@ class OptunaScript:
             or (_called(each) in _RUNNERS and argument(each, 0, "main") in uses)
         ]
 
+    def after(self, search: ast.Call) -> ast.stmt | None:
+        """Return the first statement that would follow the search, and that no trial runs."""
+        kept = (*_NAMED, ast.Import, ast.ImportFrom, ast.Return, ast.Pass)
+        return next(
+            (each for each in _after(self.module.body, search) if not isinstance(each, kept)), None
+        )
+
     def passed_on(self) -> ast.Attribute | None:
         """Return a `study.optimize` that the script gives to something else."""
         for call in _calls(self.module):
@@ -243,6 +250,20 @@ def _is_study_of_trial(node: ast.expr) -> bool:
         case ast.Attribute(ast.Name(owner), "study"):
             return owner != "self"
     return False
+
+
+def _after(body: Sequence[ast.stmt], search: ast.Call) -> Iterator[ast.stmt]:
+    """Yield the statements that follow the search, within the function that it is in."""
+    for place, statement in enumerate(body):
+        if search not in ast.walk(statement):
+            continue
+        for part in (statement, *getattr(statement, "handlers", ())):
+            for block in ("body", "orelse", "finalbody"):
+                inner = getattr(part, block, None)
+                if isinstance(inner, list):
+                    yield from _after(inner, search)
+        if not isinstance(statement, _NAMED):
+            yield from body[place + 1 :]
 
 
 def _imports(module: ast.Module) -> Iterator[ast.ImportFrom]:

@@ -225,7 +225,7 @@ def _enqueued(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
         raise InvalidArgument.at(
             _CALLER,
             f"study {study.study_name!r} has run trials; pass a new study, whose results are those "
-            "of this search",
+            "of this search; to continue a search, repeat its call with its name= and more trials=",
         )
     return trials
 

@@ -353,10 +353,11 @@ def read_path(
         source = str(path)
         content = _content(source)
     text, is_script = _decode(content, source), source.endswith(_SCRIPT)
+    left_out: tuple[str, ...] = ()
     if is_script:
         from controller.spec.script import experiment_text  # lazy: most files are no scripts
 
-        text = experiment_text(text, source, overrides)
+        text, left_out = experiment_text(text, source, overrides)
     document = read(
         text,
         source=source,
@@ -368,7 +369,11 @@ def read_path(
         converts=converts,
         handed_over=handed_over,
     )
-    return replace(document, is_native=document.is_native and not is_script)
+    return replace(
+        document,
+        is_native=document.is_native and not is_script,
+        warnings=(*left_out, *document.warnings),
+    )
 
 
 def _content(source: str) -> bytes:

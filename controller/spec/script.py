@@ -40,8 +40,10 @@ FIXED_VALUES = (
 )
 
 
-def experiment_text(text: str, source: str, overrides: Sequence[str] = ()) -> str:
-    """Return the file of the script's search.
+def experiment_text(
+    text: str, source: str, overrides: Sequence[str] = ()
+) -> tuple[str, tuple[str, ...]]:
+    """Return the file of the script's search, and warnings.
 
     overrides: the arguments of `--set`, which may say what the script leaves open.
 
@@ -55,7 +57,8 @@ def experiment_text(text: str, source: str, overrides: Sequence[str] = ()) -> st
         raise SpecErrors(
             source, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]
         ) from None
-    return file_text(_Reader(script, source, overrides).experiment())
+    reader = _Reader(script, source, overrides)
+    return file_text(reader.experiment()), tuple(reader.warnings)
 
 
 class _Reader:
@@ -64,6 +67,7 @@ class _Reader:
         self._source = source
         parts = [override.partition("=") for override in overrides]
         self._given = {path: value for path, _, value in parts}
+        self.warnings: list[str] = []
         self._problems: list[LocatedProblem] = []
         self._added: list[ast.Call] = []  # calls whose point is tried
         self._values = ScriptValues(script.module)
@@ -102,6 +106,11 @@ class _Reader:
         self._check_what_is_lost(search)
         if self._problems:
             raise SpecErrors(self._source, self._problems)
+        if later := self._script.after(search):
+            self.warnings.append(
+                f"{self._source}:{later.lineno}: what follows the search is not run, such as "
+                f"printing or writing its results; to run it, {self._instead}"
+            )
         return {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",

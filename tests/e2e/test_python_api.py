@@ -854,7 +854,7 @@ asyncio.get_event_loop_policy().new_event_loop().run_until_complete(cell())
     assert process.communicate(timeout=60)[0] == "interrupted stopped\n"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/optuna.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/optuna.md", "docs/peers.md"])
 def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     shown = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
     programs = [

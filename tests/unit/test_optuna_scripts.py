@@ -452,6 +452,27 @@ def test_a_search_in_a_function_that_is_called_once_is_one_search(
     read_path(path)
 
 
+@pytest.mark.parametrize(
+    ("search", "line"),
+    [
+        ("{}\nimport json\ndef show(): ...\nprint(study.best_params)\n", 5),
+        ("def main():\n    {}\n    return study\nmain()\nx = 1\n", None),
+        ("def main():\n    try:\n        {}\n    except E:\n        pass\n    show()\nmain()\n", 7),
+        ("if True:\n    if True:\n        {}\n    show(study)\n", 5),
+        ("{}\n", None),
+    ],
+)
+def test_what_follows_a_search_is_said_not_to_run(
+    tmp_path: Path, search: str, line: int | None
+) -> None:
+    path = tmp_path / "my_study.py"
+    path.write_text(
+        "study = create_study()\n" + search.format("study.optimize(lambda t: 0, n_trials=3)")
+    )
+    found = [each for each in read_path(path).warnings if "what follows the search" in each]
+    assert [each.split(": ")[0] for each in found] == ([f"{path}:{line}"] if line else [])
+
+
 def test_a_search_that_is_passed_on_is_refused_with_the_cure(tmp_path: Path) -> None:
     path = tmp_path / "my_study.py"
     path.write_text(

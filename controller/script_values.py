@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 UNKNOWN = object()
@@ -43,21 +43,18 @@ class ScriptValues:
         except (ValueError, TypeError, ArithmeticError):
             return UNKNOWN
 
-    def _read(self, node: ast.expr, within: tuple[ast.expr, ...]) -> object:
-        """Raises ValueError, or what an operator raises.
-
-        within: the expressions that it is part of, none of which it can stand for.
-        """
-        found = self.expression(node)
-        if found in within:
-            raise ValueError
-        within = (*within, found)
+    def _read(self, node: ast.expr, within: Sequence[ast.expr]) -> object:
+        """Raises ValueError, or what an operator raises. within: see `expression`."""
+        found = self.expression(node, within)
+        within = [*within, found]
         match found:
             case ast.BinOp(left, operation, right) if type(operation) in _OPERATORS:
                 numbers = self._read(left, within), self._read(right, within)
                 if not all(isinstance(number, int | float) for number in numbers):
                     raise ValueError
                 return _OPERATORS[type(operation)](*numbers)
+            case ast.UnaryOp(ast.Not(), operand):
+                return not self._read(operand, within)
             case ast.Dict(keys, values):
                 read = [self._read(each, within) for each in values]
                 # None is `**` of another dict, which cannot be read.
@@ -68,30 +65,36 @@ class ScriptValues:
                 return tuple(self._read(each, within) for each in elements)
         return ast.literal_eval(found)
 
-    def expression(self, node: ast.expr) -> ast.expr:
-        """Return what a name, an argument, an option or a setting stands for.
+    def expression(self, node: ast.expr, within: Sequence[ast.expr] = ()) -> ast.expr:
+        """Return what a name, an argument, an option, a setting or a condition stands for.
 
-        Any other expression is returned as it is.
+        Any other expression is returned as it is. within: the expressions that it is part of, none
+        of which it can stand for.
         """
-        seen = [node]
-        while (meaning := self._meaning(node)) is not None and meaning not in seen:
+        seen = [*within, node]
+        while (meaning := self._meaning(node, seen)) is not None and meaning not in seen:
             node = meaning
             seen.append(node)
         return node
 
-    def _meaning(self, node: ast.expr) -> ast.expr | None:
+    def _meaning(self, node: ast.expr, within: Sequence[ast.expr]) -> ast.expr | None:
         match node:
             case ast.Name(name):
                 return self._of_name(name, self._scopes.get(node, self._module))
+            case ast.IfExp(test, body, orelse):
+                try:
+                    return body if self._read(test, within) else orelse
+                except (ValueError, TypeError, ArithmeticError):
+                    return None
             case ast.Attribute(ast.Name(owner) as named, name) if not self._is_set(name):
-                match self.expression(named):
+                match self.expression(named, within):
                     case ast.Call(ast.Name(made), [], []) if made != "parse_args":
                         return self._of_class(made, name)
                     case ast.Call(ast.Name("parse_args") | ast.Attribute(attr="parse_args")):
                         return self._default_of_option(name)
                 return self._of_class(owner, name)
             case ast.Subscript(ast.Name() as owner, ast.Constant(key)):
-                match self.expression(owner):
+                match self.expression(owner, within):
                     case ast.Dict(keys, values):
                         items = zip(keys, values, strict=True)
                         found = [
@@ -167,7 +170,14 @@ class ScriptValues:
             and each.func.attr == "add_argument"
             and _destination(each) == name
         ]
-        return argument(options[0], None, "default") if len(options) == 1 else None
+        if len(options) != 1:
+            return None
+        match argument(options[0], None, "action"):
+            case ast.Constant("store_true"):
+                return ast.Constant(False)
+            case ast.Constant("store_false"):
+                return ast.Constant(True)
+        return argument(options[0], None, "default")
 
     def _is_set(self, attribute: str) -> bool:
         """Return whether any object of the script gets a value of this name."""

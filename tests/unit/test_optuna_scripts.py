@@ -20,6 +20,8 @@ TRIALS = 40
 def objective(trial):
     return trial.suggest_float("x", 0, 1)
 
+parser.add_argument("--pruning", "-p", action="store_true")
+args = parser.parse_args()
 if __name__ == "__main__":
     study = {study}
     study.optimize(objective, {options})
@@ -62,6 +64,7 @@ def test_several_directions_are_several_objectives(tmp_path: Path) -> None:
     ("pruner", "pruning"),
     [
         ("NopPruner()", None),
+        ("MedianPruner() if args.pruning else optuna.pruners.NopPruner()", None),
         (
             "MedianPruner(3, n_min_trials=2)",
             {
@@ -84,7 +87,7 @@ def test_the_pruner_of_the_study_prunes(
 @pytest.mark.parametrize(
     ("study", "options", "override", "problem"),
     [
-        ("create_study()", "", "spec.budget.trials=4", "11:5 has no n_trials"),
+        ("create_study()", "", "spec.budget.trials=4", "13:5 has no n_trials"),
         ("create_study()", "n_trials=args.n", "spec.budget.trials=4", "args.n is known only when"),
         ("create_study()", "4, n_jobs=-2", "spec.parallelism=2", "-2 says no number"),
         (
@@ -132,6 +135,11 @@ def test_what_is_not_written_there_is_said_by_set(
             "args.all",
         ),
         ("n = 30 // 4\n{}\n", "n"),
+        ("DEBUG = False\n{}\n", "3 if DEBUG else 7"),
+        (
+            "parser.add_argument('--quick', action='store_true')\nargs = parser.parse_args()\n{}\n",
+            "7 if not args.quick else 3",
+        ),
     ],
 )
 def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, trials: str) -> None:
@@ -152,6 +160,10 @@ def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, tria
         ("n, m = 1, 2\nn = 7\n{}\n", "n"),
         ("n = m + 1\nm = n + 1\n{}\n", "n"),
         ("n = 7 / 0\n{}\n", "n"),
+        ("n = n.n\n{}\n", "n.n"),
+        ("n = n['n']\n{}\n", "n['n']"),
+        ("n = 1 if n else 2\n{}\n", "n"),
+        ("n = 1 if environ['DEBUG'] else 2\n{}\n", "n"),
         ("n = 'seven' * 7\n{}\n", "n"),
         ("class Config:\n    n = 7\nConfig.n = 9\n{}\n", "Config.n"),
         ("settings = {{'n': 7}}\nsettings['n'] = 9\n{}\n", "settings['n']"),

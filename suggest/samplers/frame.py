@@ -43,7 +43,6 @@ class Frame:
     first, last, low, span: (numeric, 1); `low` and `span` are on the dimension's scale.
     log, whole: positions among the numeric dimensions.
     bins: the position and the scale of each whole dimension.
-    log_units: (numeric, 1), the log of the length of each continuous dimension, 0 for a whole one.
     log_unit: the log of the volume of the continuous dimensions.
     """
 
@@ -67,9 +66,8 @@ class Frame:
             if d.whole:
                 low, length = float(self.low[k, 0]), float(self.span[k, 0])
                 self.bins.append((k, BinScale(d.first, d.last, low, length, d.log)))
-        self.log_units = np.where(half > 0, 0.0, np.log(self.span))
         continuous = [k for k, d in enumerate(numeric) if not d.whole]
-        self.log_unit = float(self.log_units[continuous].sum())
+        self.log_unit = float(np.log(self.span[continuous]).sum())
 
     def scaled(self, numbers: Floats) -> Floats:
         """Return the numeric rows on their dimensions' scales. numbers: (numeric, points)."""
@@ -186,23 +184,10 @@ class CandidatePoints:
 
 def points(frame: Frame, numbers: Floats) -> CandidatePoints:
     """Return the candidates with their features. numbers: (dimensions, candidates)."""
-    features, log_widths, bins = features_of(frame, numbers[frame.numeric])
-    log_width = np.zeros(numbers.shape[1])
-    for one in bins:
-        log_width += log_widths[one.row]
-    flat = features.reshape(-1, numbers.shape[1])
-    return CandidatePoints(numbers, np.ascontiguousarray(flat.T), log_width, bins)
-
-
-def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bins, ...]]:
-    """Return candidates' features, the log widths of their narrow bins, and their bins.
-
-    The features are (3, numeric, candidates). The log widths are (numeric, candidates), 0 where a
-    candidate has no narrow bin. numeric: (numeric, candidates).
-    """
+    numeric = numbers[frame.numeric]
     places = (frame.scaled(numeric) - frame.low) / frame.span
     features = np.stack([places * places, places, np.ones_like(places)])
-    log_widths = np.zeros_like(places)
+    log_width = np.zeros(numbers.shape[1])
     bins: list[Bins] = []
     for row, scale in frame.bins:
         shapes = all_shapes(scale)
@@ -212,9 +197,11 @@ def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bi
         else:
             of = (numeric[row] - scale.first).astype(np.intp)
         columns = shapes.columns[:, of]
-        features[:, row], log_widths[row] = columns[:3], columns[3]
+        features[:, row] = columns[:3]
+        log_width += columns[3]
         bins.append(_bins(row, shapes, of.tolist()))
-    return features, log_widths, tuple(bins)
+    flat = features.reshape(-1, numbers.shape[1])
+    return CandidatePoints(numbers, np.ascontiguousarray(flat.T), log_width, tuple(bins))
 
 
 def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:

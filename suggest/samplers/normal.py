@@ -43,29 +43,21 @@ _COEFFICIENTS = np.array(
 _AT_A_TIME = 2048
 
 
-def scaled_erfc(t: Floats, rows: int = 1) -> Floats:
-    """Return exp(t²) erfc(t) for finite t >= 0.
-
-    The product of matrices may give an element another last bit if their shapes
-    are others. `rows`: into how many parts of equal size `t` is divided, each of
-    which gets the bits that it would get alone.
-    """
-    flat = t.reshape(rows, -1)
-    if flat.shape[1] > _AT_A_TIME:
-        parts = [
-            scaled_erfc(flat[:, k : k + _AT_A_TIME], rows)
-            for k in range(0, flat.shape[1], _AT_A_TIME)
-        ]
-        return np.concatenate(parts, axis=1).reshape(t.shape)
+def scaled_erfc(t: Floats) -> Floats:
+    """Return exp(t²) erfc(t) for finite t >= 0."""
+    flat = t.ravel()
+    if flat.size > _AT_A_TIME:
+        parts = [scaled_erfc(flat[k : k + _AT_A_TIME]) for k in range(0, flat.size, _AT_A_TIME)]
+        return np.concatenate(parts).reshape(t.shape)
     y = (flat - _K) / (flat + _K)
-    powers = np.empty((rows, 6, y.shape[1]))
-    powers[:, 0] = 1.0
-    powers[:, 1] = y
-    square = np.multiply(y, y, out=powers[:, 2])
-    cube = np.multiply(square, y, out=powers[:, 3])
-    np.multiply(square, square, out=powers[:, 4])
-    np.multiply(square, cube, out=powers[:, 5])
-    p0, p1, p2, p3 = (_COEFFICIENTS @ powers).swapaxes(0, 1)
+    powers = np.empty((6, y.size))
+    powers[0] = 1.0
+    powers[1] = y
+    square = np.multiply(y, y, out=powers[2])
+    cube = np.multiply(square, y, out=powers[3])
+    np.multiply(square, square, out=powers[4])
+    np.multiply(square, cube, out=powers[5])
+    p0, p1, p2, p3 = _COEFFICIENTS @ powers
     sixth = cube * cube
     total: Floats = (((p3 * sixth + p2) * sixth + p1) * sixth + p0) / (1.0 + 2.0 * flat)
     return total.reshape(t.shape)
@@ -101,23 +93,19 @@ def log_mass(a: Floats, b: Floats) -> Floats:
     return found
 
 
-def central_mass(a: Floats, b: Floats, rows: int = 1) -> Floats:
-    """Return the standard normal's probability between a <= 0 and b >= 0. rows: see `tails`."""
-    below, above = tails(a, b, rows)
+def central_mass(a: Floats, b: Floats) -> Floats:
+    """Return the standard normal's probability between a <= 0 and b >= 0."""
+    below, above = tails(a, b)
     found: Floats = 1.0 - (below + above)
     return found
 
 
-def tails(a: Floats, b: Floats, rows: int = 1) -> Floats:
-    """Return the standard normal's probabilities below a <= 0 and above b >= 0: (2, ...).
-
-    rows: 1, or the number of rows of `a` and `b`, each of which gets the bits that it would get
-        alone.
-    """
+def tails(a: Floats, b: Floats) -> Floats:
+    """Return the standard normal's probabilities below a <= 0 and above b >= 0: (2, ...)."""
     t = np.empty((2, *a.shape))
     np.multiply(a, -ROOT_HALF, out=t[0])
     np.multiply(b, ROOT_HALF, out=t[1])
-    found = scaled_erfc(t) if rows == 1 else scaled_erfc(t.swapaxes(0, 1), rows).swapaxes(0, 1)
+    found = scaled_erfc(t)
     t *= t
     np.negative(t, out=t)
     found *= np.exp(t, out=t)
@@ -125,21 +113,21 @@ def tails(a: Floats, b: Floats, rows: int = 1) -> Floats:
     return found
 
 
-def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats, rows: int = 1) -> Floats:
+def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats) -> Floats:
     """Return the quantiles of the standard normal truncated to a <= 0 and b >= 0.
 
-    quantiles: from 0 to 1. outside: `tails(a, b)`. rows: see `tails`.
+    quantiles: from 0 to 1. outside: `tails(a, b)`.
     """
     below, above = outside
     mass = 1.0 - (below + above)
     left = below + quantiles * mass
     right = above + (1.0 - quantiles) * mass
     # np.clip takes three times as long for arrays of this size.
-    z = _lower_quantile(np.minimum(np.maximum(np.minimum(left, right), 1e-300), 0.5), rows)
+    z = _lower_quantile(np.minimum(np.maximum(np.minimum(left, right), 1e-300), 0.5))
     return np.minimum(np.maximum(np.where(left < right, z, -z), a), b)
 
 
-def _lower_quantile(p: Floats, rows: int) -> Floats:
+def _lower_quantile(p: Floats) -> Floats:
     """Return the standard normal's quantile z <= 0 for p <= 0.5."""
     # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley
     # steps triples the number of digits.
@@ -151,6 +139,6 @@ def _lower_quantile(p: Floats, rows: int) -> Floats:
         s = z * ROOT_HALF
         density = np.exp(-s * s)
         # (probability below z - p) / density at z
-        off = (0.5 * scaled_erfc(-s, rows) - p / density) * math.sqrt(2 * math.pi)
+        off = (0.5 * scaled_erfc(-s) - p / density) * math.sqrt(2 * math.pi)
         z = np.minimum(z - off / (1.0 + 0.5 * z * off), 0.0)
     return z

@@ -51,19 +51,16 @@ class Mixture:
     sharpness: float
 
 
-def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0, apart: bool = False) -> Mixture:
+def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
     """Fit a mixture to trials.
 
     Args:
         numbers: (dimensions, trials), in the order of the trials, each within its dimension.
         sharpness: How fast the narrowest kernel narrows as trials are added; 1 in Optuna.
-        apart: Each dimension gets the bits that it would get alone. In all other respects it is the
-            same.
     """
     count = numbers.shape[1]
     mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(count, sharpness))
-    rows = max(1, len(mu)) if apart else 1
-    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma, rows))
+    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
     codes = numbers[[k for k, _ in frame.choices]]
     return Mixture(
         log_shares(count),
@@ -139,7 +136,7 @@ class Joined:
     coefficients: Floats
 
 
-def joined(mixtures: Sequence[Mixture]) -> Joined:
+def _joined(mixtures: Sequence[Mixture]) -> Joined:
     return Joined(
         np.concatenate([m.log_weights for m in mixtures]),
         np.concatenate([m.mu for m in mixtures], axis=1),
@@ -173,10 +170,11 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     """
     # One array for all mixtures: for arrays of this size,
     # the number of NumPy calls determines the time.
-    kernels = joined(mixtures)
-    masses = masses_of(kernels, at.bins)
+    kernels = _joined(mixtures)
+    masses = _masses_of(kernels, at.bins)
     size = len(at.features)
-    step = block_of(kernels.log_weights.size)
+    # Blocks that fit into the CPU's caches.
+    step = max(24, AT_A_TIME // kernels.log_weights.size)
     if size <= step:
         return _log_densities(frame, mixtures, kernels, masses, at)
     parts = []
@@ -186,12 +184,7 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     return np.concatenate(parts, axis=1)
 
 
-def block_of(kernels: int) -> int:
-    """Return how many candidates are evaluated at a time: blocks that fit into the CPU's caches."""
-    return max(24, AT_A_TIME // kernels)
-
-
-def masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
+def _masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
     """Return the probabilities in the bins of each integer dimension."""
     if not at:
         return []
@@ -225,7 +218,7 @@ def _log_densities(
     parts = [terms[:, first:last] for first, last in pairwise(ends)]
     for mixture, own in zip(mixtures, parts, strict=True):
         for codes, (k, count) in zip(mixture.codes, frame.choices, strict=True):
-            add_choices(codes, count, at.numbers[k], own)
+            _add_choices(codes, count, at.numbers[k], own)
     factor = None
     for bins, table in zip(at.bins, masses, strict=True):
         if len(table.wide) > 1:
@@ -243,7 +236,7 @@ def _log_densities(
     return found + (top + (at.log_width - frame.log_unit))
 
 
-def add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> None:
+def _add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> None:
     """Add the log probabilities of these choices to the kernels' terms: (candidates, kernels).
 
     The prior is the last.
@@ -315,7 +308,8 @@ class MixtureSampler:
         self._cumulated = np.cumsum(np.exp(mixture.log_weights[:-1]))
         self._below, self._above = -mixture.mu / mixture.sigma, (1.0 - mixture.mu) / mixture.sigma
         self._outside = tails(self._below, self._above)
-        self._codes = with_prior(mixture.codes)
+        # The trials' choices, and one, unused, of the prior.
+        self._codes = [np.append(codes, 0.0) for codes in mixture.codes]
 
     def draw(self, quantiles: Floats) -> Floats:
         """Return points, (dimensions, points).
@@ -331,16 +325,11 @@ class MixtureSampler:
             places = mixture.mu[:, kernel] + z * mixture.sigma[:, kernel]
             numbers[frame.numeric] = frame.numbers_at(places)
         for codes, (k, count) in zip(self._codes, frame.choices, strict=True):
-            numbers[k] = drawn_choices(codes, count, kernel, quantiles[1 + k])
+            numbers[k] = _drawn_choices(codes, count, kernel, quantiles[1 + k])
         return numbers
 
 
-def with_prior(codes: Floats) -> list[Floats]:
-    """Return the choices of a mixture's kernels: the trials', and one, unused, of the prior."""
-    return [np.append(each, 0.0) for each in codes]
-
-
-def drawn_choices(codes: Floats, count: float, kernel: Indexes, quantiles: Floats) -> Floats:
+def _drawn_choices(codes: Floats, count: float, kernel: Indexes, quantiles: Floats) -> Floats:
     """Return choices of these kernels, whose own choices are `codes`. The prior is the last kernel.
 
     A kernel's weights are a mixture of its trial's choice and a uniform choice.

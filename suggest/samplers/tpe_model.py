@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -29,17 +27,12 @@ from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, corre
 from suggest.samplers.running import LIARS
 from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
-from suggest.samplers.univariate import UnivariateMixtures
 from suggest.space import Assignment, Parameter, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
 # Requests of a batch that are drawn with one fit.
 TOGETHER = 64
-# Parameters that are modeled one by one, and computed together:
-# their arrays fit into the CPU's caches.
-APART = 8
-T = TypeVar("T")
 
 
 class TpeModel:
@@ -56,10 +49,8 @@ class TpeModel:
         # because a client can fix any subset of the parameters, and nothing would limit the memory.
         self._unfixed: set[tuple[str, ...]] = {(name,) for name in self._dimensions}
         for group in self._groups:
-            together = tuple(p.name for p in group if p.name in self._dimensions)
-            self._unfixed.update([together, *_some(together)])
-        self._good: dict[tuple[str, ...], Good[MixtureSampler]] = {}
-        self._good_apart: dict[tuple[str, ...], Good[UnivariateMixtures]] = {}
+            self._unfixed.add(tuple(p.name for p in group if p.name in self._dimensions))
+        self._good: dict[tuple[str, ...], Good] = {}
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
@@ -74,7 +65,7 @@ class TpeModel:
                 if index:
                     deadline.check()
                 numbers: dict[str, float] = {}
-                points.append(self._point(batch, wanted[index:], numbers, alone=len(wanted) == 1))
+                points.append(self._point(batch, wanted[index:], numbers))
                 if self._settings.constant_liar and index + 1 < len(wanted):
                     batch.add_pending(one, [numbers.get(name, np.nan) for name in self._place])
             return points
@@ -115,45 +106,24 @@ class TpeModel:
     def _fitted_to_good(
         self, batch: Batch, names: tuple[str, ...], rows: Indexes
     ) -> MixtureSampler:
-        def fitted() -> MixtureSampler:
-            frame, values = self._frame(names), batch.good.with_all(rows).values
-            mixture = parzen.fit(frame, values, sharpness=self._settings.sharpness)
-            return MixtureSampler(frame, mixture)
-
-        return self._cached(self._good, batch, names, fitted)
-
-    def _frame(self, names: tuple[str, ...]) -> Frame:
-        return Frame([self._dimensions[name] for name in names])
-
-    def _cached(
-        self,
-        good: dict[tuple[str, ...], Good[T]],
-        batch: Batch,
-        names: tuple[str, ...],
-        fitted: Callable[[], T],
-    ) -> T:
-        """Return what is `fitted` to the good trials, which rarely change in long studies."""
+        """Return what is fitted to the good trials, which rarely change in long studies."""
         which = batch.good.numbers.tobytes()
-        kept = good.get(names)
+        kept = self._good.get(names)
         if kept is not None and kept.which == which:
             return kept.fitted
-        found = fitted()
+        frame = Frame([self._dimensions[name] for name in names])
+        values = batch.good.with_all(rows).values
+        fitted = MixtureSampler(
+            frame, parzen.fit(frame, values, sharpness=self._settings.sharpness)
+        )
         if names in self._unfixed:
-            good[names] = Good(which, found)
-        return found
+            self._good[names] = Good(which, fitted)
+        return fitted
 
     def _point(
-        self,
-        batch: Batch,
-        wanted: Sequence[PointRequest],
-        numbers: dict[str, float],
-        *,
-        alone: bool,
+        self, batch: Batch, wanted: Sequence[PointRequest], numbers: dict[str, float]
     ) -> Assignment:
-        """Return a point for the first request, and fill `numbers` with its encoded values.
-
-        alone: It is the only request of its batch.
-        """
+        """Return a point for the first request, and fill `numbers` with its encoded values."""
         one = wanted[0]
         # Along a Pareto front, some parameters depend on each other and others do not. Neither
         # kind of model fits both, so with several objectives they alternate.
@@ -164,12 +134,9 @@ class TpeModel:
             if not group[0].active(values):
                 continue
             free = self._fix(group, one, values, numbers)
-            for names in [tuple(free)] if jointly and free else _some(free):
-                drawn = self._draw_apart(batch, names, one) if alone and not jointly else None
-                if drawn is None and jointly:
-                    drawn = self._draw(batch, names, wanted)
-                elif drawn is None:
-                    drawn = [self._draw(batch, (name,), wanted)[0] for name in names]
+            together = [tuple(free)] if jointly and free else [(name,) for name in free]
+            for names in together:
+                drawn = self._draw(batch, names, wanted)
                 for name, number in zip(names, drawn, strict=True):
                     numbers[name] = number
                     values[name] = decode(self._space.by_name[name].domain, number)
@@ -195,28 +162,6 @@ class TpeModel:
             else:
                 values[name] = parameter.domain.at(0)
         return free
-
-    def _draw_apart(
-        self, batch: Batch, names: tuple[str, ...], one: PointRequest
-    ) -> list[float] | None:
-        """Return the best candidate of each parameter, drawn and evaluated together.
-
-        Return None if that is impossible. The candidates are those of `_draw` for each parameter.
-        """
-        rows = self._rows(names)
-        if not (batch.good.is_even(rows) and batch.others.is_even(rows)):
-            return None
-        others = batch.others.known(rows).values
-
-        def fitted() -> UnivariateMixtures:
-            values = batch.good.with_all(rows).values
-            sharpness = self._settings.sharpness
-            return UnivariateMixtures(self._frame(names), values, sharpness=sharpness)
-
-        good = self._cached(self._good_apart, batch, names, fitted)
-        if self._settings.candidates > parzen.block_of(good.kernels + others.shape[1] + 1):
-            return None
-        return good.best(others, np.stack([self._quantiles(one, (name,)) for name in names]))
 
     def _rows(self, names: tuple[str, ...]) -> Indexes:
         return np.array([self._place[name] for name in names], dtype=np.intp)
@@ -245,13 +190,6 @@ class TpeModel:
         return (numbers * np.float64(2.0**-53)).reshape(rows, count)
 
 
-def _some(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield all of these names, a few at a time."""
-    left = iter(names)
-    while some := tuple(islice(left, APART)):
-        yield some
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """Trials in ascending order of their numbers, and their values: (parameters, trials)."""
@@ -267,11 +205,6 @@ class Known:
             return Known(self.numbers, values)
         complete = ~absent.any(axis=0)
         return Known(self.numbers[complete], values[:, complete])
-
-    def is_even(self, rows: Indexes) -> bool:
-        """Return whether each trial has either all of these parameters or none."""
-        absent = np.isnan(self.values[rows])
-        return bool((absent == absent[0]).all())
 
     def merged(self, more: Known) -> Known:
         if not more.numbers.size:
@@ -300,13 +233,6 @@ class Others:
         """Add a running trial. If there are more than LIARS, the oldest one is dropped."""
         self._pending.append((number, values))
 
-    def is_even(self, rows: Indexes) -> bool:
-        """Return whether each trial has either all of these parameters or none.
-
-        The trials of `add_pending` are not looked at.
-        """
-        return self.finished.is_even(rows) and (self.running is None or self.running.is_even(rows))
-
     def known(self, rows: Indexes) -> Known:
         """Return the current trials that have all of these parameters."""
         if self._pending and self.running is not None:
@@ -320,11 +246,11 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
-class Good(Generic[T]):
+class Good:
     """What is fitted to the good trials; `which` are their numbers as bytes."""
 
     which: bytes
-    fitted: T
+    fitted: MixtureSampler
 
 
 class Batch:

@@ -12,11 +12,11 @@ from suggest.proposal import generator
 from suggest.samplers import PointRequest, parzen
 from suggest.samplers.running import LIARS
 from suggest.samplers.tpe import OwnSettings
-from suggest.samplers.tpe_model import TOGETHER, Batch, TpeModel
+from suggest.samplers.tpe_model import TOGETHER, TpeModel
 from suggest.samplers.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, spaces, study
+from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, study
 
 TREE = Space(
     (
@@ -220,29 +220,3 @@ def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
     assert [
         {name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)
     ] == fixed
-
-
-class OneByOne(TpeModel):
-    """Computes each parameter alone."""
-
-    def _draw_apart(self, batch: Batch, names: tuple[str, ...], one: PointRequest) -> None:
-        return None
-
-
-@examples(60)
-@given(
-    spaces(most=12),
-    st.integers(1, 200),
-    st.integers(0, 20),
-    st.booleans(),
-    st.sampled_from([1, 24, 200]),
-)
-def test_parameters_modeled_one_by_one_get_the_same_point_computed_together(
-    space: Space, finished: int, running: int, liar: bool, candidates: int
-) -> None:
-    done, open_ = history(space, finished, running)
-    settings = OwnSettings(multivariate=False, constant_liar=liar, candidates=candidates)
-    request = [PointRequest(900, {})]
-    together = model(space, settings)
-    one_by_one = OneByOne(study(space, "tpe", direction=MINIMIZE).spec, 7, settings)
-    assert together.propose(done, open_, request) == one_by_one.propose(done, open_, request)

@@ -32,7 +32,7 @@ from controller.kube.custom_resource import (
     KATIB_SUGGESTIONS,
     KATIB_TRIALS,
 )
-from controller.kube.errors import ApiError, line_of_role
+from controller.kube.errors import ApiConflict, ApiError, ApiForbidden, ApiNotFound, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import quantity
 from controller.report.formatting import timestamp
@@ -58,7 +58,6 @@ _NOT_CARRIED = {
     "hyperband": "how far each trial ran is not read back from the trials",
     "pbt": "its checkpoints belong to Katib's volume",
 }
-_CONFLICT, _NOT_FOUND, _FORBIDDEN = 409, 404, 403
 _TRIES = 10
 _POLL_S = 0.25
 _NOTICED_S = 15.0  # Katib's controller has a second for it when it is busy
@@ -169,7 +168,7 @@ async def _experiments(client: KubernetesClient, namespace: str | None) -> list[
     try:
         return (await client.list(KATIB_EXPERIMENTS, namespace))[0]
     except ApiError as error:
-        if error.status != _FORBIDDEN or namespace is not None:
+        if not isinstance(error, ApiForbidden) or namespace is not None:
             raise _explained(error, KATIB_EXPERIMENTS, "list") from error
         refused = error
     experiments: list[Raw] = []
@@ -178,11 +177,8 @@ async def _experiments(client: KubernetesClient, namespace: str | None) -> list[
     except ApiError as error:
         raise PermissionDenied(f"{refused}; name a namespace with -n") from error
     for each in namespaces:
-        try:
+        with contextlib.suppress(ApiForbidden):
             experiments += (await client.list(KATIB_EXPERIMENTS, each["metadata"]["name"]))[0]
-        except ApiError as error:
-            if error.status != _FORBIDDEN:
-                raise
     return experiments
 
 
@@ -462,9 +458,9 @@ async def _edit_status(
             await client.patch(kind, found.namespace, found.name, body, subresource="status")
         except ApiError as error:
             # Katib's Suggestion may not exist yet.
-            if error.status == _NOT_FOUND and kind is KATIB_SUGGESTIONS:
+            if isinstance(error, ApiNotFound) and kind is KATIB_SUGGESTIONS:
                 return
-            if error.status != _CONFLICT:
+            if not isinstance(error, ApiConflict):
                 raise _explained(error, kind, "patch", "status") from error
         else:
             return
@@ -473,10 +469,10 @@ async def _edit_status(
 
 def _explained(error: ApiError, kind: Kind, verb: str, subresource: str = "") -> Exception:
     """Return what an error of the API server means to a person."""
-    if error.status == _FORBIDDEN and error.refusal is not None:
+    if isinstance(error, ApiForbidden) and error.refusal is not None:
         of = f"{kind.plural}/{subresource}" if subresource else kind.plural
         line = line_of_role(kind.api_version.partition("/")[0], of, [verb])
         return PermissionDenied(f"{error}; to take an experiment over, a Role must have: {line}")
-    if error.status == _NOT_FOUND:
+    if isinstance(error, ApiNotFound):
         return NotFound(f"the cluster has no {kind.plural}.kubeflow.org: {error}")
     return error

@@ -15,14 +15,13 @@ from controller.app.import_sources import MOST_MEASURED
 from controller.core.model import KATIB_EXPERIMENT_LABEL, ExperimentSpec, FailureClass
 from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import KATIB_TRIALS
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiNotFound
 from controller.kube.objects import Raw
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import Problem
 from suggest.imports import Source
 from suggest.space import Assignment
 
-_NOT_FOUND = 404
 NOTHING_REPORTED: Mapping[str, Sequence[float]] = {}
 
 
@@ -113,9 +112,7 @@ async def trials_of_katib(
     labels = f"{KATIB_EXPERIMENT_LABEL}={experiment}"
     try:
         found, _ = await client.list(KATIB_TRIALS, namespace, labels=labels)
-    except ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
+    except ApiNotFound:
         found = []
     return KatibTrials.of(found, uid)
 

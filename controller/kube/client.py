@@ -37,7 +37,10 @@ from controller.kube import kubeconfig
 from controller.kube.errors import (
     ANONYMOUS,
     AccessDenied,
+    ApiConflict,
     ApiError,
+    ApiForbidden,
+    ApiNotFound,
     BackendError,
     BadKubeconfig,
     NotResponding,
@@ -456,9 +459,9 @@ class KubernetesClient:
         while True:
             try:
                 page = await self._call("GET", kind.path(namespace), query)
+            except ApiNotFound as error:
+                raise self._without_kind(kind.api_version, kind.kind) from error
             except ApiError as error:
-                if error.status == 404:
-                    raise self._without_kind(kind.api_version, kind.kind) from error
                 if error.status != 410 or "limit" not in query:
                     raise
                 # The snapshot behind the pages has been compacted: list without paging.
@@ -491,11 +494,9 @@ class KubernetesClient:
             options["gracePeriodSeconds"] = math.ceil(grace_s)
         if uid:
             options["preconditions"] = {"uid": uid}
-        try:
+        gone = (ApiNotFound, ApiConflict) if uid else (ApiNotFound,)
+        with contextlib.suppress(*gone):
             await self._call("DELETE", kind.path(namespace, name), body=options)
-        except ApiError as error:
-            if error.status != 404 and not (error.status == 409 and uid):
-                raise
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, body: Raw, *, subresource: str = ""
@@ -779,9 +780,7 @@ class KubernetesClient:
         root = "/apis/" if "/" in api_version else "/api/"
         try:
             offered = (await self._call("GET", root + api_version))["resources"]
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        except ApiNotFound:
             offered = []
         for entry in offered:
             if entry["kind"] == kind and "/" not in entry["name"]:
@@ -829,9 +828,7 @@ async def list_allowed(
     """
     try:
         objects, _ = await client.list(kind, namespace)
-    except ApiError as error:
-        if error.status != 403:
-            raise
+    except ApiForbidden:
         return None
     return objects
 

@@ -38,10 +38,13 @@ class Refusal:
 
 
 class ApiError(Exception):
-    """An error response of the server.
+    """An error response of the server. As with OSError, the status chooses the class of the error.
 
     `reason` is the one of its Status: AlreadyExists, NotFound, Forbidden, …
     """
+
+    def __new__(cls, status: int, *_: object, **__: object) -> ApiError:
+        return super().__new__(_BY_STATUS.get(status, cls))
 
     def __init__(
         self,
@@ -62,8 +65,23 @@ class ApiError(Exception):
     @property
     def refusal(self) -> Refusal | None:
         """Return what RBAC denied; None for other errors, also a 403 of a quota or of admission."""
-        match = _REFUSED.search(self.message) if self.status == 403 else None
+        match = _REFUSED.search(self.message) if isinstance(self, ApiForbidden) else None
         return Refusal(**match.groupdict(default="")) if match else None
+
+
+class ApiForbidden(ApiError):
+    """403: a right is missing, or a quota or admission refuses."""
+
+
+class ApiNotFound(ApiError):
+    """404: there is no such object, kind or namespace."""
+
+
+class ApiConflict(ApiError):
+    """409: the name is taken, or the object has changed meanwhile."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {403: ApiForbidden, 404: ApiNotFound, 409: ApiConflict}
 
 
 class BackendError(Exception):

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from controller.kube.client import NODES, KubernetesClient
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiForbidden, ApiNotFound
 from controller.kube.reflector import MissingRights
 
 NODE_S = 600.0
-_FORBIDDEN, _NOT_FOUND = 403, 404
 
 
 class NodePrices:
@@ -44,11 +43,10 @@ class NodePrices:
             return prices
         try:
             found = await self._client.get(NODES, None, node)
-        except ApiError as error:
-            if error.status == _FORBIDDEN:
-                self._rights.denied(error, without="the prices of nodes")
-            elif error.status != _NOT_FOUND:
-                raise
+        except ApiForbidden as error:
+            self._rights.denied(error, without="the prices of nodes")
+            found = {"metadata": {}}
+        except ApiNotFound:
             found = {"metadata": {}}
         value = (found["metadata"].get("labels") or {}).get(self._label, "")
         self._known[node] = now_s, self._by_value.get(value, {})

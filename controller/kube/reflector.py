@@ -30,7 +30,14 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from controller.core.attempt import RuntimeLost
 from controller.kube.client import Kind, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
+from controller.kube.errors import (
+    AccessDenied,
+    ApiError,
+    ApiForbidden,
+    BadKubeconfig,
+    Unreachable,
+    rule_for,
+)
 from controller.kube.objects import KubernetesObject, Raw
 from suggest.backoff import Backoff
 
@@ -608,10 +615,8 @@ class LazyView(Generic[ObjectT]):
                     self._view = view
                     view.changed()  # another experiment may have started the reflector before
                 return
-            except ApiError as error:
-                if error.status == 403:
-                    return self._notices.denied(error, without=self._without)
-                cause: Exception = error
+            except ApiForbidden as error:
+                return self._notices.denied(error, without=self._without)
             except Exception as error:
                 cause = error
             finally:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from controller.app.controller_api import AUDIENCE
 from controller.kube import assertion
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, Unreachable
 from controller.kube.objects import Raw
 from controller.operator.answers import Answers
 from controller.operator.resource import EXPERIMENTS
@@ -46,7 +46,6 @@ _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-fi
 _LONGEST_TOKEN = 16_384
 # Before namespace and name, in the names of service accounts.
 _OF_ACCOUNT = "system:serviceaccount:"
-_NOT_FOUND = 404
 Answer = TypeVar("Answer")
 
 
@@ -188,11 +187,9 @@ class Access:
         try:
             async with self._asking:
                 found = await self._client.get(_ACCOUNTS, namespace, name)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return ""
-            raise _unknown(error) from error
-        except (Unreachable, AccessDenied) as error:
+        except ApiNotFound:
+            return ""
+        except (ApiError, Unreachable, AccessDenied) as error:
             raise _unknown(error) from error
         return str(found["metadata"]["uid"])
 

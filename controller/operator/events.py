@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.kube.client import EVENTS, KubernetesClient
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiConflict, ApiError, ApiForbidden
 from controller.kube.objects import Raw
 from controller.operator.resource import ExperimentResource, owner_of
 from controller.operator.status import ARCHIVE_AWAY, PENDING, condition_of, shortened, time_text
 
 _WARNINGS = ("paused", "failed", "invalid")
-_CONFLICT, _FORBIDDEN = 409, 403
 
 
 async def tell(
@@ -89,9 +88,8 @@ async def record(
     }
     try:
         await client.create(EVENTS, about["namespace"], event)
-    except ApiError as error:
-        if error.status == _CONFLICT:
-            with contextlib.suppress(ApiError):
-                await client.patch(EVENTS, about["namespace"], name, {"lastTimestamp": time})
-        elif error.status != _FORBIDDEN:
-            raise
+    except ApiForbidden:
+        pass
+    except ApiConflict:
+        with contextlib.suppress(ApiError):
+            await client.patch(EVENTS, about["namespace"], name, {"lastTimestamp": time})

@@ -36,7 +36,7 @@ from controller.kube.custom_resource import (
     KATIB_TRIALS,
     OWN_STATUS,
 )
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiConflict, ApiError, ApiNotFound
 from controller.kube.objects import AnyObject, KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
 from controller.operator.katib_defaults import with_defaults
@@ -87,9 +87,8 @@ _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
 # In the part of the status that is Tuner's: the next leader shall try again, too.
 _LACKS_OBJECTS = "lacksObjects"
-_CONFLICT, _NOT_FOUND = 409, 404
 # By a quota, by admission, for a right or a definition that is missing.
-_REFUSED = (400, 403, _NOT_FOUND, 422)
+_REFUSED = (400, 403, 404, 422)
 _AGAIN_S = 30.0  # between two tries of an object that was refused
 # How often an object of the same name, but another owner, is waited for, each time for longer.
 _WAITS = 5
@@ -319,9 +318,7 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
     selector = f"{KATIB_EXPERIMENT_LABEL}={name}"
     try:
         found, _ = await client.list(KATIB_TRIALS, namespace, labels=selector)
-    except ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
+    except ApiNotFound:
         found = []  # their definition is missing, which the first one to be created tells
     stem = trial_name(name, uid_of(resource), 0).removesuffix("0")
     shown = _Written(stem)
@@ -470,11 +467,11 @@ class _Writer:
                 continue
             try:
                 found = await self.client.get(KATIB_TRIALS, self._namespace, shown.names[number])
-            except ApiError as error:
-                if error.status != _NOT_FOUND:
-                    shown.doubtful[number] = said
-                    raise
+            except ApiNotFound:
                 continue  # its deletion is told as well
+            except ApiError:
+                shown.doubtful[number] = said
+                raise
             status = sound_status(mapping_of(found.get("status")))
             if class_said(status) is not shown.trials.get(number):
                 shown.trials.pop(number, None)
@@ -542,9 +539,8 @@ class _Writer:
             await self.client.replace_status(
                 KATIB_TRIALS, self._namespace, name, status, uid=shown.uids[number]
             )
-        except ApiError as error:
-            if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
-                del shown.uids[number]
+        except (ApiConflict, ApiNotFound):  # somebody has deleted it
+            del shown.uids[number]
             raise
         shown.trials[number], shown.statuses[number] = each, status
         if each.ended:
@@ -629,9 +625,8 @@ class _Writer:
             await self.client.replace_status(
                 KATIB_SUGGESTIONS, self._namespace, name, status, uid=before["uid"]
             )
-        except ApiError as error:
-            if error.status in (_CONFLICT, _NOT_FOUND):  # somebody has deleted it
-                self.shown.suggestion = None
+        except (ApiConflict, ApiNotFound):  # somebody has deleted it
+            self.shown.suggestion = None
             raise
         self.shown.suggestion = {
             "uid": before["uid"],
@@ -669,9 +664,7 @@ class _Writer:
         whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": about}
         try:
             made = await self.client.create(kind, self._namespace, whole)
-        except ApiError as error:
-            if error.status != _CONFLICT:
-                raise
+        except ApiConflict:
             made = await self.client.get(kind, self._namespace, about["name"])
             owners = made["metadata"].get("ownerReferences") or ()
             if owners and all(each["uid"] != owner["uid"] for each in owners):

@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controller.kube.client import PODS, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, Unreachable
 from controller.kube.objects import Raw
 
 ROLE = "tuner.dev/role"
 _LEADER = "leader"
 _RETRY_S = 2.0
-_NOT_FOUND = 404
 _log = logging.getLogger(__name__)
 
 
@@ -45,9 +44,7 @@ async def mark(client: KubernetesClient, namespace: str, pod: str) -> None:
             await _unmark_others(client, namespace, pod)
             try:
                 await client.patch(PODS, namespace, pod, _labeled(_LEADER))
-            except ApiError as error:
-                if error.status != _NOT_FOUND:
-                    raise
+            except ApiNotFound as error:
                 _log.warning("the Service cannot lead to this controller: %s", error)
         except (ApiError, AccessDenied, Unreachable) as error:
             if str(error) != trouble:

@@ -23,7 +23,9 @@ from controller.kube.client import LEASES, KubernetesClient
 from controller.kube.errors import (
     LEASE_SETTLE_S,
     AccessDenied,
+    ApiConflict,
     ApiError,
+    ApiNotFound,
     ErrorClassifier,
     Unreachable,
 )
@@ -39,7 +41,7 @@ DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
-_NOT_FOUND, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 404, 409, 429, 500
+_TOO_MANY, _SERVER_ERROR = 429, 500
 _log = logging.getLogger(__name__)
 
 
@@ -119,11 +121,11 @@ class Leadership:
             try:
                 async with asyncio.timeout(_CALL_S), self._changing:
                     await self._raise_to(epoch + 1)
+            # Somebody has changed or deleted it meanwhile; the next renewal creates it again.
+            except (ApiConflict, ApiNotFound):
+                await asyncio.sleep(min(LOOK_S, RENEW_S))
             except (Unreachable, ApiError, AccessDenied, TimeoutError) as error:
-                changed = (_CONFLICT, _NOT_FOUND)
-                # Somebody has changed or deleted it meanwhile; the next renewal creates it again.
-                if not (isinstance(error, ApiError) and error.status in changed):
-                    self._require_passing(error)
+                self._require_passing(error)
                 await asyncio.sleep(min(LOOK_S, RENEW_S))
 
     async def _raise_to(self, epoch: int) -> None:
@@ -210,10 +212,10 @@ class Leadership:
                 taken = await self._take()
         except TimeoutError as error:
             raise Unreachable(f"the API server has not answered for {_CALL_S:g} s") from error
-        except ApiError as error:
+        except ApiConflict:
             # To a standby, another one was faster. To the holder, it was perhaps an own renewal
             # that was given up: the next look tells.
-            if error.status != _CONFLICT or self.epoch:
+            if self.epoch:
                 raise
             taken = False
         if self.trouble:
@@ -229,9 +231,7 @@ class Leadership:
             return True
         try:
             lease = await self._client.get(LEASES, self._namespace, NAME)
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
+        except ApiNotFound:
             epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
@@ -262,9 +262,7 @@ class Leadership:
             return False
         try:
             await self._write(self._version, {"renewTime": now})
-        except ApiError as error:
-            if error.status not in (_CONFLICT, _NOT_FOUND):
-                raise
+        except (ApiConflict, ApiNotFound):
             self._version = ""
             return False
         return True

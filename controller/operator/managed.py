@@ -36,7 +36,7 @@ from controller.core.progress import Progress
 from controller.core.snapshot import UNCOUNTED, DesiredState
 from controller.kube.client import KubernetesClient
 from controller.kube.custom_resource import ALL_FAILED, FROM_KATIB
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiConflict, ApiError, ApiNotFound
 from controller.kube.objects import Raw
 from controller.kube.request_limit import Sender
 from controller.loop import Loop
@@ -101,7 +101,6 @@ _AGAIN_S = 60.0  # between two tries of a spec that was refused
 _FIRST_TURN_S = 3.0
 _FRESH_S = 3.0  # in which a session that begins brings its first trials
 _REVISION_S = 1.0  # between two changes that come into force: each begins another session
-_CONFLICT, _NOT_FOUND = 409, 404
 _OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
 _OTHERS_RUN = (
     "waits until another experiment has ended: at most {total} run at a time, and of a namespace "
@@ -652,11 +651,8 @@ class ManagedExperiment:
             return
         await self.workspace.guard.check()
         manifest = owned(dict(reruns.file.document.spec.document), owner_of(resource))
-        try:
+        with contextlib.suppress(ApiConflict):
             await self._client_of(resource).create(EXPERIMENTS, self.namespace, manifest)
-        except ApiError as error:
-            if error.status != _CONFLICT:
-                raise
 
     def _resumed(self, stored: Experiment) -> Callable[[Session], Awaitable[RunResult]]:
         """Return what continues the experiment in a session, with the file as last accepted."""
@@ -923,9 +919,7 @@ class ManagedExperiment:
                 object_name(resource),
                 {"metadata": metadata | version, **fields},
             )
-        except ApiError as error:
-            if error.status not in (_CONFLICT, _NOT_FOUND):
-                raise
+        except (ApiConflict, ApiNotFound):
             self.notify()
             return False
         self.workspace.put(kind_of(resource), patched)

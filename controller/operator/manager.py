@@ -21,7 +21,7 @@ from controller.core.attempt import RuntimeLost
 from controller.core.model import Uid
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.custom_resource import EXPERIMENTS
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiConflict, ApiError, ApiForbidden, ApiNotFound
 from controller.kube.objects import KubernetesObject, Raw
 from controller.kube.reflector import Key, Reflector
 from controller.kube.request_limit import Sender
@@ -62,8 +62,6 @@ WRITTEN, REFUSED = "written", "refused"  # statuses
 _DETACH_S = 15.0
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
 _STATUS_BACKOFF = Backoff(first_s=1.0, longest_s=30.0, jitter=0.5)
-_CONFLICT, _NOT_FOUND = 409, 404
-_ABSENT = (403, _NOT_FOUND)  # a right or a definition
 _log = logging.getLogger(__name__)
 
 
@@ -136,7 +134,7 @@ class ExperimentResources:
                     name = f"{kind.plural} of {kind.api_version}"
                     _log.warning("%s cannot be listed: %s", name, error)
                 self._troubles[watched] = str(error)
-                is_absent = isinstance(error, ApiError) and error.status in _ABSENT
+                is_absent = isinstance(error, ApiForbidden | ApiNotFound)  # a right or a definition
                 if is_absent and kind != EXPERIMENTS and not waits:
                     self._later.append(asyncio.create_task(self._list(watched, waits=True)))
                     return
@@ -393,7 +391,7 @@ class Manager:
         self._refusals[key] = failures + 1, time.monotonic() + _STATUS_BACKOFF.pause_s(failures)
         self._dirty.add(key)
         # It has changed or gone meanwhile, and that comes with an event.
-        is_told = isinstance(error, ApiError) and error.status in (_CONFLICT, _NOT_FOUND)
+        is_told = isinstance(error, ApiConflict | ApiNotFound)
         # Without the lease none is written, which is told once.
         if is_told or not self._workspace.guard.holds:
             return
@@ -429,10 +427,11 @@ class Manager:
             if is_early and managed.is_running:
                 return  # and so it is looked at again
             await self._resources.write_status(client, resource, whole)
+        except (ApiConflict, ApiNotFound):
+            raise
         except ApiError as error:
-            if error.status not in (_CONFLICT, _NOT_FOUND):
-                with contextlib.suppress(ApiError):
-                    await events.tell_unwritten(client, resource, error, status)
+            with contextlib.suppress(ApiError):
+                await events.tell_unwritten(client, resource, error, status)
             raise
         self._written_s[key] = now_s
         self.status_writes[WRITTEN] += 1

@@ -11,6 +11,7 @@ nothing is limited; the log, a metric and `unread` say so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from controller.core.spending import NOTHING_SPENT, Spent, month_of, next_month
 from controller.kube.client import NAMESPACES, KubernetesClient
 from controller.kube.cluster import NO_BAR, Bar
 from controller.kube.custom_resource import TENANT_BUDGETS
-from controller.kube.errors import ApiError, rule_for
+from controller.kube.errors import ApiConflict, ApiError, ApiForbidden, ApiNotFound, rule_for
 from controller.kube.objects import KubernetesObject
 from controller.operator.experiments import HostedExperiments
 from suggest.backoff import Backoff
@@ -34,7 +35,6 @@ from suggest.errors import TunerError
 LOOK_S = 5.0
 _SHOW_S = 60.0  # between two statuses that differ in nothing but what is used
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 # States of a TenantBudget.
 WITHIN, SPENT, INVALID = "within", "spent", "invalid"
 STOP = "stop"  # what `overrun` says
@@ -146,10 +146,8 @@ class TenantBudgets:
         """Return all budgets: none without the definition; None without the right to read them."""
         try:
             found, _ = await self.client.list(TENANT_BUDGETS, None)
-        except ApiError as error:
-            if error.status not in (_FORBIDDEN, _NOT_FOUND):
-                raise
-            is_defined = error.status == _FORBIDDEN
+        except (ApiForbidden, ApiNotFound) as error:
+            is_defined = isinstance(error, ApiForbidden)
             self._note_unread(_missing_right(error) if is_defined else _NOT_DEFINED)
             return None if is_defined else []
         self._note_unread("")
@@ -177,13 +175,13 @@ class TenantBudgets:
             return ""
         try:
             await self.client.get(NAMESPACES, None, name)
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                return ""
+        except ApiNotFound:
             return (
                 f"metadata.name: there is no namespace {name}; a TenantBudget has the name of its "
                 "namespace: create the namespace, or delete this budget"
             )
+        except ApiError:
+            pass
         return ""
 
     async def _show(self, budget: TenantBudget, status: dict[str, Any]) -> None:
@@ -195,13 +193,10 @@ class TenantBudgets:
         is_early = now_s < self._shown_s.get(about["uid"], 0.0) + _SHOW_S
         if status == before or (is_same and is_early and status["state"] == WITHIN):
             return
-        try:
+        with contextlib.suppress(ApiNotFound, ApiConflict):
             await self.client.replace_status(
                 TENANT_BUDGETS, None, about["name"], status, uid=about["uid"]
             )
-        except ApiError as error:
-            if error.status not in (_NOT_FOUND, _CONFLICT):
-                raise
         self._shown_s[about["uid"]] = now_s
 
 

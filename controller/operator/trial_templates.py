@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.kube.client import CONFIG_MAPS, KubernetesClient
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiForbidden, ApiNotFound
 from controller.operator.resource import ExperimentResource
 from controller.spec import ConfigMapOf, NoConfigMap
 
 _SHARED, _TEMPLATES = "katib.kubeflow.org/component", "trial-templates"
-_FORBIDDEN, _NOT_FOUND = 403, 404
 
 
 async def config_map_of(
@@ -35,9 +34,7 @@ async def config_map_of(
     trouble, data = "", dict[str, str]()
     try:
         found = await client.get(CONFIG_MAPS, namespace, name)
-    except ApiError as error:
-        if error.status not in (_FORBIDDEN, _NOT_FOUND):
-            raise
+    except (ApiForbidden, ApiNotFound) as error:
         trouble = str(error)
     else:
         data = found.get("data") or {}

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from yarl import URL
 
 from controller.kube.client import Kind, KubernetesClient
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, Unreachable
 from controller.kube.objects import KubernetesObject, Raw
 from controller.operator.acceptance import accepted_changes, accepted_document
 from controller.operator.experiment_kind import ExperimentKind, ExperimentKinds
@@ -55,7 +55,6 @@ _MANAGER = "tuner-webhook"  # of the fields that the leader sets
 # Bytes of a request: the API server's objects have at most 1.5 MB, and it sends two.
 _LONGEST = 4 << 20
 _CHECK_S = 30.0  # between two looks at the configuration, and at the certificate
-_NOT_FOUND = 404
 # Answers a request for admission, without its uid.
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Raw]]
 _log = logging.getLogger(__name__)
@@ -109,8 +108,8 @@ class Webhook:
     async def _register(self, kind: Kind) -> None:
         try:
             found = await self.client.get(kind, None, self.name)
-        except ApiError as error:
-            if kind is EDITS and error.status == _NOT_FOUND:
+        except ApiNotFound:
+            if kind is EDITS:
                 return
             raise
         bundle = base64.b64encode(self.certificate.read_bytes()).decode()

@@ -13,7 +13,7 @@ from pathlib import Path
 from controller.core.model import FINAL, ExperimentSpec, short_name, trial_name
 from controller.folders import ExperimentFolders
 from controller.kube.client import NODES, KubernetesClient, list_allowed
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import AccessDenied, ApiForbidden, ApiNotFound, Unreachable
 from controller.kube.objects import Node, Raw
 from controller.phrases import command
 from controller.runtime import trial_files
@@ -158,9 +158,7 @@ async def _other_anchor(
         objects, _ = await client.list(
             await kind_of(client, manifest), spec.namespace, labels=selector
         )
-    except ApiError as error:
-        if error.status not in (403, 404):
-            raise
+    except (ApiForbidden, ApiNotFound):
         return ""  # the other requests report the error
     uids = (obj["metadata"]["labels"].get(labels.UID, "") for obj in objects if not over(obj))
     foreign_uid = next((uid for uid in uids if not folders.root.with_name(uid).exists()), "")

@@ -29,7 +29,14 @@ from typing import Any, cast
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FINAL, FailureClass
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
-from controller.kube.errors import ApiError, rule_for, unavailable_webhook
+from controller.kube.errors import (
+    ApiConflict,
+    ApiError,
+    ApiForbidden,
+    ApiNotFound,
+    rule_for,
+    unavailable_webhook,
+)
 from controller.kube.objects import AnyObject, AttemptObject, LimitRange, Pod, Raw, ResourceQuota
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_files
@@ -313,9 +320,6 @@ class JobCreations:
             asyncio.get_running_loop().call_later(pause_s, self._changed)
 
 
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
-
-
 class TemporarilyRefused(Exception):
     """Refused for a temporary reason: a full quota, a predecessor being deleted, a webhook."""
 
@@ -378,9 +382,7 @@ class JobCreator:
     async def _kind_of(self, manifest: Raw) -> Kind:
         try:
             return await kind_of(self._client, manifest)
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
+        except ApiNotFound as error:
             preset = preset_of(manifest)
             preset_hint = (
                 "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
@@ -410,7 +412,7 @@ class JobCreator:
         Raises what the error means otherwise.
         """
         about = manifest["metadata"]
-        if error.status != _CONFLICT or error.reason != "AlreadyExists":
+        if not isinstance(error, ApiConflict) or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
         existing = await self._client.get(kind, self._namespace, about["name"])
         if "deletionTimestamp" in existing["metadata"]:
@@ -440,13 +442,13 @@ def other_parameters(manifest: AnyObject, existing: AnyObject, namespace: str) -
 
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
     """Return what a refused create means: retry later, a person must act, or the error itself."""
-    if error.status == _FORBIDDEN and (full := out_of_room(error.message)) is not None:
+    if isinstance(error, ApiForbidden) and (full := out_of_room(error.message)) is not None:
         return TemporarilyRefused(full)
-    if error.status == _FORBIDDEN and "is being terminated" in error.message:
+    if isinstance(error, ApiForbidden) and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):
         return error  # a missing right is not the trial's fault
-    if error.status == _NOT_FOUND:
+    if isinstance(error, ApiNotFound):
         return CannotStart(
             f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind"
         )

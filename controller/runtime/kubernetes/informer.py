@@ -27,6 +27,7 @@ ours and are found by the uid of the object that owns them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,13 @@ from controller.kube.client import (
     list_allowed,
 )
 from controller.kube.cluster import Cluster
-from controller.kube.errors import AccessDenied, ApiError, Unreachable
+from controller.kube.errors import (
+    AccessDenied,
+    ApiError,
+    ApiForbidden,
+    ApiNotFound,
+    Unreachable,
+)
 from controller.kube.objects import (
     AttemptObject,
     EventObject,
@@ -256,12 +263,9 @@ class NodeList:
         without = "whether a node could ever run a waiting pod"
         try:
             nodes, _ = await self._client.list(NODES, None)
-        except ApiError as error:
-            if error.status == 403:
-                self._notices.denied(error, without=without)
-            else:
-                _log.info("not shown for now: %s: %s", without, error)
-        except (AccessDenied, Unreachable) as error:
+        except ApiForbidden as error:
+            self._notices.denied(error, without=without)
+        except (ApiError, AccessDenied, Unreachable) as error:
             _log.info("not shown for now: %s: %s", without, error)
         else:
             self.objects = cast(Sequence[Node], nodes)  # of the kind that was listed
@@ -323,9 +327,7 @@ class OwnerLookup:
                 break
             try:
                 owner = await self._owner_of(owner)
-            except ApiError as error:
-                if error.status != 403:
-                    raise
+            except ApiForbidden as error:
                 self._notices.denied(error, without=without)
                 return False
         return owner is not None and owner["uid"] == uid
@@ -339,13 +341,9 @@ class OwnerLookup:
         for _ in range(DEPTH):
             try:
                 owner = await self._owner_of(at)
-            except ApiError as error:
-                if error.status == 403:
-                    self._notices.denied(
-                        error, without=f"why the pods of a {at.get('kind')} are refused"
-                    )
-                    return
-                return await self._forget(uid)
+            except ApiForbidden as error:
+                without = f"why the pods of a {at.get('kind')} are refused"
+                return self._notices.denied(error, without=without)
             except Exception:  # whatever the error is, the next event or the next turn asks again
                 return await self._forget(uid)
             if owner is None:
@@ -366,9 +364,7 @@ class OwnerLookup:
                 owned_object = await self._client.get(
                     await kind_of(self._client, at), self._namespace, at["name"]
                 )
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        except ApiNotFound:
             return None
         if owned_object["metadata"]["uid"] != at["uid"]:
             return None
@@ -537,12 +533,9 @@ class Informer:
         self.limit_ranges = answers[0] or []
 
     async def _start_quotas(self) -> None:
-        try:
+        with contextlib.suppress(ApiForbidden):
             await self._quotas.start()
             self._quotas_shown = True
-        except ApiError as error:
-            if error.status != 403:
-                raise
 
     async def watch(self, kind: Kind) -> None:
         """Show the objects of one more kind from now on."""

@@ -9,6 +9,7 @@ takes precedence, so that a controller without the file can follow the object. O
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from controller.kube.errors import ApiError
+from controller.kube.errors import ApiNotFound
 from controller.kube.objects import AnyObject, Raw
 from controller.runtime.kubernetes.labels import (
     ARGO_GROUP,
@@ -817,11 +818,8 @@ NOT_INSTALLED = (
 async def served(client: KubernetesClient, kind: str) -> Kind | None:
     """Return the Kueue kind of that name as the server serves it; None: Kueue is not installed."""
     for version in VERSIONS:
-        try:
+        with contextlib.suppress(ApiNotFound):
             return await client.discover(f"{KUEUE_GROUP}/{version}", kind)
-        except ApiError as error:
-            if error.status != 404:
-                raise
     return None
 
 

@@ -35,7 +35,15 @@ from typing import NoReturn, Protocol
 from controller.core.attempt import RuntimeLost
 from controller.core.model import ExperimentState
 from controller.kube.client import CONFIG_MAPS, LEASES, KubernetesClient
-from controller.kube.errors import LEASE_SETTLE_S, AccessDenied, ApiError, ErrorClassifier
+from controller.kube.errors import (
+    LEASE_SETTLE_S,
+    AccessDenied,
+    ApiConflict,
+    ApiError,
+    ApiForbidden,
+    ApiNotFound,
+    ErrorClassifier,
+)
 from controller.kube.objects import AnyObject, LeaseSpec, Raw
 from controller.kube.server_clock import ServerClock
 from controller.phrases import command
@@ -59,7 +67,6 @@ _MARGIN_S = 5.0  # the holder stops writing this long before others may take ove
 _CLOSE_S = 2.0
 _POLL_S = 1.0
 _TRIES = 5
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _log = logging.getLogger(__name__)
 
 
@@ -200,9 +207,7 @@ class FencingLease:
         await self._clock.read()
         try:
             lease = await self._find()
-        except ApiError as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except ApiForbidden:
             return
         self._refuse_successor(lease, self._clock.now())
 
@@ -220,9 +225,7 @@ class FencingLease:
             if not self._disabled:
                 async with self._asking:
                     await self._conclude(conclusion)
-        except ApiError as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except ApiForbidden as error:
             self._disable(error)
 
     async def _conclude(self, conclusion: Conclusion) -> None:
@@ -240,9 +243,7 @@ class FencingLease:
                 await self._write(
                     await self._client.get(LEASES, self._namespace, self._name), {}, metadata
                 )
-            except ApiError as error:
-                if error.status not in (_CONFLICT, _NOT_FOUND):
-                    raise
+            except (ApiConflict, ApiNotFound):
                 continue
             with _holder_file_errors():
                 self._own_holder.remember(epoch=self._epoch, now=now, ended=True)
@@ -313,11 +314,9 @@ class FencingLease:
             try:
                 await self._clock.read()
                 await self._take(self._clock.now())
-            except ApiError as error:
-                if error.status == _CONFLICT:  # another controller was faster: read it again
-                    continue
-                if error.status not in (_FORBIDDEN, _NOT_FOUND):
-                    raise
+            except ApiConflict:  # another controller was faster: read it again
+                continue
+            except (ApiForbidden, ApiNotFound) as error:
                 # It had the right: an API server that has just started refuses everything.
                 if self._epoch and error.refusal is not None:
                     refused = self._errors.classify(error, patient=True)
@@ -337,9 +336,7 @@ class FencingLease:
     async def _find(self) -> Raw | None:
         try:
             return await self._client.get(LEASES, self._namespace, self._name)
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
+        except ApiNotFound:
             return None
 
     async def _take(self, now: datetime) -> None:
@@ -503,10 +500,8 @@ async def end_on_cluster(client: KubernetesClient, namespace: str, anchor: AnyOb
     """Return how this anchor's experiment ended, for people; "" if it may go on, or if unknown."""
     try:
         lease = await client.get(LEASES, namespace, anchor["metadata"]["name"])
-    except ApiError as error:
-        if error.status in (_FORBIDDEN, _NOT_FOUND):
-            return ""
-        raise
+    except (ApiForbidden, ApiNotFound):
+        return ""
     conclusion = conclusion_of(lease)
     if conclusion is None or not conclusion.state.finished:
         return ""
@@ -556,10 +551,8 @@ async def wait_until_free(
     while True:
         try:
             lease = await client.get(LEASES, namespace, name)
-        except ApiError as error:
-            if error.status in (_FORBIDDEN, _NOT_FOUND):
-                return  # not written, or not readable: a holder cannot be detected
-            raise
+        except (ApiForbidden, ApiNotFound):
+            return  # not written, or not readable: a holder cannot be detected
         spec: LeaseSpec = lease.get("spec") or {}
         if (left_s := time_left_s(spec, clock.now())) <= 0:
             return

@@ -43,7 +43,10 @@ from controller.kube.client import (
 )
 from controller.kube.errors import (
     AccessDenied,
+    ApiConflict,
     ApiError,
+    ApiForbidden,
+    ApiNotFound,
     Unreachable,
     line_of_role,
     rule_for,
@@ -200,9 +203,7 @@ async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
     body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
     try:
         answer = await client.create(_RULES, None, body)
-    except ApiError as error:
-        if error.status not in (403, 404):
-            raise
+    except (ApiForbidden, ApiNotFound):
         return []
     return [
         rule
@@ -293,9 +294,7 @@ async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
         yield _clock((before + (after - before) / 2 - server_time).total_seconds())
     try:
         user = await client.whoami()
-    except ApiError as error:
-        if error.status not in (403, 404):
-            raise
+    except (ApiForbidden, ApiNotFound):
         yield ok("credentials", "accepted; the server does not say who you are")
     else:
         yield ok("credentials", user)
@@ -326,14 +325,12 @@ def _clock(ahead_s: float) -> Finding:
 async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
     try:
         stored = await client.get(NAMESPACES, None, namespace)
-    except ApiError as error:
-        if error.status == 404:
-            return fail(
-                "namespace",
-                f"there is no namespace {namespace}; create it, or name another one with -n",
-            )
-        if error.status != 403:
-            raise
+    except ApiNotFound:
+        return fail(
+            "namespace",
+            f"there is no namespace {namespace}; create it, or name another one with -n",
+        )
+    except ApiForbidden:
         # most users may not read namespaces
         (verdict,) = await dry_run_of(client, namespace, [_PROBE])
         if verdict.answer is Answer.REFUSED:
@@ -624,11 +621,9 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
         existing = await client.get(
             dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name
         )
-    except ApiError as error:
-        if error.status == 404:
-            return fail(subject, f"does not exist{in_namespace}; create it, or correct the file")
-        if error.status != 403:
-            raise
+    except ApiNotFound:
+        return fail(subject, f"does not exist{in_namespace}; create it, or correct the file")
+    except ApiForbidden:
         return None
     if dependency.key and dependency.key not in {
         **(existing.get("data") or {}),
@@ -788,7 +783,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
             f"it never fits quota {match['quota']}: {', '.join(too_much)}; "
             "request less under spec.trial.resources, or ask for a larger quota"
         )
-    if error.status == 409 and error.reason == "AlreadyExists":
+    if isinstance(error, ApiConflict) and error.reason == "AlreadyExists":
         return Answer.ACCEPTED, ""
     if silent := unavailable_webhook(error):
         return Answer.WAITS, silent

@@ -11,6 +11,7 @@ attempt and creates its objects; `attempt_status` derives its status.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from controller.core.attempt import AttemptStatus, ObjectRecord
 from controller.core.model import FINAL, RETAIN, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.kube.client import JOBS, PODS, SERVICES, Kind
 from controller.kube.cluster import Cluster, ReadingBudget
-from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
+from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, ErrorClassifier
 from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.request_limit import Sender
 from controller.runtime import log_file
@@ -410,11 +411,8 @@ class KubernetesRuntime:
     async def _annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Set annotations of a pod, unless it is gone."""
         body = {"metadata": {"annotations": dict(annotations)}}
-        try:
+        with contextlib.suppress(ApiNotFound):
             await self._client.patch(PODS, self._target.namespace, pod, body)
-        except ApiError as error:
-            if error.status != 404:
-                raise
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
@@ -501,9 +499,7 @@ class KubernetesRuntime:
             return JOBS
         try:
             kind = await kind_of(self._client, self._target.template)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        except ApiNotFound:
             return None
         self._pod_field = await served_pod_field(self._client, self._target.template)
         await informer.watch(kind)

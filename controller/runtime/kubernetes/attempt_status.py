@@ -66,6 +66,17 @@ _DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may 
 UNSEEN_S = 5.0  # a Job's end may show before its pod's; a pod that does not show by then is gone
 
 
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What is known of an attempt but for its pods. See `status_of`."""
+
+    obj: AttemptObject | None
+    rules: StatusRules
+    stopped: bool
+    now: datetime
+    over_since: datetime | None
+
+
 def status_of(
     name: str,
     obj: AttemptObject | None,
@@ -89,8 +100,9 @@ def status_of(
     rules = status_rules_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
         return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
-    members = members_of(obj, pods, rules, stopped=stopped, now=now)
-    end = _end(obj, members, rules, stopped=stopped, now=now, over_since=over_since)
+    seen = _Observed(obj, rules, stopped, now, over_since)
+    members = _members_of(seen, pods)
+    end = _end(seen, members)
     decisive = _decisive(members, end)
     expected = workers_in(obj) if ends_by_pods(obj, rules) else 1
     status = AttemptStatus(
@@ -186,20 +198,12 @@ def _queued(obj: AttemptObject) -> str:
 # How it ended
 
 
-def _end(
-    obj: AttemptObject | None,
-    members: tuple[Member, ...],
-    rules: StatusRules,
-    *,
-    stopped: bool,
-    now: datetime,
-    over_since: datetime | None,
-) -> Exit | None:
-    if obj is not None and not stopped and (deadline := _deadline(obj, rules, now)):
+def _end(seen: _Observed, members: tuple[Member, ...]) -> Exit | None:
+    obj = seen.obj
+    if obj is not None and not seen.stopped and (deadline := _deadline(obj, seen)):
         return deadline
-    if not ends_by_pods(obj, rules):
-        assert obj is not None
-        return _by_condition(obj, members, rules, stopped=stopped, now=now, over_since=over_since)
+    if obj is not None and not ends_by_pods(obj, seen.rules):
+        return _by_condition(obj, seen, members)
     ended = [member.end for member in members if member.end is not None]
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
@@ -210,64 +214,60 @@ def _end(
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
-    if obj is None or (stopped and is_suspended(obj)):
-        return _gone(stopped, now)
-    if not over:
-        return None
-    return _without_pods(obj, rules, stopped=stopped, now=now, over_since=over_since)
+    if obj is None or (seen.stopped and is_suspended(obj)):
+        if seen.stopped:
+            return Exit(seen.now, unknown=True, stopped=True)
+        return lost(seen.now, "its Job was deleted by someone else")
+    return _without_pods(obj, seen) if over else None
 
 
-def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | None:
+def _deadline(obj: AttemptObject, seen: _Observed) -> Exit | None:
     """Return the end by the object's own deadline; the controller keeps ours."""
-    condition_met = rules.failed(obj)
+    condition_met = seen.rules.failed(obj)
     if condition_met is None or condition_met.get("reason") != "DeadlineExceeded":
         return None
     reason = (
         f"its {obj.get('kind', 'Job')}'s own deadline passed: "
         f"{condition_met.get('message', 'DeadlineExceeded')}"
     )
-    return Exit(_time_of(condition_met) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
+    time = _time_of(condition_met) or seen.now
+    return Exit(time, failure_class=FailureClass.TIMEOUT, reason=reason)
 
 
-def _by_condition(
-    obj: AttemptObject,
-    members: tuple[Member, ...],
-    rules: StatusRules,
-    *,
-    stopped: bool,
-    now: datetime,
-    over_since: datetime | None,
-) -> Exit | None:
-    if (condition_met := rules.succeeded(obj)) is not None:
+def _by_condition(obj: AttemptObject, seen: _Observed, members: tuple[Member, ...]) -> Exit | None:
+    now = seen.now
+    if (condition_met := seen.rules.succeeded(obj)) is not None:
         return Exit(_time_of(condition_met) or now, code=0)
     failed = [member for member in members if member.failed]
-    if (condition_met := rules.failed(obj)) is None:
+    if (condition_met := seen.rules.failed(obj)) is None:
+        if seen.stopped:
+            return None
         looping = [
             member for member in failed if crash_loop(member.pod, member.container, now) is not None
         ]
-        if stopped:
-            return None
         if looping:
             return _as_the_attempts(first_of(looping), main=members[0])
-        return _missing_condition(obj, members, rules, now)
+        return _missing_condition(obj, seen, members)
     if causes := _causes(failed, _time_of(condition_met) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
-    return _without_pods(obj, rules, stopped=stopped, now=now, over_since=over_since)
+    return _without_pods(obj, seen)
 
 
 def _missing_condition(
-    obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime
+    obj: AttemptObject, seen: _Observed, members: Sequence[Member]
 ) -> Exit | None:
     """Return a failure if all pods ended long ago and no condition holds.
 
     Nothing else would end the attempt.
     """
     ends = [member.end.time for member in members if member.end is not None]
-    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < NO_CONDITION_S:
+    if not ends or len(ends) < len(members):
+        return None
+    if (seen.now - max(ends)).total_seconds() < NO_CONDITION_S:
         return None
     kind = obj.get("kind", "Job")
-    success = " and ".join(map(str, rules.success))
-    failure = " or ".join(map(str, rules.failure))
+    success = " and ".join(map(str, seen.rules.success))
+    failure = " or ".join(map(str, seen.rules.failure))
     reason = (
         f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows "
         f"neither success "
@@ -275,7 +275,7 @@ def _missing_condition(
         f"that the operator of "
         f"{kind} runs"
     )
-    return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
+    return Exit(seen.now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
@@ -317,21 +317,15 @@ def is_over(obj: AttemptObject) -> bool:
     return rules.succeeded(obj) is not None or rules.failed(obj) is not None
 
 
-def _without_pods(
-    obj: AttemptObject,
-    rules: StatusRules,
-    *,
-    stopped: bool,
-    now: datetime,
-    over_since: datetime | None,
-) -> Exit | None:
+def _without_pods(obj: AttemptObject, seen: _Observed) -> Exit | None:
     """Return the end of an object that has ended while no pod tells how."""
+    rules, now = seen.rules, seen.now
     success = rules.succeeded(obj)
     end_condition = (rules.failed(obj) if success is None else success) or {}
     time = _time_of(end_condition)
-    if stopped:
+    if seen.stopped:
         return Exit(time or now, unknown=True, stopped=True)
-    since = over_since or time
+    since = seen.over_since or time
     if since is not None and (now - since).total_seconds() < UNSEEN_S:
         return None
     time = time or now
@@ -345,12 +339,6 @@ def _without_pods(
         failure_class=FailureClass.USER_ERROR,
         reason=f"its {obj.get('kind', 'Job')} failed: {message}",
     )
-
-
-def _gone(stopped: bool, now: datetime) -> Exit:
-    if stopped:
-        return Exit(now, unknown=True, stopped=True)
-    return lost(now, "its Job was deleted by someone else")
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
@@ -499,15 +487,9 @@ def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
     return None
 
 
-def members_of(
-    obj: AttemptObject | None,
-    pods: Sequence[Pod],
-    rules: StatusRules,
-    *,
-    stopped: bool,
-    now: datetime,
-) -> tuple[Member, ...]:
+def _members_of(seen: _Observed, pods: Sequence[Pod]) -> tuple[Member, ...]:
     """Return the members, the main one first."""
+    obj, rules = seen.obj, seen.rules
     ranks = ranks_of(pods)
     main = main_of(ranks, rules)
     if main is not None:
@@ -521,20 +503,21 @@ def members_of(
     for pod in ranks:
         container = container_in(pod, rules.container)
         label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
-        end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
-        if _taken_back(obj, pod, end, stopped=stopped):
+        end = end_of(pod, container, stopped=seen.stopped, now=seen.now, deleted=deleted)
+        if _taken_back(seen, pod, end):
             continue
         members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
     return tuple(members)
 
 
-def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
+def _taken_back(seen: _Observed, pod: Pod, end: Exit | None) -> bool:
     """Whether Kueue may be evicting the attempt.
 
     It suspends the Job, and the deletion of its pods may show first. A pod that is being deleted
     then does not count before the Job's state is known.
     """
-    if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
+    obj = seen.obj
+    if obj is None or seen.stopped or not queue_of(obj) or is_true(obj, "Failed"):
         return False
     asked_at = deletion_asked(pod)
     return asked_at is not None and (end is None or end.time >= asked_at)

@@ -26,6 +26,7 @@ from controller.core.model import (
 )
 from controller.core.spending import Spent
 from controller.experiment_store import Changes, SqlExperimentStore
+from controller.phrases import quantity
 from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -91,10 +92,10 @@ class Journal:
         `of` is the trial whose parameters the final stage has from now on. The beginning of the
         final stage overrides a pause of the search, just as the end of the search does.
         """
-        message = f"trial={self.name(attempt)} attempt={attempt.number} created"
+        text = "created"
         experiment = None
         if of is not None:
-            message += f" parameters=trial-{of}"
+            text += f" parameters=trial-{of}"
             begun = FinalRun(of, attempt.number)
             reason = f"the search is over; its final stage runs with the parameters of trial {of}"
             experiment = replace(
@@ -104,20 +105,14 @@ class Journal:
                 reason=reason,
                 reason_code=ReasonCode.FINAL_STAGE_RUNS,
             )
-        created = Event(now, "created", message, attempt.trial, attempt.number)
+        created = self._event(attempt, "created", text, now)
         self._save(Changes(experiment, [attempt], [created], final=of is not None))
 
     def end_asked(self, attempt: Attempt, *, now: datetime) -> None:
         """Record that a trial asks to end the search."""
         assert attempt.trial is not FINAL
-        message = f"trial={self.name(attempt)} attempt={attempt.number} asks to end the search"
-        self._save(
-            Changes(
-                replace(self.experiment, ended_by=attempt.trial),
-                (),
-                [Event(now, "endAsked", message, attempt.trial, attempt.number)],
-            )
-        )
+        asked = self._event(attempt, "endAsked", "asks to end the search", now)
+        self._save(Changes(replace(self.experiment, ended_by=attempt.trial), events=[asked]))
 
     def final_outdated(self) -> None:
         self._save(Changes(replace(self.experiment, final=None), final=True))
@@ -130,7 +125,7 @@ class Journal:
             if before.state is not after.state
         ]
         events += [
-            self._waiting(after, now)
+            self._event(after, "waiting", f"waiting reason={_quoted(after.reason)}", now)
             for before, after in changes
             if before.state is after.state and after.reason not in ("", before.reason)
         ]
@@ -197,18 +192,13 @@ class Journal:
         if kind in self._remarks:
             return
         if not any(event.kind == kind for event in self._store.events(self.experiment.uid)):
-            self._save(Changes(None, (), [Event(now, kind, message)]))
+            self._save(Changes(events=[Event(now, kind, message)]))
         self._remarks.add(kind)
 
     def revision_applied(self, *, now: datetime) -> None:
         """Record that the controller has taken up a revision that was stored while it ran."""
-        self._save(
-            Changes(
-                None,
-                (),
-                [Event(now, "applied", f"revision {self.experiment.revision} is in effect")],
-            )
-        )
+        message = f"revision {self.experiment.revision} is in effect"
+        self._save(Changes(events=[Event(now, "applied", message)]))
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""
@@ -220,24 +210,17 @@ class Journal:
         what = "its database was set back to an older state; cancelled, and the search goes on"
         message = f"the study has lost {trials}: {what}"
         if not any(event.message == message for event in self._store.events(self.experiment.uid)):
-            self._save(Changes(None, (), [Event(now, "trialsLost", message)]))
+            self._save(Changes(events=[Event(now, "trialsLost", message)]))
 
     def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
         """Record that a collector found lines that are not JSON objects."""
-        detail = (
-            f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
-        )
-        message = f"trial={self.name(attempt)} attempt={attempt.number} {detail}"
-        self._save(
-            Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)])
-        )
+        text = f"skipped {quantity(skipped, 'line')} of {place}: not a JSON object"
+        self._save(Changes(events=[self._event(attempt, "linesSkipped", text, now)]))
 
     def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
         """Record that an attempt lacks its checkpoint, so that it repeats what has been run."""
-        message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
-        self._save(
-            Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)])
-        )
+        event = self._event(attempt, "startsOver", f"starts over: {reason}", now)
+        self._save(Changes(events=[event]))
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
         """Pause in the same write after a configuration failure or refused parameters."""
@@ -272,26 +255,18 @@ class Journal:
             logger.info("%s", event.message)
             self._on_event(event)
 
-    def _waiting(self, attempt: Attempt, now: datetime) -> Event:
-        message = (
-            f"trial={self.name(attempt)} attempt={attempt.number} waiting "
-            f"reason={_quoted(attempt.reason)}"
-        )
-        return Event(now, "waiting", message, attempt.trial, attempt.number)
+    def _event(self, attempt: Attempt, kind: str, text: str, now: datetime) -> Event:
+        message = f"trial={self.name(attempt)} attempt={attempt.number} {text}"
+        return Event(now, kind, message, attempt.trial, attempt.number)
 
     def _log_gap(self, attempt: Attempt, now: datetime) -> Event:
-        words = [
-            f"trial={self.name(attempt)} attempt={attempt.number} gap in its log: {attempt.log_gap}"
-        ]
+        text = f"gap in its log: {attempt.log_gap}"
         if attempt.value_doubt:
-            words.append(attempt.value_doubt)
-        return Event(now, "logGap", "; ".join(words), attempt.trial, attempt.number)
+            text += f"; {attempt.value_doubt}"
+        return self._event(attempt, "logGap", text, now)
 
     def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
-        words = [
-            f"trial={self.name(after)} attempt={after.number} "
-            f"{before.state.value}->{after.state.value}"
-        ]
+        words = [f"{before.state.value}->{after.state.value}"]
         if after.failure_class is not None:
             words.append(f"class={after.failure_class.value}")
         if after.value is not None:
@@ -299,9 +274,8 @@ class Journal:
         if after.reason and after.state is not AttemptState.RUNNING:
             words.append(f"reason={_quoted(after.reason)}")
         kind = "waiting" if after.state is AttemptState.CREATED else after.state.value
-        return Event(
-            now, kind, " ".join(words), after.trial, after.number, failure_class=after.failure_class
-        )
+        event = self._event(after, kind, " ".join(words), now)
+        return replace(event, failure_class=after.failure_class)
 
 
 def _quoted(reason: str) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -54,6 +54,7 @@ from suggest.storage.sqlite import SqliteDatabase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+T = TypeVar("T")
 _CREATE = failpoints.register("controller.experiment_store.create_experiment")
 _REVISE = failpoints.register("controller.experiment_store.add_revision")
 _REQUEST = failpoints.register("controller.experiment_store.request_stop")
@@ -316,12 +317,11 @@ class SqlExperimentStore:
         return self._experiments(_EXPERIMENTS)
 
     def _experiments(self, query: sa.Select[Any], **values: str) -> list[Experiment]:
-        rows = self._rows(query, **values)
-        with self._reading_rows():
-            return [
-                table_rows.experiment_of(row, self._load_spec(json.loads(row["document"])))
-                for row in rows
-            ]
+        return self._read(
+            query,
+            lambda row: table_rows.experiment_of(row, self._load_spec(json.loads(row["document"]))),
+            **values,
+        )
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
         """Store a revision, and return the experiment under it.
@@ -359,12 +359,11 @@ class SqlExperimentStore:
         return replace(experiment, revision=revision.number, spec=revision.spec)
 
     def revisions(self, uid: Uid) -> list[Revision]:
-        rows = self._rows(_REVISIONS, of_uid=uid)
-        with self._reading_rows():
-            return [
-                table_rows.revision_of(row, self._load_spec(json.loads(row["document"])))
-                for row in rows
-            ]
+        return self._read(
+            _REVISIONS,
+            lambda row: table_rows.revision_of(row, self._load_spec(json.loads(row["document"]))),
+            of_uid=uid,
+        )
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None:
         with self._writing(_REQUEST) as connection:
@@ -407,13 +406,15 @@ class SqlExperimentStore:
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         if trial is None:
-            return self._attempts(_ATTEMPTS, of_uid=uid)
+            return self._read(_ATTEMPTS, table_rows.attempt_of, of_uid=uid)
         number = table_rows.trial_column(trial)
         return self.attempts_between(uid, number, number)
 
     def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
         """Return the attempts of the trials from `first` to `last`."""
-        return self._attempts(_ATTEMPTS_BETWEEN, of_uid=uid, first=first, last=last)
+        return self._read(
+            _ATTEMPTS_BETWEEN, table_rows.attempt_of, of_uid=uid, first=first, last=last
+        )
 
     def last_trial(self, uid: Uid) -> int:
         """Return the highest number of a trial that has attempts; -1 if none has."""
@@ -432,19 +433,12 @@ class SqlExperimentStore:
         with self._reading_rows():
             return [table_rows.attempt_of(row) for row in rows]
 
-    def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
-        rows = self._rows(query, **values)
-        with self._reading_rows():
-            return [table_rows.attempt_of(row) for row in rows]
-
     def object_records(self, uid: Uid) -> StoredObjectRecords:
         return StoredObjectRecords(self, uid)
 
     def latest_events(self, uid: Uid, count: int) -> list[Event]:
         """Return the last events, oldest first."""
-        rows = self._rows(_LATEST_EVENTS, of_uid=uid, count=count)
-        with self._reading_rows():
-            return [table_rows.event_of(row) for row in reversed(rows)]
+        return self._read(_LATEST_EVENTS, table_rows.event_of, of_uid=uid, count=count)[::-1]
 
     def newest_event(self, uid: Uid) -> int:
         """Return the id of the experiment's newest event; 0 if it has none.
@@ -456,11 +450,19 @@ class SqlExperimentStore:
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         if trial is None:
-            rows = self._rows(_EVENTS, of_uid=uid)
-        else:
-            rows = self._rows(_EVENTS_OF_TRIAL, of_uid=uid, trial=table_rows.trial_column(trial))
+            return self._read(_EVENTS, table_rows.event_of, of_uid=uid)
+        number = table_rows.trial_column(trial)
+        return self._read(_EVENTS_OF_TRIAL, table_rows.event_of, of_uid=uid, trial=number)
+
+    def _read(
+        self,
+        query: sa.Select[Any],
+        value_of: Callable[[Mapping[str, Any]], T],
+        **values: str | int,
+    ) -> list[T]:
+        rows = self._rows(query, **values)
         with self._reading_rows():
-            return [table_rows.event_of(row) for row in rows]
+            return [value_of(row) for row in rows]
 
     # Any: the columns of a table
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ a history has thousands of trials.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
@@ -86,13 +86,7 @@ class HistoryColumns:
         taken = _taking(rows)
         return HistoryColumns(
             [ValueColumn(taken(column.values), taken(column.json)) for column in self.parameters],
-            taken(self.names),
-            taken(self.are_whole),
-            taken(self.are_inside),
-            taken(self.states),
-            taken(self.values),
-            taken(self.reasons),
-            taken(self.moments),
+            *(taken(getattr(self, name)) for name in _COLUMNS),
         )
 
     @property
@@ -119,13 +113,7 @@ class HistoryColumns:
                 ValueColumn([*mine.values, *theirs.values], [*mine.json, *theirs.json])
                 for mine, theirs in zip(self.parameters, more.parameters, strict=True)
             ],
-            self.names + more.names,
-            self.are_whole + more.are_whole,
-            self.are_inside + more.are_inside,
-            self.states + more.states,
-            self.values + more.values,
-            self.reasons + more.reasons,
-            self.moments + more.moments,
+            *(getattr(self, name) + getattr(more, name) for name in _COLUMNS),
         )
 
     def by_time(self) -> list[int]:
@@ -133,6 +121,10 @@ class HistoryColumns:
         rows = sorted(range(len(self)), key=self.names.__getitem__)
         rows.sort(key=self.moments.__getitem__)
         return rows
+
+
+# But for the parameters.
+_COLUMNS = tuple(each.name for each in fields(HistoryColumns) if each.name != "parameters")
 
 
 class _Taking(Protocol):

@@ -337,13 +337,8 @@ class StudyStore:
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Set these running trials to queued; everything else stays."""
         with self._write(_REQUEUE) as connection:
-            for some in _parts(numbers):
-                these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
-                statement = update(trials).where(of(trials, lease.name), *these, held(lease))
-                if connection.execute(
-                    statement.values(state=TrialState.QUEUED.value)
-                ).rowcount != len(some):
-                    raise _lost(lease)
+            queued = {"state": TrialState.QUEUED.value}
+            _change_all(connection, lease, numbers, TrialState.RUNNING, queued)
 
     def add_trial(
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
@@ -398,11 +393,7 @@ class StudyStore:
     def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Set these failed trials to running and remove their outcomes, all or none."""
         with self._write(_REOPEN_TRIALS) as connection:
-            for some in _parts(numbers):
-                failed = trials.c.number.in_(some), trials.c.state == TrialState.FAILED.value
-                statement = update(trials).where(of(trials, lease.name), *failed, held(lease))
-                if connection.execute(statement.values(reopened_columns())).rowcount != len(some):
-                    raise _lost(lease)
+            _change_all(connection, lease, numbers, TrialState.FAILED, reopened_columns())
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
         with self._write(_RELABEL_TRIAL, lease, single=True) as connection:
@@ -635,6 +626,21 @@ def _renaming(name: StudyName, old: str, new: str) -> Update:
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     return (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME))
+
+
+def _change_all(
+    connection: Connection,
+    lease: Lease,
+    numbers: Sequence[int],
+    state: TrialState,
+    columns: Mapping[str, object],
+) -> None:
+    """Change these trials, which are in this state. Raises NotOwner, as `_lost` says."""
+    for some in _parts(numbers):
+        these = trials.c.number.in_(some), trials.c.state == state.value
+        statement = update(trials).where(of(trials, lease.name), *these, held(lease))
+        if connection.execute(statement.values(columns)).rowcount != len(some):
+            raise _lost(lease)
 
 
 def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease) -> None:

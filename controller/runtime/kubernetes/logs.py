@@ -340,22 +340,14 @@ class LogFollower:
     def __init__(
         self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]
     ) -> None:
-        self._source = copying.client
-        self._may_ask = copying.may_ask
-        self._server_answers = copying.server_answers
-        self._streams = copying.streams
-        self._is_awaited = copying.is_awaited
-        self._log = log = copying.log
-        self._sender = copying.sender
-        self._turns = copying.turns
+        self._copying = copying
         self._of = of
         self._pod, self._container = of.pod, of.container
         self._directory = directory
-        self._file = directory / log.file
+        self._file = directory / copying.log.file
         self._limit_bytes = copying.limit_bytes  # of the copy on disk
         self._dropped_to = 0  # see `trim`
         self._grown = grown
-        self._now = copying.now
         self._reading_since: datetime | None = None  # without an error since
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
@@ -451,7 +443,7 @@ class LogFollower:
         self._note()
 
     async def _run(self) -> None:
-        self._at = read_position(self._directory, self._of, self._log)
+        self._at = read_position(self._directory, self._of, self._copying.log)
         self._size = self._noted_size = self._at.offset
         if not self._at.done:
             is_gone = not self._ended and await self._follow()
@@ -480,7 +472,9 @@ class LogFollower:
             longest_s = _BACKOFF.longest_s
             follow = True
             try:
-                async with self._streams.turn(self._sender, self._is_awaited) as follow:
+                async with self._copying.streams.turn(
+                    self._copying.sender, self._copying.is_awaited
+                ) as follow:
                     await self._copy(follow=follow)
                 if self._at.done:
                     return
@@ -513,12 +507,12 @@ class LogFollower:
         while True:
             if await self._read_until_silent():
                 return
-            if not await self._server_answers():
+            if not await self._copying.server_answers():
                 continue
             cause = self._problem
             if await self._read_until_silent(last_lines=_END_LINES):
                 return
-            if await self._server_answers():
+            if await self._copying.server_answers():
                 break
         problem = f": {cause}" if cause else ""
         self._losses = (
@@ -633,8 +627,8 @@ class LogFollower:
     ) -> _StreamReader:
         since, already_copied = ("", 0) if last_lines else self._at.again()
         reading = _StreamReader(self, already_copied, of_the_end=last_lines > 0)
-        stream = self._source.log(
-            self._sender.namespace,
+        stream = self._copying.client.log(
+            self._copying.sender.namespace,
             self._pod,
             container=self._container,
             since=since,
@@ -642,8 +636,8 @@ class LogFollower:
             previous=previous,
             follow=follow,
         )
-        await self._queued(self._may_ask())
-        received, loop, asked_at = 0, asyncio.get_running_loop(), self._now()
+        await self._queued(self._copying.may_ask())
+        received, loop, asked_at = 0, asyncio.get_running_loop(), self._copying.now()
         self._reading_since = self._reading_since or asked_at
         self._followed = follow
         try:
@@ -651,7 +645,7 @@ class LogFollower:
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
                 async for chunk in stream:
                     # Also for a container that prints faster than we read, where no read waits.
-                    await self._queued(self._turns.next(self._sender))
+                    await self._queued(self._copying.turns.next(self._copying.sender))
                     reading.feed(chunk)
                     self._problem, self.denied = "", None
                     received += len(chunk)
@@ -661,7 +655,7 @@ class LogFollower:
                     if self._at.done:
                         break
             if follow:
-                self.idle_at = self._now() if self._is_idle(loop.time()) else None
+                self.idle_at = self._copying.now() if self._is_idle(loop.time()) else None
             else:
                 self.idle_at = asked_at if reading.incomplete_tail == (0, b"") else None
         except Exception:
@@ -704,7 +698,9 @@ class LogFollower:
             raise self._disk(error) from error
         if whole:
             self._at.offset = self._size + whole
-            self._at.done = bool(self._log.last_line) and text[:whole].endswith(self._log.last_line)
+            self._at.done = bool(self._copying.log.last_line) and text[:whole].endswith(
+                self._copying.log.last_line
+            )
         for stamp, second in stamps:
             self._at.copied(stamp, second)
         self._size += len(text)
@@ -732,7 +728,7 @@ class LogFollower:
         if started is None or self._reading_since is None:
             return 0.0
         unread_s = min(self._reading_since.timestamp(), first) - started.timestamp()
-        if unread_s < _ROTATED_AFTER_S or _others_are_short(self._directory, self._log):
+        if unread_s < _ROTATED_AFTER_S or _others_are_short(self._directory, self._copying.log):
             return 0.0
         return unread_s
 
@@ -764,7 +760,7 @@ class LogFollower:
         ):
             return
         try:
-            write_position(self._directory, self._at, self._log)
+            write_position(self._directory, self._at, self._copying.log)
         except OSError as error:
             self._problem = str(self._disk(error))
         else:

@@ -71,20 +71,9 @@ def launch(
             itself was the problem.
     """
 
-    def run(log_fd: int, start_fd: int, fault: int) -> None:
-        _run(
-            command,
-            env,
-            folder=folder,
-            log_fd=log_fd,
-            start_fd=start_fd,
-            fault=fault,
-            workers=workers,
-            inherits=inherits,
-            forked=forked,
-        )
-
-    pid, start_fd, faults = _fork(run, log)
+    pid, start_fd, faults = _fork(
+        lambda *fds: _run(command, env, folder, fds, workers, inherits, forked), log
+    )
     try:
         try:
             write_down(pid)
@@ -145,16 +134,14 @@ def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int
 def _run(
     command: list[str],
     env: dict[str, str],
-    *,
     folder: str,
-    log_fd: int,
-    start_fd: int,
-    fault: int,
+    fds: tuple[int, int, int],
     workers: WorkerGroup | None,
     inherits: int | None,
     forked: ForkedModule | None,
 ) -> None:
     """Run the child until exec. Never returns; exec closes all other files."""
+    log_fd, start_fd, fault = fds
     stage = b"exec"
     try:
         os.setsid()

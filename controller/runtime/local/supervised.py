@@ -30,26 +30,6 @@ class SupervisedAttempt:
     `record` is the content of process.json.
     """
 
-    __slots__ = (
-        "claim",
-        "clear_by",
-        "directory",
-        "end",
-        "exit",
-        "kill_at",
-        "killed",
-        "log_check_at",
-        "logs",
-        "ooms",
-        "pidfd",
-        "record",
-        "stopped",
-        "timed_out",
-        "timeout_at",
-        "watched",
-        "when_forgotten",
-    )
-
     def __init__(self, record: Message, directory: str) -> None:
         self.record = record
         self.directory = directory

@@ -119,8 +119,7 @@ class Fence:
 
         A lower epoch than this one is from a database that was set back.
         """
-        text, _ = _sql(_EPOCH, connection.dialect)
-        stored = connection.exec_driver_sql(text).first()
+        stored = connection.execute(_EPOCH).first()
         if stored is None and not self.epoch:
             return
         if stored is None or stored.epoch < self.epoch:
@@ -133,8 +132,7 @@ class Fence:
         return {"id": 1, "epoch": self.epoch, "holder": self.holder}
 
     def _refused(self, connection: sa.Connection) -> NotOwner:
-        text, _ = _sql(_EPOCH, connection.dialect)
-        stored = connection.exec_driver_sql(text).one()
+        stored = connection.execute(_EPOCH).one()
         if not self.epoch:
             return NotOwner(
                 "the experiments belong to the controller in the cluster; change their resources "
@@ -426,12 +424,8 @@ class SqlExperimentStore:
 
         The latter have not ended or are to run again.
         """
-        values = {"of_uid": uid, "trials": [*trials, table_rows.FINAL_ROW]}
-        with self._database.reading(single=True) as connection:
-            found = connection.execute(_ATTEMPTS_THAT_CHANGE, values)
-            rows = [row._asdict() for row in found]
-        with self._reading_rows():
-            return [table_rows.attempt_of(row) for row in rows]
+        numbers = [*trials, table_rows.FINAL_ROW]
+        return self._read(_ATTEMPTS_THAT_CHANGE, table_rows.attempt_of, of_uid=uid, trials=numbers)
 
     def object_records(self, uid: Uid) -> StoredObjectRecords:
         return StoredObjectRecords(self, uid)
@@ -458,20 +452,18 @@ class SqlExperimentStore:
         self,
         query: sa.Select[Any],
         value_of: Callable[[Mapping[str, Any]], T],
-        **values: str | int,
+        **values: str | int | Sequence[int],
     ) -> list[T]:
         rows = self._rows(query, **values)
         with self._reading_rows():
             return [value_of(row) for row in rows]
 
     # Any: the columns of a table
-    def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:
+    def _rows(
+        self, query: sa.Select[Any], **values: str | int | Sequence[int]
+    ) -> list[dict[str, Any]]:
         with self._database.reading(single=True) as connection:
-            text, its_own = _sql(query, connection.dialect)
-            result = connection.exec_driver_sql(text, its_own | values)
-            names = list(result.keys())
-            # faster to read than SQLAlchemy's mappings
-            return [dict(zip(names, row, strict=True)) for row in result]
+            return [row._asdict() for row in connection.execute(query, values)]
 
     @contextmanager
     def _reading_rows(self) -> Iterator[None]:
@@ -538,10 +530,7 @@ class StoredObjectRecords:
             "timed_out": record.timed_out,
         }
         with self._store._writing(_OBJECT) as connection:
-            upsert, _ = _sql(
-                _upsert(tables.attempt_objects, connection.dialect.name), connection.dialect
-            )
-            connection.exec_driver_sql(upsert, row)
+            connection.execute(_upsert(tables.attempt_objects, connection.dialect.name), row)
 
     def delete(self, key: AttemptKey) -> None:
         trial, number = key
@@ -594,9 +583,6 @@ def _raising(dialect: str) -> sa.Insert:
 
 # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
 _EPOCH = sa.select(tables.leader.c.epoch, tables.leader.c.holder).with_for_update(read=True)
-_INSERT_EVENT = sa.insert(tables.events).values(
-    {column: sa.bindparam(column.name) for column in tables.events.c if not column.primary_key}
-)
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
 _REQUESTS = sa.select(tables.experiments.c.stop_requested, tables.experiments.c.revision).where(
@@ -665,25 +651,6 @@ _LATEST_EVENTS = (
 )
 
 
-_SQLITE = sqlite.dialect(paramstyle="named")
-
-
-# Any: values of columns
-def _sql(statement: sa.Executable, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
-    """Return the text of one of the constants above, and its own values, such as OFFSET 0.
-
-    Compiled once, because compiling takes longer than running; these statements run several times
-    per trial. Rows of SQLite have its values, such as 1 for true.
-    """
-    return _compiled(statement, _SQLITE if dialect.name == "sqlite" else dialect)
-
-
-@functools.cache
-def _compiled(statement: sa.Executable, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
-    compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]  # of all of them
-    return str(compiled), dict(compiled.params)
-
-
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
@@ -696,15 +663,13 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         if changes.experiment.state.finished:
             _check_is_newest(connection, changes.experiment)
     if changes.attempts:
-        upsert, _ = _sql(_upsert(tables.attempts, connection.dialect.name), connection.dialect)
-        connection.exec_driver_sql(
-            upsert, [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
-        )
+        rows = [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
+        connection.execute(_upsert(tables.attempts, connection.dialect.name), rows)
     if changes.events:
-        insert, _ = _sql(_INSERT_EVENT, connection.dialect)
-        connection.exec_driver_sql(
-            insert, [tables.event_row(uid, event) for event in changes.events]
-        )
+        rows = [tables.event_row(uid, event) for event in changes.events]
+        for row in rows:
+            del row["id"]  # the database numbers events
+        connection.execute(sa.insert(tables.events), rows)
 
 
 def _check_is_newest(connection: sa.Connection, experiment: Experiment) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, cast
 
@@ -140,7 +140,7 @@ def columns_of_trials(
     columns["add_request_id"] = add_request_ids or [None] * count
     for column, value_of in _COLUMNS.items():
         values = list(map(value_of, trials))
-        columns[column] = _json_texts(values) if column in DOCUMENTS else values
+        columns[column] = list(map(json_text, values)) if column in DOCUMENTS else values
     return columns
 
 
@@ -170,7 +170,6 @@ def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, Sequence[o
 
 DOCUMENTS = frozenset(column.name for column in trials_table.c if isinstance(column.type, JSON))
 _encode = json.JSONEncoder().encode
-_BETWEEN = "\0"  # stands between documents that are encoded together
 
 
 def json_text(value: object) -> str | None:
@@ -178,22 +177,6 @@ def json_text(value: object) -> str | None:
     if value is None:
         return None
     return "{}" if value == {} else _encode(value)
-
-
-def _json_texts(documents: Sequence[object]) -> list[str | None]:
-    """Return many documents as `json_text` does, encoded together.
-
-    Beginning an encoding takes longer than a document.
-
-    An element of a list that is the string _BETWEEN is found between commas. In a document it would
-    follow a colon: documents are mappings of names to values, or lists of numbers.
-    """
-    if len(documents) == 1 or None in documents:
-        return [json_text(document) for document in documents]
-    together = _encode(list(chain.from_iterable(zip(documents, repeat(_BETWEEN)))))
-    texts = together[1:-1].split(f", {_encode(_BETWEEN)}, ")
-    texts[-1] = texts[-1].removesuffix(f", {_encode(_BETWEEN)}")
-    return [*texts]
 
 
 def _objects(columns: Mapping[str, Sequence[str | None]], count: int) -> list[str]:

@@ -266,7 +266,7 @@ class Loop:
         experiment = self.experiment
         if not experiment.spec.is_metered or experiment.state.finished or not self._opened:
             return None
-        return self._memory.forecast(self._clock.now())
+        return self._memory.forecast(self._runtime.now())
 
     async def run(self) -> Experiment:
         """Run until finished, paused, stopped or detached from, and return the final record.
@@ -616,7 +616,7 @@ class Loop:
         experiment = self.experiment
         if not experiment.spec.is_metered:
             return NOTHING_SPENT
-        counted = self._memory.spent(self._clock.now())
+        counted = self._memory.spent(self._runtime.now())
         if experiment.spec.budget.overrun is Overrun.FINISH:
             return counted
         known = Spent(experiment.gpu_hours, experiment.cost)

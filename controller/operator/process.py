@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
@@ -26,7 +26,6 @@ from pathlib import Path
 from starlette.routing import Mount
 
 from controller.app.state_directory import StateDirectory
-from controller.clock import Clock, SystemClock
 from controller.core.model import UID_LABEL
 from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
@@ -53,7 +52,7 @@ from controller.operator.metrics import ControllerMetrics, MetricSources
 from controller.operator.page import ClusterBoard, PageAuthenticator, PageProxy, page
 from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
-from controller.operator.tenant_budgets import TenantBudgets
+from controller.operator.tenant_budgets import BudgetClock, TenantBudgets
 from controller.operator.webhook import Webhook, registered
 from suggest.address import Address
 from suggest.backoff import Backoff
@@ -79,7 +78,7 @@ class ControllerOptions:
     archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
     requests_per_s: to the API server, without those of the process itself.
     running_experiments: how many run at a time; the others wait.
-    clock: says which month it is, for the budgets of tenants.
+    clock: says which month it is, for the budgets of tenants; None: the API server's.
     """
 
     state: StateDirectory
@@ -101,7 +100,7 @@ class ControllerOptions:
     policy: Policy = NO_EXCEPTIONS
     requests_per_s: float = PER_S
     running_experiments: int = RUNNING_EXPERIMENTS
-    clock: Clock = field(default_factory=SystemClock)
+    clock: BudgetClock | None = None
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -226,9 +225,8 @@ async def _manager(
         with contextlib.closing(experiments):
             health.leader_trouble = lambda: resources.trouble or experiments.away
             has_prices = bool(options.policy.prices)
-            budgets = TenantBudgets(
-                client, experiments, options.namespaces, has_prices, options.clock
-            )
+            clock = options.clock or cluster.clock
+            budgets = TenantBudgets(client, experiments, clock, options.namespaces, has_prices)
             await budgets.start()
             cluster.bar = budgets.bar
             experiments.budget_of = budgets.said

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
-from controller.clock import Clock, SystemClock
 from controller.core.attempt import RuntimeLost
 from controller.core.spending import NOTHING_SPENT, Spent, month_of, next_month
 from controller.kube.client import NAMESPACES, KubernetesClient
@@ -57,19 +56,28 @@ class TenantBudget(KubernetesObject, total=False):
     status: dict[str, Any]
 
 
+class BudgetClock(Protocol):
+    """The API server's clock (`controller.kube.server_clock`), or a test's."""
+
+    async def read(self) -> None: ...
+
+    def now(self) -> datetime: ...
+
+
 @dataclass(slots=True)
 class TenantBudgets:
     """The budgets of all namespaces, and what each namespace has used in this month.
 
     namespaces: those that the controller watches; none: all. has_prices: the platform has prices.
-    clock: says which month it is. unread: why budgets cannot be read; "" if they can.
+    clock: of the times of attempts, and of the month. unread: why budgets cannot be read; "" if
+    they can.
     """
 
     client: KubernetesClient
     experiments: HostedExperiments
+    clock: BudgetClock
     namespaces: Sequence[str] = ()
     has_prices: bool = False
-    clock: Clock = field(default_factory=SystemClock)
     used: Mapping[str, Spent] = field(default_factory=dict)
     unread: str = ""
     _bars: dict[str, Bar] = field(default_factory=dict)
@@ -118,6 +126,7 @@ class TenantBudgets:
         return not trouble
 
     async def _look(self) -> None:
+        await self.clock.read()
         now = self.clock.now()
         # In a thread: with thousands of running attempts, it takes tens of milliseconds.
         self.used = await asyncio.to_thread(self.experiments.used_in_month, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -126,6 +127,9 @@ class Runtime(Protocol):
         A started attempt that is missing from the result has vanished.
         Only reads. Raises RuntimeLost.
         """
+
+    def now(self) -> datetime:
+        """Return the present by the clock of the times that observe() returns."""
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         """Return at most `limit` bytes of the attempt's log from byte `offset`.

@@ -157,6 +157,7 @@ class RuntimeContract:
         status = await seen(runtime, "a", lambda status: status.start_time is not None)
         assert status.start_time is not None
         assert (status.name, status.exit, status.start_time.tzinfo is None) == ("a", None, False)
+        assert status.start_time <= runtime.now()
         await runtime.remove("a")
         await runtime.close()
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from controller.app.state_directory import StateDirectory
-from controller.clock import Clock, SystemClock
 from controller.operator.hosting import RUNNING_EXPERIMENTS
 from controller.operator.katib import KatibSelection
 from controller.operator.page import PageProxy
 from controller.operator.policy import NO_EXCEPTIONS
 from controller.operator.process import ControllerOptions, run_controller
+from controller.operator.tenant_budgets import BudgetClock
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
@@ -55,7 +55,7 @@ class Installation:
         self.page_proxy: PageProxy | None = None
         self.policy = NO_EXCEPTIONS
         self.running_experiments = RUNNING_EXPERIMENTS
-        self.clock: Clock = SystemClock()
+        self.clock: BudgetClock | None = None
         self.archive = ""
         self.katib: KatibSelection | None = None
         self.metrics_port = self.http_port = self.grpc_port = self.db_manager_port = 0

@@ -37,6 +37,23 @@ async def test_prices_without_a_limit_show_the_cost(installed: Installation) -> 
     assert installed.status()["cost"] >= 2
 
 
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_wrong_clock_of_the_controller_uses_up_no_budget(tmp_path: Path, hours: int) -> None:
+    @on_a_cluster(A_SECOND)
+    async def check(installed: Installation) -> None:
+        installed.api.ahead_s = installed.api.kubelet.ahead_s = -3600.0 * hours
+        await budgeted(installed, gpuHours=1)
+        installed.apply(paid(trials=4, gpuHours=1, overrun="stop"))
+        await installed.until_state("succeeded")
+        assert installed.condition("Succeeded")["reason"] == "TrialsDone"
+        assert installed.status()["trials"] == {"succeeded": 4}
+        jobs = [each for each in installed.api.changes if each.plural == "jobs"]
+        assert sum(each.before is None for each in jobs) == 4
+        await installed.until(lambda: shown(installed).get("state") == "within")
+
+    check(tmp_path)
+
+
 def paid(name: str = "tiny", **budget: object) -> Raw:
     """Return an experiment whose attempts cost 1 a second."""
     resource = experiment(name, budget={"trials": 50, **budget}, prices={"cpu": 1800})
@@ -355,6 +372,9 @@ class CalendarClock(SystemClock):
     """A clock that a test may set."""
 
     ahead: timedelta = timedelta()
+
+    async def read(self) -> None:
+        """Do nothing: the test sets it."""
 
     def now(self) -> datetime:
         return super().now() + self.ahead

@@ -192,6 +192,9 @@ class SimulatedRuntime:
     async def answer(self, name: str, answers: str) -> None:
         pass
 
+    def now(self) -> datetime:
+        return self._clock.now()
+
     def wake(self) -> None:
         pass
 

@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -422,6 +423,9 @@ class KubernetesRuntime:
                 attempt.collected.follow_now()
         await self._wakeup.wait(within_s, growth=log_growth)
         await self._client.turns.next(self._sender)
+
+    def now(self) -> datetime:
+        return self._server_clock.now()
 
     def wake(self) -> None:
         self._wakeup.notify()

@@ -235,6 +235,9 @@ class LocalRuntime:
     async def answer(self, name: str, answers: str) -> None:
         pass  # they ask at the controller's socket
 
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
     def wake(self) -> None:
         self._changed.set()
 

@@ -226,6 +226,9 @@ class SlurmRuntime:
                 return
             await asyncio.sleep(POLL_S)
 
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
     def wake(self) -> None:
         pass
 

@@ -1,12 +1,14 @@
 """Warn of parameters inside a shell script such as `sh -c "train --opt ${optimizer}"`, which reads
 them as code. Pure.
 
-This is only a warning, because the author of the file chooses the values. Numbers, booleans and
-null cannot be read as code, so only choices with strings, lists or mappings get a warning.
+This is only a warning, because the author of the file chooses the values. Numbers, booleans, null
+and plain words cannot be read as code, so only choices with other strings, lists or mappings get a
+warning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from controller.core.substitute import nodes, placeholders
 from controller.spec.document import Json
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
+_PLAIN = re.compile(r"[\w./:=,@%+-]*")  # of which a shell makes nothing else
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
 # Its path, and the word. Any: a template may have anything as a word.
@@ -38,7 +41,10 @@ def warnings(spec: Json) -> Iterator[str]:
 
 
 def _may_be_code(parameter: Json) -> bool:
-    return any(isinstance(value, str | list | dict) for value in parameter.get("values", ()))
+    return any(
+        isinstance(value, list | dict) or (isinstance(value, str) and not _PLAIN.fullmatch(value))
+        for value in parameter.get("values", ())
+    )
 
 
 def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:

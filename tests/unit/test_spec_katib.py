@@ -210,7 +210,7 @@ def test_settings_without_effect_are_reported() -> None:
 def test_a_warning_names_the_place_in_katibs_file() -> None:
     text = TEXT.replace(
         "[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']"
-    )
+    ).replace("list: [relu, tanh]", "list: [relu, $tanh]")
     (warning,) = read(text, source="katib.yaml").warnings
     assert warning == (
         "spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[2]: the shell "

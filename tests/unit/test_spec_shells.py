@@ -14,10 +14,10 @@ kind: Experiment
 metadata: {name: tiny}
 spec:
   objective: {metric: score, direction: maximize}
-  parameters: {lr: {type: float, min: 0, max: 1}, c: [a, b], n: [1, 2, null, true], d: [null, [x]]}
+  parameters: {lr: {type: float, min: 0, max: 1}, c: [a, "b;c"], n: [1, 2, null, true], d: [null, [x]], w: [relu, conv/3x3]}
   trial:
     command: COMMAND
-    env: {ALL: "${lr} ${c} ${n} ${d}"}
+    env: {ALL: "${lr} ${c} ${n} ${d} ${w}"}
 MORE"""
 CODE = "train --c ${c}"
 
@@ -60,6 +60,7 @@ def test_several_warnings_are_printed_together() -> None:
     [
         ["sh", "-c", 'train --c "$1"', "sh", "${c}"],
         ["sh", "-c", "train ${lr} ${n}"],  # numbers, booleans and null are not read as code
+        ["sh", "-c", "train ${w}"],  # nor are plain words
         ["sh", "-c", "train $${c}"],
         ["sh", "train.sh", "${c}"],
         ["sh", "-x", "train.sh", "-c", "${c}"],
@@ -86,7 +87,7 @@ metadata: {name: tiny}
 spec:
   objective: {metric: score, direction: maximize}
   runtime: kubernetes
-  parameters: {c: [a, b]}
+  parameters: {c: [a, "b c"]}
   trial:
     template:
       apiVersion: batch/v1

@@ -122,7 +122,7 @@ def substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assig
 def _moved(text: str, *, folder: str, to: str) -> str:
     """Return the text with each container folder replaced by its place on this machine."""
     return re.sub(
-        rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text
+        rf"(?<![^\s=:,;'\"(\[<>|&]){re.escape(folder)}(?![^\s/:,;'\")\]<>|&])", lambda _: to, text
     )
 
 

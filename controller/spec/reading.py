@@ -209,8 +209,8 @@ def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
     if len(experiments) > 1:
         names = ", ".join(_name_of(data) for data, _ in experiments)
         message = (
-            f"another experiment begins here, of {names}; write each into its own file, and "
-            "run each file"
+            f"the second of {len(experiments)} experiments, {names}; write each into its own "
+            "file, and run each file"
         )
         raise SpecErrors(source, [LocatedProblem(experiments[1][1].values[""], "", message)])
     if not experiments:

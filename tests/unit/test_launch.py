@@ -214,6 +214,7 @@ def test_refused_parameters_of_another_client_have_a_short_message() -> None:
         ("--log=/katib/m.log", "--log=OUT/katib/m.log"),
         ("/katib", "OUT/katib"),
         ("cat '/katib/m.log' > /katib/n", "cat 'OUT/katib/m.log' > OUT/katib/n"),
+        ("cat</katib/m.log>/katib/n|cat", "cat<OUT/katib/m.log>OUT/katib/n|cat"),
         ("/katibs/m.log", "/katibs/m.log"),
         ("/data/katib/m.log", "/data/katib/m.log"),
         ("s3://katib/m.log", "s3://katib/m.log"),

@@ -816,7 +816,7 @@ def test_several_experiments_in_a_file_are_refused_with_the_cure(
         read(several(TEXT, TEXT.replace("katib-random", "second")), source="katib.yaml")
     [problem] = refused.value.located
     assert problem.message == (
-        "another experiment begins here, of katib-random, second; write each into its own file, "
+        "the second of 2 experiments, katib-random, second; write each into its own file, "
         "and run each file"
     )
 

@@ -35,6 +35,7 @@ _QUOTED = re.compile(
 # What the shell reads of a word without quotes. `$(NAME)` is for Kubernetes,
 # and a word like `(64,32)` is an error in Katib.
 _FOR_A_SHELL = re.compile(r"[\s;&|<>`\\\"']|\$[A-Za-z_{]")
+_ARGUMENT = re.compile(r"\$\{?[@*#0-9]")
 _SHELLS = (["sh", "-c"], ["bash", "-c"])
 # What Kubernetes expands in commands and environment variables, and `${`,
 # which this project's files escape.
@@ -508,7 +509,8 @@ class KatibTemplateReader(KatibSectionReader):
         words = _words(data) if data.get("name") == primary else []
         if words[:2] in _SHELLS:
             shell, script = words[:2], words[2:]
-            is_same = len(script) < 2
+            # A script that reads arguments has them as it is. Katib breaks it.
+            is_same = len(script) < 2 or _ARGUMENT.search(script[0]) is not None
         else:
             shell, script = _SHELLS[0], words
             is_same = not self._needs_shell(words, names)

@@ -1,4 +1,8 @@
-"""What a person believes of the best values, as a factor of the acquisition function.
+"""What is believed of the best values, as a factor of the acquisition function.
+
+These are a person's beliefs. Without them, the best values of several numbers are believed to be
+nearer to the middles than to the ends of their ranges: there the process knows the least, so it
+would spend most of its first points on the ends.
 
 Hvarfner et al. 2022, piBO: Augmenting acquisition functions with user beliefs for Bayesian
 optimization. The acquisition is multiplied by the density of the belief, to a power that falls with
@@ -15,15 +19,18 @@ import numpy as np
 
 from suggest.domain import encode
 from suggest.samplers.belief import distribution
-from suggest.samplers.gp_space import Axis, Places
+from suggest.samplers.gp_space import MIDDLE, Axis, Places
 from suggest.samplers.normal import Floats
 from suggest.space import Choice
 from suggest.study import Belief
 
-# The power is POWER / results, as in section 4.1 of the paper for 100 trials.
-POWER = 10.0
+# The power is POWER / results, as in section 4.1 of the paper for 100 trials; of ours OWN_POWER.
+POWER, OWN_POWER = 10.0, 20.0
 # Of the largest density: that of the most unlikely places.
 FLOOR = 0.01
+# Numbers from which on most of a space is near the end of a range, and how far from the middle the
+# best values are believed to be.
+SEVERAL, AROUND_MIDDLE = 4, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +75,29 @@ class _Density:
         return np.log(density), slope
 
 
+def _densities(prior: Sequence[Belief], places: Places) -> list[_Density]:
+    if prior:
+        axis_of = {axis.name: k for k, axis in enumerate(places.axes)}
+        # A parameter with a single value has no axis.
+        axes = [(each, axis_of[each.parameter]) for each in prior if each.parameter in axis_of]
+        return [_Density.of(each, k, places.axes[k]) for each, k in axes]
+    numbers = np.flatnonzero(places.smooth & ~places.optional)
+    if len(numbers) < SEVERAL:
+        return []
+    return [_Density(int(k), MIDDLE, AROUND_MIDDLE, FLOOR) for k in numbers]
+
+
 class Beliefs:
     """A part of the acquisition. best: rows of the best trials. results: how many trials have."""
 
     def __init__(self, prior: Sequence[Belief], places: Places, best: Floats, results: int) -> None:
-        axis_of = {axis.name: k for k, axis in enumerate(places.axes)}
-        # A parameter with a single value has no axis.
-        axes = [(each, axis_of[each.parameter]) for each in prior if each.parameter in axis_of]
+        power = POWER if prior else OWN_POWER
         self._weighted: list[tuple[_Density, float]] = []
-        for each, k in axes:
-            density = _Density.of(each, k, places.axes[k])
+        for density in _densities(prior, places):
             agreement = density.agreement(best)
             known = agreement[~np.isnan(agreement)]
             share = float(known.mean()) if len(known) else 1.0
-            self._weighted.append((density, share * POWER / max(results, 1)))
+            self._weighted.append((density, share * power / max(results, 1)))
 
     def promise(self, rows: Floats) -> Floats:
         found = np.zeros(len(rows))

@@ -45,6 +45,8 @@ LEAST_GAIN = 0.003
 DETAIL = 0.03
 # Trials from which on a process knows the surroundings of the best one.
 ENOUGH = 50
+# Results from which on beliefs of ours would keep the search from coming closer: docs/adr/0016.
+INFORMED = 30
 LEAST = 3  # trials that the parameters are fitted to
 # Trials that begin at points of earlier studies.
 STARTS = 5
@@ -210,8 +212,13 @@ class GpModel:
         return Acquisition(improvement, chances, known, beliefs)
 
     def _beliefs(self, best: Floats, results: int) -> Beliefs | None:
-        prior = self._spec.prior
-        return Beliefs(prior, self._places, best, results) if prior else None
+        """Return a person's beliefs, or our own while little else is known."""
+        spec = self._spec
+        # Ours were not measured with several objectives, constraints or earlier studies.
+        informed = results >= INFORMED or spec.learn_from or not self._criteria.is_plain
+        if informed and not spec.prior:
+            return None
+        return Beliefs(spec.prior, self._places, best, results)
 
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""

@@ -132,6 +132,23 @@ def test_the_best_trials_that_contradict_a_belief_take_its_power_away() -> None:
     assert powers([elsewhere], 10) == pytest.approx((far, 0.0))
 
 
+@pytest.mark.parametrize(("count", "believed"), [(3, False), (4, True)])
+def test_without_a_prior_the_middles_of_several_numbers_are_believed_in(
+    count: int, believed: bool
+) -> None:
+    few = Parameter("few", Int(1, 9))
+    numbers = [Parameter(f"x{k}", Float(0, 1)) for k in range(count)]
+    places = Places(Space((few, KIND, *numbers)))
+    middle, end, few_end = np.full((3, places.size), 0.5)
+    end[-1], few_end[0] = 1.0, 1.0
+    beliefs = Beliefs((), places, middle[None], 20)
+    at_middle, at_end, at_few_end = beliefs.promise(np.array([middle, end, few_end]))
+    assert at_middle == at_few_end == 0.0
+    assert at_end == pytest.approx(math.log(FLOOR + 0.99 * math.exp(-2)) if believed else 0.0)
+    if believed:
+        assert Beliefs((), places, end[None], 20).promise(end[None]) > at_end
+
+
 @examples(50)
 @given(x=st.floats(-5, 5), around=st.floats(-5, 5), sure=st.floats(0.05, 0.95))
 def test_the_gradient_is_that_of_the_factor(x: float, around: float, sure: float) -> None:

@@ -112,6 +112,28 @@ def test_a_search_in_fewer_numbers_begins_as_random_search() -> None:
     ).propose(8)
 
 
+@pytest.mark.parametrize("seed", seeds(5))
+def test_after_few_results_few_numbers_are_at_the_ends_of_their_ranges(seed: int) -> None:
+    space = Space(tuple(Parameter(f"x{k}", Float(-1, 1)) for k in range(6)))
+    engine = Engine(study(space, "gp", direction=MINIMIZE, seed=seed), (), ())
+    for trial in play(engine, 32)[:12]:
+        value = sum((float(x) - 0.2) ** 2 for x in trial.parameters.values())
+        finish(engine, [trial], value=value)
+    proposed = [float(x) for trial in play(engine, 8) for x in trial.parameters.values()]
+    assert sum(abs(x) > 0.95 for x in proposed) < len(proposed) / 5
+
+
+def test_a_search_comes_close_to_a_best_point_in_a_corner() -> None:
+    space = Space(tuple(Parameter(f"x{k}", Float(-1, 1)) for k in range(4)))
+    engine = Engine(study(space, "gp", direction=MINIMIZE, seed=1), (), ())
+    for _ in range(35):
+        (trial,) = play(engine, 1)
+        value = sum((1 - float(x)) ** 2 for x in trial.parameters.values())
+        finish(engine, [trial], value=value)
+    best = min(engine.trials(), key=lambda trial: trial.value or 0.0)
+    assert min(float(x) for x in best.parameters.values()) > 0.99
+
+
 @pytest.mark.parametrize(("trials", "spread"), [(12, 0.03), (25, 0.0), (50, 0.0)])
 def test_the_points_of_a_batch_differ(trials: int, spread: float) -> None:
     """From 25 trials on, the function is known: all of the batch are near its minimum."""

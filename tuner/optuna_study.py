@@ -225,7 +225,8 @@ def _enqueued(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
         raise InvalidArgument.at(
             _CALLER,
             f"study {study.study_name!r} has run trials; pass a new study, whose results are those "
-            "of this search; to continue a search, repeat its call with its name= and more trials=",
+            "of this search; to continue a search, pass the study of its first call again, with "
+            "its name= and more trials=",
         )
     return trials
 

@@ -129,7 +129,9 @@ class _Reader:
                 "each trial runs; move it there, outside of functions and of if __name__ == "
                 f'"__main__", or {self._instead}',
             )
-        for used in self._script.of_the_search(objective):
+        # Each once, at its first use.
+        uses = {ast.unparse(used): used for used in self._script.of_the_search(objective)[::-1]}
+        for used in reversed(uses.values()):
             self._problem(used, _why_unknown(used))
         for call in (search, *self._script.studies, *self._script.enqueued):
             if any(each.arg is None for each in call.keywords) or any(

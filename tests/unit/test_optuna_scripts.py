@@ -308,7 +308,7 @@ def test_what_trials_do_not_know_of_the_study_is_refused(
 def test_data_that_only_the_program_loads_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "my_study.py"
     path.write_text(
-        "DATA = None\ndef objective(trial):\n    return len(DATA)\n"
+        "DATA = None\ndef objective(trial):\n    return len(DATA) + DATA[0]\n"
         "if __name__ == '__main__':\n    DATA = [1]\n"
         "    create_study().optimize(objective, n_trials=3)\n"
     )

@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller import app
 from controller.app.state_directory import StateDirectory
 from controller.runtime.registry import provider_of, traits_of
-from controller.spec import Document, NoConfigMap, read, read_path
+from controller.spec import Document, NoConfigMap, ReadOptions, read, read_path
 from suggest import server
 from suggest.domain import encodable
 from suggest.errors import InvalidArgument, NotFound
@@ -66,16 +66,8 @@ class ExperimentFile:
 
         source: what messages call it. Raises as `read`.
         """
-        document = read(
-            text,
-            source=source,
-            is_file=False,
-            overrides=_overrides(options),
-            service=_check,
-            namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
-            config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
-            handed_over=options.handed_over,
-        )
+        checked_here = replace(options, checked_by_server=False)
+        document = read(text, source=source, is_file=False, **_reading(checked_here, state))
         return cls._checked(document, working_directory(), options)
 
     @classmethod
@@ -123,25 +115,24 @@ def directory_of(path: str) -> Path:
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
     """Return the file with the options applied. Raises SpecErrors."""
-    return read_path(
-        path,
-        overrides=_overrides(options),
-        service=None if options.checked_by_server else _check,
-        namespace_of=lambda runtime, name: _namespace_of(runtime, name, options, state),
-        config_map_of=lambda namespace, name: config_map_data(namespace, name, options.context),
-        converts=options.converts,
-        handed_over=options.handed_over,
-    )
+    return read_path(path, **_reading(options, state))
 
 
-def _overrides(options: FileOptions) -> list[str]:
-    """Return the arguments of `--set`, with those that the other options stand for."""
+def _reading(options: FileOptions, state: StateDirectory) -> ReadOptions:
+    """Return the options as the reader takes them: some are further arguments of `--set`."""
     overrides = list(options.overrides)
     if options.namespace:
         overrides.append(f"metadata.namespace={options.namespace}")
     if options.runtime:
         overrides.append(f"spec.runtime={options.runtime}")
-    return overrides
+    return {
+        "overrides": overrides,
+        "service": None if options.checked_by_server else _check,
+        "namespace_of": lambda runtime, name: _namespace_of(runtime, name, options, state),
+        "config_map_of": lambda namespace, name: config_map_data(namespace, name, options.context),
+        "converts": options.converts,
+        "handed_over": options.handed_over,
+    }
 
 
 def config_map_data(namespace: str, name: str, context: str | None) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from controller.spec.document import (
 )
 from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
-from controller.spec.reading import ConfigMapOf, Document, read, read_path, written
+from controller.spec.reading import ConfigMapOf, Document, ReadOptions, read, read_path, written
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.writing import file_text, starter
 
@@ -33,6 +33,7 @@ __all__ = [
     "Document",
     "LocatedProblem",
     "NoConfigMap",
+    "ReadOptions",
     "SpecErrors",
     "allowed_in_extension",
     "allowed_in_revision",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypedDict, TypeGuard, Unpack
 
 from controller.core.model import ExperimentSpec
 from controller.named_files import open_without_waiting
@@ -103,36 +103,42 @@ def _file_path(path: str, *, several: bool) -> str:
     return f"spec.{path}" if path else "spec"
 
 
+class ReadOptions(TypedDict, total=False):
+    """What changes how a file is read.
+
+    overrides: The arguments of `--set`, in order.
+    service: Checks the study of a file that has other problems, so that all of them are reported
+        at once. If the file has no problems, the caller has to let the service check it.
+    namespace_of: Returns the namespace of an experiment whose file names none, and whose runtime
+        has contexts.
+    config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
+    converts: A native file is wanted, so the text may also be one that is only converted.
+    handed_over: The controller in a cluster checks it again, and knows more.
+    """
+
+    overrides: Sequence[str]
+    service: Service | None
+    namespace_of: NamespaceOf | None
+    config_map_of: ConfigMapOf | None
+    converts: bool
+    handed_over: bool
+
+
 def read(
-    text: str,
-    *,
-    source: str,
-    is_file: bool = True,
-    overrides: Sequence[str] = (),
-    service: Service | None = None,
-    namespace_of: NamespaceOf | None = None,
-    config_map_of: ConfigMapOf | None = None,
-    converts: bool = False,
-    handed_over: bool = False,
+    text: str, *, source: str, is_file: bool = True, **options: Unpack[ReadOptions]
 ) -> Document:
     """Return the experiment that `text` describes.
 
     Args:
         source: The name of the file in messages.
         is_file: A person can open the file; otherwise messages have no lines.
-        overrides: The arguments of `--set`, in order.
-        service: Checks the study of a file that has other problems, so that all of them are
-            reported at once. If the file has no problems, the caller has to let the service check
-            it.
-        namespace_of: Returns the namespace of an experiment whose file names none, and whose
-            runtime has contexts.
-        config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
-        converts: A native file is wanted, so the text may also be one that is only converted.
-        handed_over: The controller in a cluster checks it again, and knows more.
+        options: See `ReadOptions`.
 
     Raises:
         SpecErrors: The file or an override cannot be used.
     """
+    overrides, service = options.get("overrides", ()), options.get("service")
+    namespace_of, handed_over = options.get("namespace_of"), options.get("handed_over", False)
     data, marks, others = _documents(text, source)
     if not is_file:
         marks = Marks({}, {"": NOWHERE})
@@ -147,11 +153,11 @@ def read(
         apply(data, marks, f"metadata.namespace={namespace}", position=len(overrides))
     is_katib = _is_katib(data)
     problems = ProblemCollector()
-    if _is_optimization_job(data) and not converts:
+    if _is_optimization_job(data) and not options.get("converts"):
         cure = f"write a native file: {command('convert', source)} > experiment.yaml"
         mark = marks.nearest("kind")
         raise SpecErrors(source, [LocatedProblem(mark, "kind", f"is not run; {cure}")])
-    foreign = _foreign(data, others, problems, config_map_of)
+    foreign = _foreign(data, others, problems, options.get("config_map_of"))
     if foreign is None and (kind := _of_another_project(data)):
         cure = "write apiVersion: tuner.dev/v1 and kind: Experiment"
         message = f"{kind} is not an experiment; {cure}"
@@ -330,17 +336,8 @@ def written(text: str, source: str, overrides: Sequence[str] = ()) -> Data:
     return data
 
 
-def read_path(
-    path: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    service: Service | None = None,
-    namespace_of: NamespaceOf | None = None,
-    config_map_of: ConfigMapOf | None = None,
-    converts: bool = False,
-    handed_over: bool = False,
-) -> Document:
-    """Return the experiment in a file; `-` is standard input. The arguments are those of `read`.
+def read_path(path: str | Path, **options: Unpack[ReadOptions]) -> Document:
+    """Return the experiment in a file; `-` is standard input.
 
     A file NAME.py is a script that was written for Optuna.
 
@@ -357,18 +354,8 @@ def read_path(
     if is_script:
         from controller.spec.script import experiment_text  # lazy: most files are no scripts
 
-        text, left_out = experiment_text(text, source, overrides)
-    document = read(
-        text,
-        source=source,
-        is_file=not is_script,
-        overrides=overrides,
-        service=service,
-        namespace_of=namespace_of,
-        config_map_of=config_map_of,
-        converts=converts,
-        handed_over=handed_over,
-    )
+        text, left_out = experiment_text(text, source, options.get("overrides", ()))
+    document = read(text, source=source, is_file=not is_script, **options)
     return replace(
         document,
         is_native=document.is_native and not is_script,

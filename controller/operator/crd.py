@@ -20,8 +20,8 @@ from typing import Any
 
 from controller.operator.resource import EXPERIMENTS
 from controller.spec import rules, schema
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.native import DNS_RULE
+from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
 
 Schema = dict[str, Any]
 

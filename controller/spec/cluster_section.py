@@ -204,27 +204,3 @@ FREE_LABELS = MapOf(
 ANNOTATIONS = MapOf(
     Text("an annotation's value", r"[\s\S]*"), "a mapping of annotations", LABEL_KEY, LABEL_KEY_RULE
 )
-INSTEAD_OF_TEMPLATE = frozenset(
-    {
-        "command",
-        "args",
-        "env",
-        "resources",
-        "image",
-        "imagePullPolicy",
-        "imagePullSecrets",
-        "shm",
-        "volumes",
-    }
-    | {
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "topologySpread",
-        "priorityClass",
-        "schedulerName",
-        "runtimeClass",
-    }
-    | {"serviceAccount", "readOnlyRootFilesystem"}
-    | {"distributed", "workingDir", "parametersFile", "devices", "files", "filesDigest"}
-)

@@ -34,7 +34,6 @@ from controller.core.model import (
     SecretRef,
     TrialTemplate,
 )
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.fields import ABSENT, fields_of
 from controller.spec.native import (
     BUDGET,
@@ -50,7 +49,7 @@ from controller.spec.native import (
 from controller.spec.network_section import NETWORK
 from controller.spec.quantities import parse_bytes
 from controller.spec.sections import Section
-from controller.spec.trial_section import CLUSTER_KEYS, TRIAL
+from controller.spec.trial_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE, TRIAL
 from suggest.network import Network, Operation
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule

@@ -25,7 +25,7 @@ from controller.core.substitute import (
 from controller.runtime.registry import traits_of
 from controller.runtime.requested import GPU, is_gpu, requested
 from controller.spec import shells
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
+from controller.spec.cluster_section import LABEL_VALUE
 from controller.spec.document import Json, network_of
 from controller.spec.fields import describe_value
 from controller.spec.native import PARAMETERS
@@ -37,6 +37,7 @@ from controller.spec.readable import (
     valid_part,
 )
 from controller.spec.spelling import meant_by
+from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
 from suggest.network import TEXTS, Network
 from suggest.space import Space
 

@@ -466,3 +466,9 @@ TRIAL = Section(
     ),
     expected="a mapping with a command",
 )
+# A template says everything else itself.
+_BESIDE_TEMPLATE = {
+    *("template", "success", "failure", "primary", "queue", "labels", "annotations"),
+    *("timeout", "gracePeriod", "logLimit", "retries", "checkpoints"),
+}
+INSTEAD_OF_TEMPLATE = frozenset(key.name for key in TRIAL.keys) - _BESIDE_TEMPLATE

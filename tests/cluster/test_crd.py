@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from controller.spec import rules
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
+from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import DEFINITION, Kubectl, experiment, rendered
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from prometheus_client import (
@@ -54,118 +55,90 @@ class Declared:
     labels: tuple[str, ...] = ()
 
 
-LEADER = Declared(
-    "tuner_controller_leader", "gauge", "1 if this process holds the lease and may write, else 0."
+DECLARED: list[Declared] = []
+
+
+def _declared(kind: str, name: str, meaning: str, *labels: str) -> Declared:
+    DECLARED.append(Declared(name, kind, meaning, labels))
+    return DECLARED[-1]
+
+
+_gauge = partial(_declared, "gauge")
+_counter = partial(_declared, "counter")
+_histogram = partial(_declared, "histogram")
+
+LEADER = _gauge(
+    "tuner_controller_leader", "1 if this process holds the lease and may write, else 0."
 )
-BUILD = Declared("tuner_controller_build_info", "gauge", "1, with the version.", ("version",))
-EXPERIMENTS = Declared(
+BUILD = _gauge("tuner_controller_build_info", "1, with the version.", "version")
+EXPERIMENTS = _gauge(
     "tuner_controller_experiments",
-    "gauge",
     "Experiments by state, as their statuses have it; pending: not looked at yet.",
-    ("namespace", "state"),
+    "namespace",
+    "state",
 )
-BLOCKED = Declared(
+BLOCKED = _gauge(
     "tuner_controller_experiments_blocked",
-    "gauge",
     "Experiments that something keeps from running; their condition Running says what.",
-    ("namespace",),
+    "namespace",
 )
-TRIALS = Declared(
+TRIALS = _gauge(
     "tuner_controller_trials",
-    "gauge",
     "Trials that run, and that wait for room, an image or a node.",
-    ("namespace", "state"),
+    "namespace",
+    "state",
 )
-ATTEMPTS = Declared(
+ATTEMPTS = _counter(
     "tuner_controller_attempts_ended",
-    "counter",
     "Ended attempts by state; failed ones by their class of failure.",
-    ("outcome",),
+    "outcome",
 )
-DELAY = Declared(
+DELAY = _histogram(
     "tuner_controller_creation_delay_seconds",
-    "histogram",
     "From when an attempt had room until its object was created.",
 )
-REQUESTS = Declared(
+REQUESTS = _counter(
     "tuner_controller_api_requests",
-    "counter",
     "Requests to the API server by method, WATCH for watches, and code of the response; "
     "error: there was none.",
-    ("verb", "code"),
+    "verb",
+    "code",
 )
-REQUESTS_WAITING = Declared(
+REQUESTS_WAITING = _gauge(
     "tuner_controller_api_requests_waiting",
-    "gauge",
     "Requests to the API server that wait for the share of their namespace in --kube-api-qps.",
 )
-WATCHES = Declared(
-    "tuner_controller_watches_broken",
-    "gauge",
-    "Watches that are broken at present, by kind.",
-    ("kind",),
+WATCHES = _gauge(
+    "tuner_controller_watches_broken", "Watches that are broken at present, by kind.", "kind"
 )
-STATUSES = Declared(
-    "tuner_controller_status_writes",
-    "counter",
-    "Writes of statuses by result: written or refused.",
-    ("result",),
+STATUSES = _counter(
+    "tuner_controller_status_writes", "Writes of statuses by result: written or refused.", "result"
 )
-STORE_ERRORS = Declared(
+STORE_ERRORS = _counter(
     "tuner_controller_store_errors",
-    "counter",
     "Calls that failed because the store of the studies was unavailable or broken.",
-    ("kind",),
+    "kind",
 )
-ARCHIVE_AWAY = Declared(
-    "tuner_controller_archive_away",
-    "gauge",
-    "1 if the last use of the bucket of logs has failed, else 0.",
+ARCHIVE_AWAY = _gauge(
+    "tuner_controller_archive_away", "1 if the last use of the bucket of logs has failed, else 0."
 )
-ARCHIVE_BEHIND = Declared(
+ARCHIVE_BEHIND = _gauge(
     "tuner_controller_archive_experiments_behind",
-    "gauge",
     "Experiments with logs of ended attempts that the bucket has refused.",
 )
-GPU_HOURS = Declared(
+GPU_HOURS = _gauge(
     "tuner_controller_month_gpu_hours",
-    "gauge",
     "GPU-hours that trials have used in this calendar month, in UTC.",
-    ("namespace",),
+    "namespace",
 )
-COST = Declared(
+COST = _gauge(
     "tuner_controller_month_cost",
-    "gauge",
     "Cost of what trials have used in this calendar month, in UTC.",
-    ("namespace",),
+    "namespace",
 )
-BUDGETS_SPENT = Declared(
-    "tuner_controller_tenant_budgets_spent", "gauge", "TenantBudgets that are used up."
-)
-LAG = Declared(
-    "tuner_controller_loop_lag_seconds",
-    "histogram",
-    "How much too late the event loop ran a timer.",
-)
-DECLARED = (
-    LEADER,
-    BUILD,
-    EXPERIMENTS,
-    BLOCKED,
-    TRIALS,
-    ATTEMPTS,
-    DELAY,
-    REQUESTS,
-    REQUESTS_WAITING,
-    WATCHES,
-    STATUSES,
-    STORE_ERRORS,
-    ARCHIVE_AWAY,
-    ARCHIVE_BEHIND,
-    GPU_HOURS,
-    COST,
-    BUDGETS_SPENT,
-    LAG,
+BUDGETS_SPENT = _gauge("tuner_controller_tenant_budgets_spent", "TenantBudgets that are used up.")
+LAG = _histogram(
+    "tuner_controller_loop_lag_seconds", "How much too late the event loop ran a timer."
 )
 
 

@@ -113,7 +113,6 @@ FINAL_STAGE = Section(
             FrontRule(),
             "Which trial of the Pareto front it takes: the best in the `first` objective, the "
             "`knee`, or the best by weights.",
-            ABSENT,
             says="`first`",
         ),
     ),
@@ -150,9 +149,7 @@ OBJECTIVE = Section(
             "Whether larger or smaller values are better.",
             REQUIRED,
         ),
-        Key(
-            "target", Number(), "The experiment ends when a trial reaches this value.", says="none"
-        ),
+        Key("target", Number(), "The experiment ends when a trial reaches this value."),
         Key(
             "value",
             Word(("last", "best", "worst")),
@@ -178,8 +175,8 @@ CONSTRAINT = Section(
             REQUIRED,
             field="metric",
         ),
-        Key("min", Number(), "Lower bound.", says="none", field="min"),
-        Key("max", Number(), "Upper bound.", says="none", field="max"),
+        Key("min", Number(), "Lower bound.", field="min"),
+        Key("max", Number(), "Upper bound.", field="max"),
     ),
     expected="a mapping such as {metric: latency_ms, max: 20}",
 )
@@ -286,7 +283,6 @@ METRICS = Section(
             ),
             "File to read instead of the standard output; a relative path starts at "
             "`TUNER_OUTPUT_DIR`.",
-            says="none",
         ),
         Key(
             "format",
@@ -295,13 +291,7 @@ METRICS = Section(
             "directory of event files.",
             says="`text`",
         ),
-        Key(
-            "prometheus",
-            PROMETHEUS,
-            "Endpoint of the trial to scrape instead.",
-            ABSENT,
-            says="none",
-        ),
+        Key("prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead."),
         Key(
             "push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"
         ),
@@ -519,7 +509,6 @@ BUDGET = Section(
             "wallClock",
             duration(above_zero=True),
             "Running time; pauses and downtime do not count.",
-            says="none",
             field="wall_clock_s",
             value=parse_duration,
         ),
@@ -527,7 +516,6 @@ BUDGET = Section(
             "noImprovement",
             WholeNumber(1),
             "Stop after this many trials in a row without a new best one.",
-            says="none",
             field="no_improvement",
         ),
         Key(
@@ -535,21 +523,18 @@ BUDGET = Section(
             Number(0),
             "Stop when a model gives probability 0.9 that no point beats the best trial by more "
             "than this.",
-            says="none",
             field="regret_below",
         ),
         Key(
             "gpuHours",
             ABOVE_ZERO,
             "GPU-hours of all attempts; when they are used up, no attempt starts.",
-            says="none",
             field="gpu_hours",
         ),
         Key(
             "cost",
             ABOVE_ZERO,
             "What all attempts may cost by `spec.prices`; when it is used up, no attempt starts.",
-            says="none",
             field="cost",
         ),
         Key(
@@ -624,19 +609,16 @@ CONFIRM = Section(
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "The metric to optimize.", ABSENT),
+        Key("objective", OBJECTIVE, "The metric to optimize."),
         Key(
             "objectives",
             ListOf(OBJECTIVE, "a list of objectives"),
             "The metrics to optimize, if there are several; pruning uses the first one.",
-            ABSENT,
         ),
         Key(
             "constraints",
             ListOf(CONSTRAINT, "a list of constraints"),
             "Bounds on metrics that the best trials must keep.",
-            ABSENT,
-            says="none",
         ),
         Key("metrics", METRICS, "Where a trial's metrics are read, and how.", {}),
         Key(
@@ -658,8 +640,6 @@ SPEC = Section(
             NETWORK,
             "A search for a network's layers; the command gets it as `${architecture}` and "
             "`${nn_config}`.",
-            ABSENT,
-            says="none",
         ),
         Key(
             "initial",
@@ -672,8 +652,6 @@ SPEC = Section(
             RERUN,
             "Which trials of another experiment the points of `initial` are; `tuner confirm` and "
             "`tuner reproduce` write it.",
-            ABSENT,
-            says="none",
         ),
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(
@@ -681,8 +659,6 @@ SPEC = Section(
             EarlierSearches(),
             "Finished experiments with the same metric, from which the search learns: where to "
             "begin, and what to expect. `auto`: the most recent ones with the same parameters.",
-            ABSENT,
-            says="none",
             field="learn_from",
             value=earlier_studies,
         ),
@@ -691,8 +667,6 @@ SPEC = Section(
             MapOf(BELIEF, "a mapping of parameters to beliefs"),
             "What you believe of the best values: where the search begins, and looks more often, "
             "until trials contradict it.",
-            ABSENT,
-            says="none",
             field="prior",
             value=lambda prior: tuple(
                 Belief(name, **fields_of(BELIEF.keys, each)) for name, each in prior.items()
@@ -702,13 +676,11 @@ SPEC = Section(
             "pruning",
             PRUNING,
             "The rule that stops unpromising trials; the other keys are its settings.",
-            says="none",
         ),
         Key(
             "fidelity",
             FIDELITY,
             "Trials run in steps, and only the best of each step continue, from their checkpoints.",
-            ABSENT,
             says="none: each trial runs to its end",
         ),
         Key(
@@ -723,8 +695,6 @@ SPEC = Section(
             "prices",
             PRICES,
             "Prices for an hour of what attempts request: to show the cost, and for `budget.cost`.",
-            ABSENT,
-            says="none",
             field="prices",
         ),
         Key(
@@ -750,16 +720,12 @@ SPEC = Section(
             "final",
             FINAL_STAGE,
             "Command to run once with the best parameters, after the search has succeeded.",
-            ABSENT,
-            says="none",
         ),
         Key(
             "confirm",
             CONFIRM,
             "Run the best trials again with new seeds, after the search has succeeded; as `tuner "
             "confirm` does.",
-            ABSENT,
-            says="none",
         ),
         Key(
             SUSPEND,

@@ -20,7 +20,6 @@ from controller.spec.cluster_section import (
     VOLUME,
 )
 from controller.spec.fields import (
-    ABSENT,
     FLAG,
     INVALID,
     REQUIRED,
@@ -359,7 +358,7 @@ CLUSTER_KEYS = (
         "primary",
         Section(
             (
-                Key("labels", FREE_LABELS, "Labels of the pod.", ABSENT),
+                Key("labels", FREE_LABELS, "Labels of the pod."),
                 Key(
                     "container",
                     Text("the name of a container"),
@@ -413,7 +412,6 @@ TRIAL = Section(
             Text("the digest of files", r"[0-9a-f]{10}"),
             "Digest of the contents of `files` in the cluster, written by `tuner apply` when it "
             "sends them. Without effect in `tuner run`.",
-            says="none",
             field="files_digest",
         ),
         Key(
@@ -434,7 +432,6 @@ TRIAL = Section(
             "timeout",
             duration(above_zero=True),
             "An attempt that runs longer is stopped and failed; waiting for room does not count.",
-            says="none",
             field="timeout_s",
             value=parse_duration,
         ),

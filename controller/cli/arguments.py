@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from controller import cli
+from controller.cli import flags
 from controller.cli.verbs import VERBS, Verb, VerbGroup
 
 # the next word belongs to the verb
@@ -143,18 +144,18 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:
         return
-    flags = verb._option_string_actions
+    known = verb._option_string_actions
     keys: dict[str, str] = {}
     for key, names in _KEYS.items():
         keys |= dict.fromkeys(names, key)
-    keys = {flag: key for flag, key in keys.items() if flag not in flags}
+    keys = {flag: key for flag, key in keys.items() if flag not in known}
     for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
         following = value if equals else "".join(words[at + 1 : at + 2])
         if flag == "-n" and following.isdigit():
             suggestion = (
                 f"--trials +{following}"
-                if "--trials" in flags
+                if "--trials" in known
                 else f"--set spec.budget.trials={following}"
             )
             parser.error(
@@ -267,27 +268,6 @@ def _add(subparsers: _Subparsers, verb: Verb | VerbGroup) -> Iterator[argparse.A
         return
     for add in verb.flags:
         add(parser)
-    _common(parser)
+    flags.everywhere(parser)
     parser.set_defaults(verb=verb.function)
     yield parser
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("global options")
-    group.add_argument(
-        "--state-dir", metavar="DIR", help="where tuner stores its state (else TUNER_STATE_DIR)"
-    )
-    volume = group.add_mutually_exclusive_group()
-    volume.add_argument("-q", "--quiet", action="store_true", help="print only errors on stderr")
-    volume.add_argument(
-        "-v", "--verbose", action="store_true", help="print debug messages on stderr"
-    )
-    group.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="format of stderr (default text)",
-    )
-    group.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="(default auto)"
-    )

@@ -28,7 +28,7 @@ from controller.cli.options import (
     is_name,
     state_of,
 )
-from controller.cli.terminal import is_sure, say, set_up_logging
+from controller.cli.terminal import is_sure, say
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.runtime import trial_files
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 def apply(arguments: argparse.Namespace) -> ExitCode:
     """Validate a file, apply it, and wait until the controller has accepted it."""
-    set_up_logging(arguments)
     _apply(arguments, api_of(arguments), arguments.file, dry_run=arguments.dry_run)
     return ExitCode.OK
 
@@ -81,7 +80,6 @@ def _apply(
 
 def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Document) -> ExitCode:
     """Let the controller run trials of a search again, and wait until they have ended."""
-    set_up_logging(arguments)
     api, spec = cluster_of(arguments), document.spec
     arguments.namespace = spec.namespace
     files = api.call(lambda client: cluster_changes.files_of(client, search))
@@ -105,7 +103,6 @@ def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Docu
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
     """Let an experiment go on, as it is or as its changed file says."""
-    set_up_logging(arguments)
     name = arguments.target
     if not is_name(name):
         api = api_of(arguments)
@@ -122,7 +119,6 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
-    set_up_logging(arguments)
     api = cluster_of(arguments)
     stopped = api.call(
         lambda client: cluster_changes.stop(client, arguments.namespace, arguments.name)
@@ -147,7 +143,6 @@ def extend(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _revise(arguments: argparse.Namespace, extension: Extension) -> ExitCode:
-    set_up_logging(arguments)
     api, name = cluster_of(arguments), arguments.name
     revised, changes = api.call(
         lambda client: cluster_changes.revise(client, arguments.namespace, name, extension)
@@ -161,7 +156,6 @@ def _revise(arguments: argparse.Namespace, extension: Extension) -> ExitCode:
 
 
 def retry(arguments: argparse.Namespace) -> ExitCode:
-    set_up_logging(arguments)
     selection = RetrySelection.parse(
         arguments.numbers, failed=arguments.failed, reason=arguments.reason
     )
@@ -184,7 +178,6 @@ def retry(arguments: argparse.Namespace) -> ExitCode:
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
-    set_up_logging(arguments)
     for flag, is_set in (("--force", arguments.force), ("--local-only", arguments.local_only)):
         if is_set:
             raise InvalidArgument.at(flag, "is for experiments of this machine; omit --context")

@@ -65,6 +65,15 @@ def _either(*flags: Flags) -> Flags:
     return add
 
 
+def _titled(title: str, *flags: Flags) -> Flags:
+    """Return flags with a heading in the help."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        _group(*flags)(parser.add_argument_group(title))
+
+    return add
+
+
 def _preset(**values: object) -> Flags:
     """Return attributes that the functions of verbs read, and that this verb has no flags for."""
 
@@ -73,6 +82,22 @@ def _preset(**values: object) -> Flags:
 
     return add
 
+
+everywhere = _titled(
+    "global options",
+    _value("--state-dir", "DIR", "where tuner stores its state (else TUNER_STATE_DIR)"),
+    _either(
+        _switch("-q", "--quiet", help="print only errors on stderr"),
+        _switch("-v", "--verbose", help="print debug messages on stderr"),
+    ),
+    _flag(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="format of stderr (default text)",
+    ),
+    _flag("--color", choices=("auto", "always", "never"), default="auto", help="(default auto)"),
+)
 
 # Words
 

@@ -156,7 +156,6 @@ def control(
 
     `make` allows a new state directory.
     """
-    terminal.set_up_logging(arguments)
     view = view_of(arguments)
     if document is not None:
         _show_notices(document, view)
@@ -250,7 +249,6 @@ def _show_notices(document: Document, view: View) -> None:
 
 
 def import_trials(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
     workspace = workspace_of(arguments)
     chosen = app.import_sources.SourceChoice(
         arguments.source, arguments.study, arguments.value, tuple(arguments.fill)
@@ -321,7 +319,6 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
     """Change an experiment while it runs."""
     if arguments.cluster is not None:
         return cli.cluster.set_values(arguments)
-    terminal.set_up_logging(arguments)
     asyncio.run(
         app.revise.set_values(
             workspace_of(arguments),
@@ -338,7 +335,6 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
     """Stop an experiment and wait until it has stopped."""
     if arguments.cluster is not None:
         return cli.cluster.stop(arguments)
-    terminal.set_up_logging(arguments)
     print_line = partial(say, arguments)
     after = asyncio.run(
         app.stop.stop(
@@ -366,7 +362,6 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
         return cli.cluster.delete(arguments)
     if arguments.keep_study:
         raise InvalidArgument.at("--keep-study", "is for experiments of a cluster; add --context")
-    terminal.set_up_logging(arguments)
     # each experiment's lock takes a descriptor until all are deleted
     server.raise_descriptor_limit()
     done = asyncio.run(

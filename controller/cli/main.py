@@ -82,6 +82,7 @@ def _discard_output() -> None:
 def _run(arguments: argparse.Namespace) -> int:
     module, _, function = arguments.verb.partition(":")
     try:
+        cli.terminal.set_up_logging(arguments)
         verb = getattr(importlib.import_module(f"controller.cli.{module}"), function)
         return int(verb(arguments))
     except BrokenPipeError:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.app import katib_migration
-from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_error
 from controller.cli.options import cluster_of
 from controller.cli.terminal import say
@@ -25,7 +24,6 @@ _COLUMNS = ("NAMESPACE", "NAME", "STATE", "ENDED", "RUNNING", "LEFT")
 
 def katib(arguments: argparse.Namespace) -> ExitCode:
     """Show what would be done, or do it."""
-    terminal.set_up_logging(arguments)
     api = cluster_of(arguments)
     namespace = None if arguments.all_namespaces else arguments.namespace
     if arguments.names and namespace is None:

@@ -10,7 +10,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import cast
 
-from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
 from controller.kube.request_limit import MOST_PER_S, PER_S
@@ -45,7 +44,6 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
             "--running-experiments",
             f"{running} is too few; one namespace has half; write 2 or more",
         )
-    terminal.set_up_logging(arguments)
     options = ControllerOptions(
         state_of(arguments),
         storage=_storage(arguments.storage),

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from controller import app
-from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import cluster_of, workspace_of
 from controller.cli.terminal import say
@@ -15,7 +14,6 @@ from controller.phrases import command, quantity
 
 
 def pack(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
     target = Path(arguments.to or f"{arguments.name}.tar.gz").expanduser().absolute()
     if arguments.cluster is None:
         packed = app.pack.pack(workspace_of(arguments), arguments.name, arguments.namespace, target)
@@ -30,7 +28,6 @@ def pack(arguments: argparse.Namespace) -> ExitCode:
 
 
 def unpack(arguments: argparse.Namespace) -> ExitCode:
-    terminal.set_up_logging(arguments)
     source = Path(arguments.source).expanduser().absolute()
     unpacked = app.pack.unpack(workspace_of(arguments), source)
     experiment = unpacked.experiment

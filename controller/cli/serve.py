@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
 from suggest import server as serving
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
     for name in ("suggest.audit", "suggest.events"):
         logging.getLogger(name).setLevel(logging.WARNING if arguments.quiet else logging.INFO)

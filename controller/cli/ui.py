@@ -7,7 +7,6 @@ import asyncio
 import importlib.util
 import sys
 
-from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import workspace_of
 from suggest.distribution import install_command
@@ -22,8 +21,6 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
             f"--optuna needs optuna-dashboard; install with: {install_command('dashboard')}"
         )
     from controller.ui.server import serve  # an extra: Starlette and uvicorn
-
-    terminal.set_up_logging(arguments)
 
     def print_link(link: str) -> None:
         print(link, flush=True)

@@ -240,75 +240,53 @@ def _types(node: Mapping[str, Any]) -> set[str]:
     return {"string"} if node.keys() & {"enum", "const"} else set()
 
 
+def _field(kind: str, description: str = "", **more: object) -> Schema:
+    return {"type": kind} | ({"description": description} if description else {}) | more
+
+
 def _status() -> Schema:
-    number, text = {"type": "integer"}, {"type": "string"}
-    value = {"type": "number"}
-    condition = {
-        "type": "object",
-        "required": ["type", "status"],
-        "properties": {
+    count, text, number = _field("integer"), _field("string"), _field("number")
+    condition = _field(
+        "object",
+        required=["type", "status"],
+        properties={
             **dict.fromkeys(("type", "status", "reason", "message"), text),
-            "observedGeneration": number,
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "observedGeneration": count,
+            "lastTransitionTime": _field("string", format="date-time"),
         },
-    }
+    )
     best = {
-        "type": "object",
-        "description": "The best trial.",
-        "properties": {
-            "number": number,
-            "value": value,
-            "values": {"type": "array", "items": value},
-            "parameters": {"type": "object", _OPEN: True, **_ATOMIC},
+        "number": count,
+        "value": number,
+        "values": _field("array", items=number),
+        "parameters": {"type": "object", _OPEN: True, **_ATOMIC},
+    }
+    fields = {
+        "observedGeneration": count,
+        "revision": _field("integer", "The accepted version of the spec that is in force."),
+        "state": text,
+        "reason": _field(
+            "string", "Why it is in its state, or what its first waiting trial waits for."
+        ),
+        "trials": _field("object", "Ended trials by state.", additionalProperties=count, **_ATOMIC),
+        "done": _field("string", "Ended trials that count against the budget, of all."),
+        "running": count,
+        "queued": count,
+        "best": _field("object", "The best trial.", properties=best),
+        "optimal": _field("integer", "With several objectives, the size of the Pareto front."),
+        "gpuHours": _field(
+            "number", "GPU-hours that all attempts have used, where a budget counts them."
+        ),
+        "cost": _field("number", "What all attempts have cost by the prices."),
+        "conditions": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+            "items": condition,
         },
     }
-    return {
-        "type": "object",
-        "description": "How the experiment goes, as the controller last saw it.",
-        "properties": {
-            "observedGeneration": number,
-            "revision": {
-                **number,
-                "description": "The accepted version of the spec that is in force.",
-            },
-            "state": text,
-            "reason": {
-                **text,
-                "description": "Why it is in its state, or what its first waiting trial waits for.",
-            },
-            "trials": {
-                "type": "object",
-                "description": "Ended trials by state.",
-                "additionalProperties": number,
-                **_ATOMIC,
-            },
-            "done": {
-                **text,
-                "description": "Ended trials that count against the budget, of all.",
-            },
-            "running": number,
-            "queued": number,
-            "best": best,
-            "optimal": {
-                **number,
-                "description": "With several objectives, the size of the Pareto front.",
-            },
-            "gpuHours": {
-                "type": "number",
-                "description": "GPU-hours that all attempts have used, where a budget counts them.",
-            },
-            "cost": {
-                "type": "number",
-                "description": "What all attempts have cost by the prices.",
-            },
-            "conditions": {
-                "type": "array",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-                "items": condition,
-            },
-        },
-    }
+    how = "How the experiment goes, as the controller last saw it."
+    return _field("object", how, properties=fields)
 
 
 def text() -> str:

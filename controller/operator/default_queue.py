@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from controller.kube.client import NAMESPACES, KubernetesClient
 from controller.operator.answers import Answers
@@ -15,11 +14,9 @@ KEPT_S = 10.0
 class DefaultQueues:
     """Reads the labels of namespaces, and remembers them for a short time."""
 
-    def __init__(
-        self, client: KubernetesClient, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: KubernetesClient) -> None:
         self._client = client
-        self._queues = Answers[str | None](clock, KEPT_S)
+        self._queues = Answers[str | None](time.monotonic, KEPT_S)
 
     async def of(self, namespace: str) -> str | None:
         """Return the default queue of a namespace. Raises what the client raises."""

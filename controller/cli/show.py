@@ -32,6 +32,7 @@ from controller.report import (
     ranking,
     text_tables,
 )
+from controller.report.confirmation import Confirmation
 from controller.report.ending import doubt, estimated, final_stage, front, outcome_text, result
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import overview
@@ -155,8 +156,7 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
                 f"the final stage of {name} has not begun; see {command('describe', name)}"
             )
     if arguments.output != "table":
-        document = _document(record, number, now)
-        terminal.write_data(formatting.data_text(document, arguments.output))
+        _write(_document(record, number, now), arguments.output)
         return ExitCode.OK
     if number is None:
         root = None if folders is None else folders.root
@@ -249,30 +249,45 @@ class _Screen:
 def report(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html or arguments.figure or arguments.to:
         return _write_page(arguments)
-    latest = asyncio.run(
-        query.look_up(readable_of(arguments), arguments.name, arguments.namespace, latest=True)
-    )
-    record = ranking.ranked(latest)
-    found = asyncio.run(rerun.confirmation_of(readable_of(arguments), record))
+    record, found = _ranked(arguments)
     match arguments.output:
         case "json" | "yaml" as form:
             whole = ranking.document(record, query.importances(record))
             if found is not None:
                 whole |= {"confirmed": confirmation.document(found)}
-            terminal.write_data(formatting.data_text(whole, form))
+            _write(whole, form)
         case "csv":
             terminal.write_data(text_tables.trials_csv(record))
         case _:
-            sys.stdout.write(
-                ranking.text(
-                    record,
-                    query.importances(record),
-                    limit=None if arguments.all else ranking.SHOWN,
-                )
-            )
+            limit = None if arguments.all else ranking.SHOWN
+            sys.stdout.write(ranking.text(record, query.importances(record), limit=limit))
             if found is not None:
                 sys.stdout.write("\n" + rendered(confirmation.text(found), arguments))
     return ExitCode.OK
+
+
+def _ranked(
+    arguments: argparse.Namespace, *, measurements: bool = False
+) -> tuple[ExperimentRecord, Confirmation | None]:
+    """Return the experiment with its trials best first, and how its reruns compare."""
+    workspace = readable_of(arguments)
+
+    async def read() -> tuple[ExperimentRecord, Confirmation | None]:
+        record = await query.look_up(
+            workspace,
+            arguments.name,
+            arguments.namespace,
+            measurements=measurements,
+            latest=True,
+        )
+        return ranking.ranked(record), await rerun.confirmation_of(workspace, record)
+
+    return asyncio.run(read())
+
+
+def _write(data: object, form: str) -> None:
+    """Write JSON or YAML."""
+    terminal.write_data(formatting.data_text(data, form))
 
 
 def _write_page(arguments: argparse.Namespace) -> ExitCode:
@@ -281,30 +296,9 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument.at(
             "--figure", "requires --to: write both, as --figure history --to history.svg"
         )
-    record = asyncio.run(
-        query.look_up(
-            readable_of(arguments),
-            arguments.name,
-            arguments.namespace,
-            measurements=True,
-            latest=True,
-        )
-    )
-    record = ranking.ranked(record)
+    record, found = _ranked(arguments, measurements=True)
     if arguments.figure:
-        available = reports.figures.available(record)
-        if arguments.figure not in available:
-            hint = (
-                did_you_mean(arguments.figure, available)
-                or f"; the figures are {', '.join(available)}"
-            )
-            raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
-        reports.drawing.check_format(Path(arguments.to))
-        reports.drawing.write(
-            reports.figures.FIGURES[arguments.figure].draw(record, query.importances(record)),
-            Path(arguments.to),
-        )
-        print(arguments.to)
+        _write_figure(record, arguments.figure, arguments.to)
     if arguments.html:
         # Another process makes the JavaScript meanwhile, the first time:
         # both take seconds of processor time.
@@ -312,7 +306,6 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
             making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
-        found = asyncio.run(rerun.confirmation_of(readable_of(arguments), record))
         compared = "" if found is None else rendered(confirmation.text(found), arguments)
         page = reports.html_page.page(
             record, importances, javascript=javascript, now=datetime.now(UTC), confirmed=compared
@@ -320,6 +313,17 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
         reports.output_file.write(Path(arguments.html), page)
         print(arguments.html)
     return ExitCode.OK
+
+
+def _write_figure(record: ExperimentRecord, name: str, to: str) -> None:
+    available = reports.figures.available(record)
+    if name not in available:
+        hint = did_you_mean(name, available) or f"; the figures are {', '.join(available)}"
+        raise InvalidArgument.at("--figure", f"no figure {name!r}{hint}")
+    reports.drawing.check_format(Path(to))
+    figure = reports.figures.FIGURES[name].draw(record, query.importances(record))
+    reports.drawing.write(figure, Path(to))
+    print(to)
 
 
 def best(arguments: argparse.Namespace) -> ExitCode:
@@ -342,7 +346,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     match arguments.output:
         case "json" | "yaml" as form:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
-            terminal.write_data(formatting.data_text(document, form))
+            _write(document, form)
         case _:
             print(
                 front(record)
@@ -373,7 +377,7 @@ def _confirmed_best(arguments: argparse.Namespace, record: ExperimentRecord) -> 
         sys.stdout.write(rendered(confirmation.text(found), arguments))
         return ExitCode.OK
     whole = documents.best(record, winner) | {"confirmed": confirmation.document(found)}
-    terminal.write_data(formatting.data_text(whole, arguments.output))
+    _write(whole, arguments.output)
     return ExitCode.OK
 
 
@@ -391,10 +395,10 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     if not as_json:
         terminal.write_data(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):
-        terminal.write_data(formatting.data_text(documents.whole_study(record), "json"))
+        _write(documents.whole_study(record), "json")
     else:
         whole = documents.whole(record, redacted_document(record.experiment.spec.document))
-        terminal.write_data(formatting.data_text(whole, "json"))
+        _write(whole, "json")
     return ExitCode.OK
 
 

@@ -70,25 +70,18 @@ def history(record: TrialList) -> Json:
         )
     scale = _scale([row["value"] for row in rows])
     x = _quantity("trial", title="trial", axis={"tickMinStep": 1})
-    points: Json = {
-        "mark": {"type": "point", "filled": True, "size": 36, "opacity": 0.75},
-        "encoding": {
-            "x": x,
-            "y": _quantity("value", title=metric, scale=scale),
-            "color": _state_color(rows),
-            "tooltip": [_tip("trial"), _tip("value", metric), _tip("state"), _tip("parameters")],
-        },
-    }
-    line: Json = {
-        "transform": [{"filter": "datum.best != null"}],
-        "mark": {
-            "type": "line",
-            "interpolate": "step-after",
-            "strokeWidth": 2,
-            "color": colors.BEST_SO_FAR,
-        },
-        "encoding": {"x": x, "y": _quantity("best", title=metric, scale=scale)},
-    }
+    points = _layer(
+        _mark("point", filled=True, size=36, opacity=0.75),
+        x=x,
+        y=_quantity("value", title=metric, scale=scale),
+        color=_state_color(rows),
+        tooltip=_tips("trial", ("value", metric), "state", "parameters"),
+    )
+    line = _layer(
+        _mark("line", interpolate="step-after", strokeWidth=2, color=colors.BEST_SO_FAR),
+        x=x,
+        y=_quantity("best", title=metric, scale=scale),
+    ) | {"transform": [{"filter": "datum.best != null"}]}
     title = f"{metric} by trial; the line is the best so far"
     return _figure(title, rows, {"layer": [points, line]}, note=_of(rows, valued))
 
@@ -121,16 +114,14 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
     figure = _figure(
         f"{metric} by step",
         rows,
-        {
-            "mark": {"type": "line", **line, "point": {"size": 12, "filled": True}},
-            "encoding": {
-                "x": _quantity("step", axis={"tickMinStep": 1}),
-                "y": _quantity("value", title=metric, scale=_scale([row["value"] for row in rows])),
-                "detail": _word("trial"),
-                "color": _word("trial", legend=_LEGEND) if color_trials else _state_color(rows),
-                "tooltip": [_tip("trial"), _tip("step"), _tip("value", metric), _tip("state")],
-            },
-        },
+        _layer(
+            _mark("line", **line, point={"size": 12, "filled": True}),
+            x=_quantity("step", axis={"tickMinStep": 1}),
+            y=_quantity("value", title=metric, scale=_scale([row["value"] for row in rows])),
+            detail=_word("trial"),
+            color=_word("trial", legend=_LEGEND) if color_trials else _state_color(rows),
+            tooltip=_tips("trial", "step", ("value", metric), "state"),
+        ),
         note=_of(drawn, measured),
     )
     figure["usermeta"]["metrics"] = _metrics_of_curves(record)
@@ -194,11 +185,11 @@ def parallel(record: TrialList) -> Json:
         "width": WIDTH,
         "height": 40,
         "params": [{"name": "chosen", "select": {"type": "interval", "encodings": ["x"]}}],
-        "mark": {"type": "tick", "thickness": 1.5},
-        "encoding": {
-            "x": _quantity("value", title=f"{metric}: drag to choose", scale=values),
-            "color": color,
-        },
+        **_layer(
+            _mark("tick", thickness=1.5),
+            x=_quantity("value", title=f"{metric}: drag to choose", scale=values),
+            color=color,
+        ),
     }
     body: Json = {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}}
     return _figure("Parameters of succeeded trials", rows, body, note=_of(drawn, succeeded))
@@ -231,23 +222,21 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
         "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": axis},
         "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
     }
-    lines: Json = {
-        "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
-        "transform": [{"filter": {"param": "chosen", "empty": True}}],
-        "encoding": {
-            **axes,
-            "detail": _word("trial"),
-            # The strip shows it.
-            "color": {**color, "legend": None},
-            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
-        },
-    }
-    labels: Json = {
-        "data": {"values": list(chain.from_iterable(map(_places, parameters)))},
-        "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
-        "encoding": {**axes, "text": _word("is")},
-    }
-    return [lines, labels]
+    lines = _layer(
+        _mark("line", strokeWidth=1.2, opacity=0.6),
+        **axes,
+        detail=_word("trial"),
+        # The strip shows it.
+        color={**color, "legend": None},
+        tooltip=_tips("trial", ("value", metric), "parameter", "is"),
+    )
+    labels = _layer(
+        _mark("text", align="left", dx=5, fontSize=10, color="#7a8496"), **axes, text=_word("is")
+    )
+    return [
+        lines | {"transform": [{"filter": {"param": "chosen", "empty": True}}]},
+        labels | {"data": {"values": list(chain.from_iterable(map(_places, parameters)))}},
+    ]
 
 
 def slice_(record: TrialList) -> Json:
@@ -263,13 +252,13 @@ def slice_(record: TrialList) -> Json:
             "width": 240,
             "height": 170,
             "transform": [{"filter": f"isValid(datum.p{index})"}],
-            "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.6},
-            "encoding": {
-                "x": _axis(parameter.domain, f"p{index}", parameter.name),
-                "y": y,
-                "color": _state_color(rows),
-                "tooltip": [_tip("trial"), _tip("value", metric), _tip("state")],
-            },
+            **_layer(
+                _mark("point", filled=True, size=22, opacity=0.6),
+                x=_axis(parameter.domain, f"p{index}", parameter.name),
+                y=y,
+                color=_state_color(rows),
+                tooltip=_tips("trial", ("value", metric), "state"),
+            ),
         }
         for index, parameter in enumerate(parameters)
     ]
@@ -338,28 +327,18 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
         ticks = {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")}
         # The space of a title: `_contour_names` writes it.
         axes[axis] = _quantity(axis, title=" ", scale={"domain": [0, 1]}, axis=ticks)
-    cells: Json = {
-        "mark": {"type": "rect", "opacity": 0.55},
-        "encoding": {
-            "x": {**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
-            "y": {**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
-            "color": {"aggregate": "mean", **color},
-        },
-    }
-    points: Json = {
-        "mark": {
-            "type": "point",
-            "filled": True,
-            "size": 30,
-            "stroke": "white",
-            "strokeWidth": 0.4,
-        },
-        "encoding": {
-            **axes,
-            "color": color,
-            "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameters")],
-        },
-    }
+    cells = _layer(
+        _mark("rect", opacity=0.55),
+        x={**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+        y={**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+        color={"aggregate": "mean", **color},
+    )
+    points = _layer(
+        _mark("point", filled=True, size=30, stroke="white", strokeWidth=0.4),
+        **axes,
+        color=color,
+        tooltip=_tips("trial", ("value", metric), "parameters"),
+    )
     return [cells, points]
 
 
@@ -372,21 +351,14 @@ def _contour_names(names: Sequence[str]) -> list[Json]:
         {"x": {"expr": "width / 2"}, "y": {"expr": "height + 32"}, "align": "center"},
         {"x": 0, "y": -8, "align": "left"},
     )
-    return [
-        {
-            "data": {"values": [{}]},
-            "mark": {
-                "type": "text",
-                "fontSize": 11,
-                "fontWeight": 500,
-                "color": "#7a8496",
-                "clip": False,
-                **place,
-            }
-            | {"text": {"expr": f"{json.dumps(names)}[{chosen}]"}},
-        }
-        for place, chosen in zip(places, ("xParameter", "yParameter"), strict=True)
-    ]
+    style: Json = {"fontSize": 11, "fontWeight": 500, "color": "#7a8496", "clip": False}
+    layers: list[Json] = []
+    for place, chosen in zip(places, ("xParameter", "yParameter"), strict=True):
+        text = {"expr": f"{json.dumps(names)}[{chosen}]"}
+        layers.append(
+            {"data": {"values": [{}]}, "mark": _mark("text", **style, **place, text=text)}
+        )
+    return layers
 
 
 def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
@@ -404,18 +376,18 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
         if importance.value is not None
     ]
     y = _word("parameter", sort=[row["parameter"] for row in rows], title=None)
-    bars: Json = {
-        "mark": {"type": "bar", "color": colors.BAR.light},
-        "encoding": {
-            "x": _quantity("importance", title="share of 1"),
-            "y": y,
-            "tooltip": [_tip("parameter"), _tip("importance"), _tip("trials")],
-        },
-    }
-    errors: Json = {
-        "mark": {"type": "rule", "color": colors.SPREAD.light, "strokeWidth": 2},
-        "encoding": {"x": _quantity("low"), "x2": {"field": "high"}, "y": y},
-    }
+    bars = _layer(
+        _mark("bar", color=colors.BAR.light),
+        x=_quantity("importance", title="share of 1"),
+        y=y,
+        tooltip=_tips("parameter", "importance", "trials"),
+    )
+    errors = _layer(
+        _mark("rule", color=colors.SPREAD.light, strokeWidth=2),
+        x=_quantity("low"),
+        x2={"field": "high"},
+        y=y,
+    )
     states = [entry.state for entry in record.trials]
     counts = [
         f"{states.count(state):,} {state.value}"
@@ -462,22 +434,15 @@ def timeline(record: TrialList) -> Json:
         start, end = _moment(attempt.start_time), _moment(attempt.end_time or newest)
         rows.append({**bar, "start": start, "end": end, "state": attempt.state.value})
     x_axis = {"format": _time_format(attempts)}
-    tips = ("trial", "attempt", "state", "node", "start", "end", "reason")
-    body = {
-        "mark": {"type": "bar", "height": {"band": 0.8}},
-        "encoding": {
-            "x": {"field": "start", "type": "temporal", "title": None, "axis": x_axis},
-            "x2": {"field": "end"},
-            "y": {
-                "field": "trial",
-                "type": "ordinal",
-                "title": "trial",
-                "axis": {"labelOverlap": True},
-            },
-            "color": _state_color(rows),
-            "tooltip": [_tip(field) for field in tips],
-        },
-    }
+    y_axis = {"labelOverlap": True}
+    body = _layer(
+        _mark("bar", height={"band": 0.8}),
+        x={"field": "start", "type": "temporal", "title": None, "axis": x_axis},
+        x2={"field": "end"},
+        y={"field": "trial", "type": "ordinal", "title": "trial", "axis": y_axis},
+        color=_state_color(rows),
+        tooltip=_tips("trial", "attempt", "state", "node", "start", "end", "reason"),
+    )
     note = f"one of {stride} attempts, {len(attempts)} in all" if stride > 1 else ""
     figure = _figure("Attempts over time", rows, body, note=note)
     bars = len({row["trial"] for row in rows})
@@ -527,30 +492,17 @@ def front(record: TrialList) -> Json:
         "domain": [_ON_FRONT, "dominated", "breaks a constraint"],
         "range": [color.light for color in (colors.FRONT, colors.DOMINATED, colors.FORBIDDEN)],
     }
-    points: Json = {
-        "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
-        "encoding": {
-            **axes,
-            "color": _word("is", title=None, scale=kind_scale, legend=_LEGEND),
-            "tooltip": [
-                _tip("trial"),
-                _tip("x", names[0]),
-                _tip("y", names[-1]),
-                _tip("is"),
-                _tip("parameters"),
-            ],
-        },
-    }
-    line: Json = {
-        "transform": [{"filter": f"datum.is == '{_ON_FRONT}'"}],
-        "mark": {
-            "type": "line",
-            "color": colors.FRONT.light,
-            "interpolate": "step-after",
-            "opacity": 0.5,
-        },
-        "encoding": {**axes, "order": {"field": "x"}},
-    }
+    points = _layer(
+        _mark("point", filled=True, size=40, opacity=0.8),
+        **axes,
+        color=_word("is", title=None, scale=kind_scale, legend=_LEGEND),
+        tooltip=_tips("trial", ("x", names[0]), ("y", names[-1]), "is", "parameters"),
+    )
+    line = _layer(
+        _mark("line", color=colors.FRONT.light, interpolate="step-after", opacity=0.5),
+        **axes,
+        order={"field": "x"},
+    ) | {"transform": [{"filter": f"datum.is == '{_ON_FRONT}'"}]}
     # With more, the front is no line in two.
     layers = [points, line] if len(objectives) == 2 else [points]
     title = f"{names[0]} and {names[-1]}"
@@ -795,8 +747,18 @@ def _state_color(rows: Sequence[Json]) -> Json:
     return _word("state", title=None, scale=scale, legend=_LEGEND)
 
 
-def _tip(field: str, title: str = "") -> Json:
-    return {"field": field, "title": title or field}
+def _tips(*fields: str | tuple[str, str]) -> list[Json]:
+    """Return what a tooltip shows: fields, or fields with other titles."""
+    titled = [(each, each) if isinstance(each, str) else each for each in fields]
+    return [{"field": field, "title": title} for field, title in titled]
+
+
+def _mark(kind: str, **properties: object) -> Json:
+    return {"type": kind, **properties}
+
+
+def _layer(mark: Json, **encoding: object) -> Json:
+    return {"mark": mark, "encoding": encoding}
 
 
 def _moment(moment: datetime | None) -> str | None:

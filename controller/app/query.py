@@ -84,35 +84,20 @@ async def gather(
         now = experiments.experiment(experiment.namespace, experiment.name)
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
-    attempts = by_trial(
-        (attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid)
-    )
+    attempts = by_trial((each.trial, each) for each in experiments.attempts(experiment.uid))
     trials: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
     last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
-        chooses = latest and experiment.spec.algorithm.name == CHOOSES
-        finds_similar = SIMILAR in (each.study for each in experiment.spec.learn_from)
-        if chooses or finds_similar or experiment.spec.define_by_run:
-            study = await studies.get_study(name)
-            if finds_similar:
-                spec = replace(experiment.spec, learn_from=study.spec.learn_from)
-                experiment = replace(experiment, spec=spec)
-            settings = study.spec.algorithm.settings if chooses else {}
-            if experiment.spec.define_by_run:
-                spec = replace(experiment.spec, space=study.spec.space)
-                experiment = replace(experiment, spec=spec)
-        trials = [
-            found_trial
-            for found_trial in await studies.list_trials(name)
-            if belongs(found_trial, experiment)
-        ]
-        exists = trial is None or any(found_trial.number == trial for found_trial in trials)
-        if measurements and exists and trial is not FINAL:
-            measured = by_trial(await studies.list_measurements(name, trial))
-        if latest and exists and trial is not FINAL:
-            last = await studies.list_measurements(name, trial, latest=True)
+        experiment, settings = await _as_searched(experiment, studies, with_settings=latest)
+        trials = [each for each in await studies.list_trials(name) if belongs(each, experiment)]
+        numbers = {each.number for each in trials}
+        if trial is not FINAL and (trial is None or trial in numbers):
+            if measurements:
+                measured = by_trial(await studies.list_measurements(name, trial))
+            if latest:
+                last = await studies.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:
             raise lost(name, experiment.name) from error
@@ -137,6 +122,26 @@ async def gather(
         final=final_record(experiments, experiment),
         metrics=last_values(last, without=objective),
     )
+
+
+async def _as_searched(
+    experiment: Experiment, studies: StudyReads, *, with_settings: bool
+) -> tuple[Experiment, Mapping[str, Value]]:
+    """Return the experiment with what only its study knows, and the settings that it has chosen.
+
+    Raises NotFound if there is no study yet.
+    """
+    spec = experiment.spec
+    chooses = with_settings and spec.algorithm.name == CHOOSES
+    finds_similar = SIMILAR in (each.study for each in spec.learn_from)
+    if not (chooses or finds_similar or spec.define_by_run):
+        return experiment, {}
+    study = (await studies.get_study(study_name(experiment))).spec
+    if finds_similar:
+        spec = replace(spec, learn_from=study.learn_from)
+    if spec.define_by_run:
+        spec = replace(spec, space=study.space)
+    return replace(experiment, spec=spec), study.algorithm.settings if chooses else {}
 
 
 def belongs(trial: Trial, experiment: Experiment) -> bool:

@@ -2,8 +2,7 @@
 
 Every decision is made under the experiment's lease, from what is read under it, and `Admitted`
 includes the lease. A finished experiment is reported without a lease, because that changes nothing,
-and its controller may be about to exit. This module runs nothing and does not know where
-experiments are kept (`experiments.Experiments`).
+and its controller may be about to exit. This module runs nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from controller.app.experiments import (
     Changed,
     ControlledElsewhere,
     ControllerLease,
-    Experiments,
     Revisable,
     final_attempts,
     final_has_failed,
     find,
     new_uid,
 )
+from controller.app.local_experiments import LocalExperiments
 from controller.core import breaker, budget
 from controller.core.model import (
     FINAL,
@@ -117,7 +116,7 @@ class _FileInForce:
 class ExperimentService:
     """Admits experiments to one store of experiments."""
 
-    def __init__(self, experiments: Experiments) -> None:
+    def __init__(self, experiments: LocalExperiments) -> None:
         self._store = experiments
 
     def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:

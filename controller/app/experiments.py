@@ -1,8 +1,7 @@
-"""The interface of a store of experiments, as admission needs it:
-the experiments, and who controls each.
+"""What is read of experiments and of who controls each, wherever they are.
 
-A state directory on this machine is one implementation (`local_experiments`). Nothing here assumes
-files or a database.
+A state directory on this machine is one implementation (`local_experiments`), a cluster's
+controller another (`cluster_workspace`). Nothing here assumes files or a database.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from controller.core.model import (
     AttemptState,
     Event,
     Experiment,
-    Revision,
     TrialOrFinal,
     Uid,
 )
@@ -31,7 +29,6 @@ from suggest.errors import FailedPrecondition, NotFound, did_you_mean
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.experiment_store import Changes
     from controller.folders import ExperimentFolders
     from controller.report.record import Totals
 
@@ -91,7 +88,7 @@ class ControllerLease(Protocol):
 
 
 class KnownExperiments(Protocol):
-    """The reads that finding an experiment and admission have in common.
+    """What finding an experiment needs.
 
     Methods raise Unavailable (try again) and StoreBroken (a person is needed).
     """
@@ -180,38 +177,6 @@ class ReadableExperiments(KnownExperiments, Protocol):
 
     def folders(self, uid: Uid) -> ExperimentFolders | None:
         """Return the folders of the experiment; None if they are not on this machine."""
-
-
-class Experiments(KnownExperiments, Protocol):
-    """A store of experiments, each of which has at most one controller.
-
-    Every write is atomic, and durable when it returns.
-    """
-
-    def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """Take the lease of an experiment, which need not be recorded yet.
-
-        Raises ControlledElsewhere.
-        """
-
-    def revision_source(self, uid: Uid, number: int) -> str:
-        """Return where people find the text of a revision."""
-
-    def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
-        """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
-
-    def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """Store a revision, and return the experiment under it.
-
-        Raises FailedPrecondition after another process.
-        """
-
-    def revisions(self, uid: Uid) -> Sequence[Revision]:
-        """Return the revisions, oldest first."""
-
-    def save(self, uid: Uid, changes: Changes) -> None: ...
-
-    def request_stop(self, uid: Uid, *, wanted: bool = True) -> None: ...
 
 
 def find(experiments: KnownExperiments, name: str, namespace: str | None) -> Experiment:

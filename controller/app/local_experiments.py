@@ -1,5 +1,5 @@
-"""`Experiments` in a state directory: rows in controller.db;
-texts of revisions and lock files in folders.
+"""The experiments of a state directory: rows in controller.db; texts of revisions and lock files
+in folders.
 """
 
 from __future__ import annotations
@@ -149,6 +149,10 @@ class LocalExperiments(SqlExperimentStore):
         return self.directory.folders(uid)
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
+        """Take the lease of an experiment, which need not be recorded yet.
+
+        Raises ControlledElsewhere.
+        """
         folder = self.folders(uid).root
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = ControllerLock(folder)
@@ -178,6 +182,7 @@ class LocalExperiments(SqlExperimentStore):
         return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log, attempt)
 
     def revision_source(self, uid: Uid, number: int) -> str:
+        """Return where people find the text of a revision."""
         return str(self.folders(uid).revision(number))
 
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:

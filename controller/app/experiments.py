@@ -87,27 +87,6 @@ class ControllerLease(Protocol):
         """Release the lease, and remove what was prepared for an unrecorded experiment."""
 
 
-class KnownExperiments(Protocol):
-    """What finding an experiment needs.
-
-    Methods raise Unavailable (try again) and StoreBroken (a person is needed).
-    """
-
-    def holder(self, uid: Uid) -> Holder | None:
-        """Return the process that controls the experiment now, or None, without disturbing it."""
-
-    def named(self, name: str) -> Sequence[Experiment]:
-        """Return the experiments of this name, one for each namespace that has it, oldest first."""
-
-    def experiment(self, namespace: str, name: str) -> Experiment | None: ...
-
-    def names(self, namespace: str | None) -> Sequence[str]:
-        """Return the names of all experiments, of one namespace or of all."""
-
-    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
-        """Return the attempts of the experiment, or of one trial; by trial, oldest first."""
-
-
 class Trouble(Protocol):
     def read(self, *, controlled: bool) -> str:
         """Return the running controller's trouble, or why the last one ended; "" if unknown."""
@@ -148,14 +127,30 @@ class NeverRan:
         return f"{self.namespace}/{self.name} is {self.state}: {self.reason}"
 
 
-class ReadableExperiments(KnownExperiments, Protocol):
+class ReadableExperiments(Protocol):
     """What verbs that change nothing read: a state directory, or a cluster's controller.
 
     poll_s: how often to look for news.
+
+    Methods raise Unavailable (try again) and StoreBroken (a person is needed).
     """
 
     @property
     def poll_s(self) -> float: ...
+
+    def holder(self, uid: Uid) -> Holder | None:
+        """Return the process that controls the experiment now, or None, without disturbing it."""
+
+    def named(self, name: str) -> Sequence[Experiment]:
+        """Return the experiments of this name, one for each namespace that has it, oldest first."""
+
+    def experiment(self, namespace: str, name: str) -> Experiment | None: ...
+
+    def names(self, namespace: str | None) -> Sequence[str]:
+        """Return the names of all experiments, of one namespace or of all."""
+
+    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
+        """Return the attempts of the experiment, or of one trial; by trial, oldest first."""
 
     def in_namespace(self, namespace: str | None) -> Sequence[Experiment]:
         """Return the experiments of a namespace, by name or by age; None: of all, if readable."""
@@ -179,7 +174,7 @@ class ReadableExperiments(KnownExperiments, Protocol):
         """Return the folders of the experiment; None if they are not on this machine."""
 
 
-def find(experiments: KnownExperiments, name: str, namespace: str | None) -> Experiment:
+def find(experiments: ReadableExperiments, name: str, namespace: str | None) -> Experiment:
     """Find an experiment by name. Without a namespace, only one namespace may have that name.
 
     Raises NotFound, and FailedPrecondition if several namespaces have it.
@@ -202,13 +197,13 @@ def find(experiments: KnownExperiments, name: str, namespace: str | None) -> Exp
     return having[0]
 
 
-def _hint(name: str, experiments: KnownExperiments, namespace: str | None) -> str:
+def _hint(name: str, experiments: ReadableExperiments, namespace: str | None) -> str:
     return (
         did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
     )
 
 
-def final_attempts(experiments: KnownExperiments, experiment: Experiment) -> list[Attempt]:
+def final_attempts(experiments: ReadableExperiments, experiment: Experiment) -> list[Attempt]:
     """Return the attempts of the final stage since the search last ended, oldest first."""
     if experiment.final is None:
         return []
@@ -219,7 +214,7 @@ def final_attempts(experiments: KnownExperiments, experiment: Experiment) -> lis
     ]
 
 
-def final_has_failed(experiments: KnownExperiments, experiment: Experiment) -> bool:
+def final_has_failed(experiments: ReadableExperiments, experiment: Experiment) -> bool:
     """Return whether the final stage of a finished experiment failed for good."""
     attempts = final_attempts(experiments, experiment)
     return (

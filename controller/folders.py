@@ -1,18 +1,15 @@
 """The folders of an experiment, and the files that are written into
 an attempt's folder before it starts.
 
-    <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
-                            /trouble.json              of its controller:
-                            `controller.app.trouble_file` /trials/<n>/checkpoint/
-                            survives the attempts of a trial
-                                       checkpoint.partial/    a copy of its parent's that is being
-                                       made
-                            /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
-                                                  metrics.txt: what a collector read, if there is
-                                                  one
-                                                  parameters.yaml: if the experiment's file asks for
-                                                  it
-                            /final/...                         the final stage, like a trial
+    <home>/experiments/<uid>/
+        experiment.yaml, experiment.r2.yaml ...
+        trouble.json                    of its controller: `TroubleFile`
+        trials/<n>/checkpoint/          survives the attempts of a trial
+        trials/<n>/checkpoint.partial/  a copy of its parent's that is being made
+        trials/<n>/<attempt>/           log.txt parameters.json provenance.json output/
+            metrics.txt                 what a collector read, if there is one
+            parameters.yaml             if the experiment's file asks for it
+        final/...                       the final stage, like a trial
 
 The runtime writes the log. The controller never reads these files back; they are for people.
 """

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
 from controller.app.local_log import LocalLog
 from controller.app.state_directory import StateDirectory
-from controller.app.trouble_file import TroubleFile
 from controller.core.model import Attempt, Event, Experiment, Revision, Uid
 from controller.experiment_store import NO_FENCE, Fence, SqlExperimentStore, sqlite_database
 from controller.experiment_tables import SCHEMA
 from controller.phrases import command
+from controller.report.formatting import timestamp
 from controller.spec import from_document
 from suggest.errors import NotFound, Unavailable
 
@@ -125,6 +125,44 @@ def _written(content: bytes) -> Holder:
         return Holder(holder["pid"], holder["host"], holder["since"])
     except (ValueError, KeyError, TypeError):
         return Holder(0, "this machine", "just now")  # it holds the lock but has not written yet
+
+
+class TroubleFile:
+    """What keeps a controller from its work, in the experiment's folder: its database may be away.
+
+    The controller, which holds the lease, replaces the file when its trouble changes, and removes
+    it when the trouble is over. One that ends with an error leaves the reason. A file that cannot
+    be read or written is as good as none: it is for people.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "trouble.json"
+
+    def write(self, message: str, *, now: datetime, ended: bool = False) -> None:
+        """Replace the trouble; "" removes it."""
+        with suppress(OSError):
+            if not message:
+                self.path.unlink(missing_ok=True)
+                return
+            content = {"message": message, "since": timestamp(now), "ended": ended}
+            partial = self.path.with_suffix(".partial")
+            partial.write_text(json.dumps(content), encoding="utf-8")
+            partial.rename(self.path)
+
+    def read(self, *, controlled: bool) -> str:
+        """Return the running controller's trouble, or why the last one ended; "" if unknown."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            message = str(content["message"])
+            since = str(content["since"])
+            ended = bool(content["ended"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+        if controlled:
+            return "" if ended else f"{message} (since {since})"
+        if ended:
+            return f"{message} (its last controller ended {since})"
+        return f"{message} (when its last controller ran)"
 
 
 class LocalExperiments(SqlExperimentStore):

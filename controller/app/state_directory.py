@@ -1,8 +1,9 @@
 """The state directory of this machine: its folder and its paths. Opens no database.
 
-<state directory>/controller.db  studies.db
-experiments/<uid>/{experiment.yaml,controller.lock,trials/} <runtime directory>/service-<pid>.sock
-   short: a socket's path has at most 108 bytes
+<state directory>/
+    controller.db  studies.db
+    experiments/<uid>/{experiment.yaml,controller.lock,trials/}
+<runtime directory>/service-<pid>.sock    short: a socket's path has at most 108 bytes
 """
 
 from __future__ import annotations

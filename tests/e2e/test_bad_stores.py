@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from controller import experiment_tables
-from controller.app.trouble_file import TroubleFile
+from controller.app.local_experiments import TroubleFile
 from suggest.storage import study_tables
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER

@@ -60,11 +60,16 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
     except IsADirectoryError:
-        raise _wrong(title, "is a directory; name a file in it") from None
+        problems: Sequence[str] = ["is a directory; name a file in it"]
     except UnicodeDecodeError as error:
-        raise _wrong(
-            title, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
-        ) from None
+        problems = [f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"]
+    except _Unusable as error:
+        problems = error.args
+    raise InvalidArgument([Problem("", f"{title}: {problem}") for problem in problems])
+
+
+class _Unusable(Exception):
+    """The file cannot be imported. The arguments are its problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +104,20 @@ class _Columns:
 def _read(
     file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]
 ) -> Source:
-    reader = csv.reader(_lines(file, title))
+    reader = csv.reader(_lines(file))
     rows: dict[str, Mapping[str, str]] = {}  # by place
     refused: list[Problem] = []
     try:
         header = [name.strip() for name in next(reader, [])]
         if not any(header):
-            raise _wrong(title, "is empty; expected a line with the names of the columns")
+            raise _Unusable("is empty; expected a line with the names of the columns")
         if header[0].startswith(("{", "[")):
-            raise _wrong(
-                title, "is JSON; expected CSV, or a file that `export --format json` wrote"
-            )
-        columns = _columns(header, title, spec, value, fill)
+            raise _Unusable("is JSON; expected CSV, or a file that `export --format json` wrote")
+        columns = _columns(header, spec, value, fill)
         for count, cells in enumerate(reader):
             place = f"line {reader.line_num}"
             if count == MAX_ROWS:
-                raise _wrong(
-                    title, f"has more than {MAX_ROWS:,} rows; import the most important part"
-                )
+                raise _Unusable(f"has more than {MAX_ROWS:,} rows; import the most important part")
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
@@ -126,7 +127,7 @@ def _read(
                 continue
             rows[place] = dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise _wrong(title, f"line {reader.line_num} is not CSV ({error})") from None
+        raise _Unusable(f"line {reader.line_num} is not CSV ({error})") from None
     states = columns.states([*rows.values()])
     trials: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
@@ -159,12 +160,12 @@ def _read(
     )
 
 
-def _lines(file: TextIO, title: str) -> Iterator[str]:
-    """Yield the lines. Raises InvalidArgument for a line that may never end, as in /dev/zero."""
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines. Raises _Unusable for a line that may never end, as in /dev/zero."""
     while line := file.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
-            raise _wrong(
-                title, f"has a line of more than {MAX_LINE:,} characters; it is not a CSV file"
+            raise _Unusable(
+                f"has a line of more than {MAX_LINE:,} characters; it is not a CSV file"
             )
         yield line
 
@@ -191,69 +192,56 @@ def _remark(
 
 
 def _columns(
-    header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]
+    header: Sequence[str], spec: ExperimentSpec, value: str, fill: Mapping[str, str]
 ) -> _Columns:
-    """Assign the columns of the header. Raises InvalidArgument."""
-    shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "")
-    problems = [
-        _problem(title, f"has two columns {name!r}")
-        for name, n in Counter(header).items()
-        if n > 1 and name
-    ]
+    """Assign the columns of the header. Raises _Unusable."""
+    has = f"it has {', '.join(header[:12])}"
+    has += ", …" if len(header) > 12 else ""
+    counts = Counter(header)
+    problems = [f"has two columns {name!r}" for name, n in counts.items() if n > 1 and name]
     parameters: dict[str, str] = {}
     for parameter in spec.space.parameters:
         name = parameter.name
-        matching = [column for column in (*(p + name for p in _PREFIXES), name) if column in header]
-        if matching:
-            parameters[name] = matching[0]
+        column = _first([*(prefix + name for prefix in _PREFIXES), name], header)
+        if column is not None:
+            parameters[name] = column
         elif not parameter.when and name not in fill:
-            hint = did_you_mean(name, header) or f"; it has {shown}"
-            problems.append(
-                _problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE")
-            )
+            hint = did_you_mean(name, header) or f"; {has}"
+            problems.append(f"has no column for {name}{hint}; or add --fill {name}=VALUE")
     metric = spec.objective.metric
-    candidates = [metric, *_VALUES, _METRICS + metric]
     named = header if header[0] else header[1:]  # without the index of a frame
     ours = any(named[: len(columns)] == columns for columns in _WRITTEN)
-    if ours:
-        # Here, a metric may have the name of another column, such as step.
-        candidates = [*_VALUES, metric]
+    # In our own files, a metric may have the name of another column, such as step.
+    usual = [*_VALUES, metric] if ours else [metric, *_VALUES, _METRICS + metric]
     taken = parameters.values()
-    candidates = [column for column in dict.fromkeys(candidates) if column not in taken]
-    present = [column for column in candidates if column in header]
-    if value:
-        candidates, present = [value], [value] * (value in header)
-    if not present:
+    candidates = [value] if value else [name for name in dict.fromkeys(usual) if name not in taken]
+    found = _first(candidates, header)
+    if found is None:
         column = (
             f"column {value!r}"
             if value
             else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
         )
-        problems.append(
-            _problem(title, f"has no {column}; it has {shown}; select one with --value COLUMN")
-        )
+        problems.append(f"has no {column}; {has}; select one with --value COLUMN")
     further: dict[str, str] = {}
-    if present and any(constraint.metric == metric for constraint in spec.constraints):
-        further[metric] = present[0]
+    if found is not None and any(each.metric == metric for each in spec.constraints):
+        further[metric] = found
     for index, other in enumerate(spec.criteria.metrics[1:], start=1):
-        names = [
-            _METRICS + other,
-            other,
-            *([f"values_{index}"] if index < len(spec.criteria.objectives) else []),
-        ]
-        matching = [column for column in names if column in header and column not in taken]
-        if matching:
-            further[other] = matching[0]
+        names = [_METRICS + other, other]
+        if index < len(spec.criteria.objectives):
+            names.append(f"values_{index}")
+        column = _first([name for name in names if name not in taken], header)
+        if column is not None:
+            further[other] = column
         else:
-            problems.append(
-                _problem(
-                    title,
-                    f"has no column {other!r}, and a succeeded trial needs it; it has {shown}",
-                )
-            )
-    if problems:
-        raise InvalidArgument(problems)
-    return _Columns(parameters, present[0], further, ours)
+            problems.append(f"has no column {other!r}, and a succeeded trial needs it; {has}")
+    if problems or found is None:
+        raise _Unusable(*problems)
+    return _Columns(parameters, found, further, ours)
+
+
+def _first(names: Sequence[str], present: Sequence[str]) -> str | None:
+    return next((name for name in names if name in present), None)
 
 
 def _outcome(row: Mapping[str, str], columns: _Columns, state: TrialState, column: str) -> Outcome:
@@ -381,11 +369,3 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and "_" not in text else None
-
-
-def _problem(title: str, message: str) -> Problem:
-    return Problem("", f"{title}: {message}")
-
-
-def _wrong(title: str, message: str) -> InvalidArgument:
-    return InvalidArgument([_problem(title, message)])

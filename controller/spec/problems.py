@@ -126,6 +126,11 @@ class PathProblem:
     at_key: bool = False
 
 
+def at_key(path: str, message: str) -> PathProblem:
+    """Return a problem whose place is the key, not its value."""
+    return PathProblem(path, message, at_key=True)
+
+
 class ProblemCollector:
     """Collects the problems of a file by path; `located` adds the lines."""
 

@@ -310,7 +310,7 @@ def _check(data: Data, problems: ProblemCollector, *, handed_over: bool = False)
     document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}
-    rules.check(document, data, problems, handed_over=handed_over)
+    problems.found += rules.check(document, data, problems, handed_over=handed_over)
     if not problems.found:
         # It is no part of the search, so a change of it makes no revision.
         document["spec"].pop(SUSPEND, None)

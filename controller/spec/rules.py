@@ -29,7 +29,7 @@ from controller.spec.cluster_section import LABEL_VALUE
 from controller.spec.document import Json, network_of
 from controller.spec.fields import describe_value
 from controller.spec.native import PARAMETERS
-from controller.spec.problems import ProblemCollector
+from controller.spec.problems import PathProblem, ProblemCollector, at_key
 from controller.spec.readable import (
     readable_network,
     readable_space,
@@ -117,11 +117,12 @@ POPULATION_BASED = "pbt"
 
 def check(
     document: Json, raw: Json, problems: ProblemCollector, *, handed_over: bool = False
-) -> None:
-    """Check the rules.
+) -> Iterator[PathProblem]:
+    """Yield what breaks the rules.
 
-    `document` is canonical and lacks refused values; `raw` is what the person wrote. What only the
-    controller in a cluster can know, it checks itself of an experiment that is `handed_over`.
+    `document` is canonical and lacks refused values; `raw` is what the person wrote; `problems` are
+    those of values. What only the controller in a cluster can know, it checks itself of an
+    experiment that is `handed_over`.
     """
     spec, raw_spec = document.get("spec"), raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
@@ -133,74 +134,74 @@ def check(
     network = readable_network(spec)
     if network is not None:
         names = [*(names or ()), *TEXTS, *(p.name for p in network.parameters)]
-    _fidelity(spec, names or [], problems)
+    yield from _fidelity(spec, names or [])
     match spec.get("fidelity"):
         case {"parameter": str(name)} if names is not None and name not in names:
             names.append(name)
-    _objectives(spec, raw_spec, problems)
-    _space(spec, raw_spec, problems)
-    _metrics(spec, problems)
-    _spending(spec, problems, handed_over=handed_over)
+    yield from _objectives(spec, raw_spec)
+    yield from _space(spec, raw_spec, problems)
+    yield from _metrics(spec)
+    yield from _spending(spec, problems, handed_over=handed_over)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
     if traits.takes_templates:
         labels = document.get("metadata", {}).get("labels", {})
-        _label_values(labels, "metadata.labels", problems)
-        _own_labels(labels, "metadata.labels", problems)
+        yield from _label_values(labels, "metadata.labels")
+        yield from _own_labels(labels, "metadata.labels")
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
-        _workload(trial, raw_trial, traits, problems)
+        yield from _workload(trial, raw_trial, traits)
         if names is not None:
             absence = _Absence.of(spec, raw_parameters, network)
-            _Placeholders(trial, "spec.trial", names, absence, problems).check()
-        _volumes(trial, problems)
-        _reserved_variables(trial, "spec.trial", problems)
+            yield from _Placeholders(trial, "spec.trial", names, absence).check()
+        yield from _volumes(trial, problems)
+        yield from _reserved_variables(trial, "spec.trial")
         for key in ("labels", "annotations"):
-            _own_labels(trial.get(key, {}), f"spec.trial.{key}", problems)
+            yield from _own_labels(trial.get(key, {}), f"spec.trial.{key}")
     final = spec.get("final")
     if isinstance(final, dict):
-        _final(final, raw_trial, traits, problems)
-        _choose(final, spec, problems)
-        _reserved_variables(final, "spec.final", problems)
+        yield from _final(final, raw_trial, traits)
+        yield from _choose(final, spec)
+        yield from _reserved_variables(final, "spec.final")
         if names is not None:
             absence = _Absence.of(spec, raw_parameters, network)
-            _Placeholders(final, "spec.final", names, absence, problems).check()
+            yield from _Placeholders(final, "spec.final", names, absence).check()
     if "confirm" in spec:
-        _confirm(spec, problems)
+        yield from _confirm(spec)
 
 
-def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+def _objectives(spec: Json, raw: Json) -> Iterator[PathProblem]:
     if "objective" in raw and "objectives" in raw:
-        problems.add("spec.objectives", BOTH_OBJECTIVES, at_key=True)
+        yield at_key("spec.objectives", BOTH_OBJECTIVES)
     elif "objective" not in raw and "objectives" not in raw:
-        problems.add("spec.objective", NO_OBJECTIVE)
+        yield PathProblem("spec.objective", NO_OBJECTIVE)
     if raw.get("objectives") == []:
-        problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+        yield PathProblem("spec.objectives", "expected a list of objectives, got an empty list")
     if "regretBelow" in spec.get("budget", {}) and (
         spec.get("constraints") or len(raw.get("objectives") or ()) > 1
     ):
-        problems.add("spec.budget.regretBelow", REGRET_OF_SEVERAL, at_key=True)
-    _text(spec, problems)
+        yield at_key("spec.budget.regretBelow", REGRET_OF_SEVERAL)
+    yield from _text(spec)
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
-            problems.add(f"spec.constraints[{place}]", NO_BOUND)
+            yield PathProblem(f"spec.constraints[{place}]", NO_BOUND)
 
 
-def _text(spec: Json, problems: ProblemCollector) -> None:
+def _text(spec: Json) -> Iterator[PathProblem]:
     """Check an objective that is a text, which no number can be compared with."""
     for index, one in enumerate(spec.get("objectives", ())):
         if one.get("text"):
             message = "is for a single objective; write it under objective"
-            problems.add(f"spec.objectives[{index}].text", message, at_key=True)
+            yield at_key(f"spec.objectives[{index}].text", message)
     objective = spec.get("objective", {})
     if not objective.get("text"):
         return
     metrics = spec.get("metrics", {})
     if "pattern" not in metrics and metrics.get("format") != "json" and not metrics.get("push"):
         cure = r"write spec.metrics.pattern, such as '([\w-]+)=(.*)'"
-        problems.add("spec.objective.text", f"needs to know where the text ends; {cure}")
+        yield PathProblem("spec.objective.text", f"needs to know where the text ends; {cure}")
     if objective.get("direction") == "minimize":
         message = "a text is no smaller than another, and the last one counts; write maximize"
-        problems.add("spec.objective.direction", message)
+        yield PathProblem("spec.objective.direction", message)
     for place, key in (
         ("spec.objective.target", objective.get("target")),
         ("spec.pruning", spec.get("pruning")),
@@ -211,33 +212,29 @@ def _text(spec: Json, problems: ProblemCollector) -> None:
     ):
         if key is not None:
             message = "compares numbers, and the objective is a text; remove it"
-            problems.add(place, message, at_key=True)
+            yield at_key(place, message)
 
 
-def _metrics(spec: Json, problems: ProblemCollector) -> None:
+def _metrics(spec: Json) -> Iterator[PathProblem]:
     metrics = spec.get("metrics", {})
     sources = [key for key in ("file", "prometheus", "push", "dbManager") if metrics.get(key)]
     form = metrics.get("format")
     for key in sources[1:]:
-        problems.add(
-            f"spec.metrics.{key}",
-            f"cannot be combined with {sources[0]}; keep one of them",
-            at_key=True,
+        yield at_key(
+            f"spec.metrics.{key}", f"cannot be combined with {sources[0]}; keep one of them"
         )
     if form is not None and "file" not in metrics:
-        problems.add("spec.metrics.format", FORMAT_OF_NO_FILE, at_key=True)
+        yield at_key("spec.metrics.format", FORMAT_OF_NO_FILE)
     is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
     if "pattern" in metrics and not is_text:
         cause = sources[0] if form is None else f"format: {form}"
-        problems.add(
-            "spec.metrics.pattern",
-            f"is for lines of text, and cannot be combined with {cause}",
-            at_key=True,
+        yield at_key(
+            "spec.metrics.pattern", f"is for lines of text, and cannot be combined with {cause}"
         )
     if "step" in metrics and form == "tensorboard":
-        problems.add("spec.metrics.step", STEP_OF_EVENTS, at_key=True)
+        yield at_key("spec.metrics.step", STEP_OF_EVENTS)
     if "file" in metrics:
-        _metrics_path(metrics["file"], form, problems)
+        yield from _metrics_path(metrics["file"], form)
     endpoint = metrics.get("prometheus", {})
     if (
         endpoint.get("port") is not None
@@ -245,20 +242,22 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
         and spec.get("parallelism", 1) > 1
     ):
         cure = "omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1"
-        problems.add(
+        yield PathProblem(
             "spec.metrics.prometheus.port",
             f"the trials on this machine would all need this port; {cure}",
         )
 
 
-def _spending(spec: Json, problems: ProblemCollector, *, handed_over: bool) -> None:
+def _spending(
+    spec: Json, problems: ProblemCollector, *, handed_over: bool
+) -> Iterator[PathProblem]:
     """Check that a trial requests what is limited, and what has a price."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
     if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
-        problems.add("spec.budget.overrun", OVERRUN_OF_NOTHING, at_key=True)
+        yield at_key("spec.budget.overrun", OVERRUN_OF_NOTHING)
     lacks_prices = not prices and not handed_over and not problems.within("spec.prices")
     if "cost" in budget and lacks_prices:
-        problems.add("spec.budget.cost", NO_PRICES, at_key=True)
+        yield at_key("spec.budget.cost", NO_PRICES)
     counted = [f"spec.budget.{key}" for key in ("gpuHours", "cost") if key in budget]
     counted += [] if prices is None else ["spec.prices"]
     trial = spec.get("trial")
@@ -269,20 +268,20 @@ def _spending(spec: Json, problems: ProblemCollector, *, handed_over: bool) -> N
     except ValueError:
         cure = "write numbers there"
         message = f"a parameter sets a resource of spec.trial.template, so it is unknown; {cure}"
-        problems.add(counted[0], message, at_key=True)
+        yield at_key(counted[0], message)
         return
     if "gpuHours" in budget and not any(map(is_gpu, names)):
         message = "a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu"
         if "template" in trial:
             message = "no pod of the template requests a GPU, so this is never used up; remove it"
-        problems.add("spec.budget.gpuHours", message, at_key=True)
+        yield at_key("spec.budget.gpuHours", message)
     if not prices or problems.within("spec.prices"):
         return
     if not any(map(prices.get, names)):
         message = "a trial requests nothing that has a price; set spec.trial.resources"
         if names:
             message = f"a trial requests {', '.join(names)}, without a price above 0; add one"
-        problems.add("spec.prices", message, at_key=True)
+        yield at_key("spec.prices", message)
 
 
 def _requested(trial: Json) -> list[str]:
@@ -302,66 +301,68 @@ def _requested(trial: Json) -> list[str]:
     ]
 
 
-def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> None:
+def _metrics_path(path: str, form: str | None) -> Iterator[PathProblem]:
     if ".." in path.split("/"):
-        problems.add("spec.metrics.file", f"{path!r} leaves its folder; write a path without ..")
+        yield PathProblem(
+            "spec.metrics.file", f"{path!r} leaves its folder; write a path without .."
+        )
     elif path.startswith("/") and path.rpartition("/")[0] == "" and form != "tensorboard":
         cure = f"write it in a directory of its own, such as /metrics{path}"
-        problems.add(
+        yield PathProblem(
             "spec.metrics.file",
             f"{path!r} is in the root directory, which cannot be shared; {cure}",
         )
 
 
-def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
+def _fidelity(spec: Json, names: list[str]) -> Iterator[PathProblem]:
     """Check the fidelity's place in the file; `suggest.engine` checks its values."""
     fidelity = spec.get("fidelity")
     if not isinstance(fidelity, dict):
         return
     name = fidelity.get("parameter")
     if name in names:
-        problems.add(
+        yield PathProblem(
             "spec.fidelity.parameter",
             f"{name} is also in spec.parameters, but each run of a trial has its own; remove it "
             "there",
         )
 
 
-def _define_by_run(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+def _define_by_run(spec: Json, raw: Json) -> Iterator[PathProblem]:
     for key in ("parameters", "network"):
         if raw.get(key):
-            problems.add(
+            yield PathProblem(
                 f"spec.{key}", "cannot be combined with defineByRun: trials name them; remove one"
             )
     if not _traits_of(spec).answers_parameters:
-        problems.add(
+        yield PathProblem(
             "spec.defineByRun",
             f"trials on {spec['runtime']} cannot ask for parameters; write spec.parameters, or use "
             f"runtime: {DEFAULT_RUNTIME}",
         )
 
 
-def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
-    _rerun(spec, problems)
+def _space(spec: Json, raw: Json, problems: ProblemCollector) -> Iterator[PathProblem]:
+    yield from _rerun(spec)
     if spec.get("defineByRun"):
-        _define_by_run(spec, raw, problems)
+        yield from _define_by_run(spec, raw)
         return
     if "parameters" not in raw and "network" not in raw:
-        problems.add("spec.parameters", f"is missing; write {PARAMETERS.expected}")
+        yield PathProblem("spec.parameters", f"is missing; write {PARAMETERS.expected}")
         return
     if "parameters" not in spec:
         return
     raw_parameters = raw.get("parameters")
     names = set(raw_parameters) if isinstance(raw_parameters, dict) else set()
     if "network" in raw:
-        _network(spec, names, problems)
+        yield from _network(spec, names)
         # Those of an unreadable network.
         names.add("network")
     space = readable_space(spec, raw_parameters)
     for name in names:
         if OPTIONAL in name:
             message = f"{OPTIONAL} in a name would read as ${{name:+word}}; choose another name"
-            problems.add(f"spec.parameters.{name}", message, at_key=True)
+            yield at_key(f"spec.parameters.{name}", message)
     of_space = space.problems() if space.parameters or not names else ()
     for problem in of_space:
         path = problem.path
@@ -371,25 +372,27 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
             path = path.replace(f"{name}.values", name, 1)
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
-        problems.add(
+        yield PathProblem(
             f"spec.parameters.{path}" if path else "spec.parameters",
             problem.message,
             at_key=strange,
         )
-    _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
+    yield from _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
 
 
-def _network(spec: Json, names: set[str], problems: ProblemCollector) -> None:
+def _network(spec: Json, names: set[str]) -> Iterator[PathProblem]:
     network = network_of(spec.get("network", {}))
     for problem in network.problems() if network is not None else ():
-        problems.add(f"spec.network.{problem.path}", problem.message)
+        yield PathProblem(f"spec.network.{problem.path}", problem.message)
     for name in TEXTS:
         if name in names:
             message = "is what the program gets of spec.network; choose another name"
-            problems.add(f"spec.parameters.{name}", message, at_key=True)
+            yield at_key(f"spec.parameters.{name}", message)
 
 
-def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
+def _initial(
+    points: list[Any], space: Space, names: set[str], problems: ProblemCollector
+) -> Iterator[PathProblem]:
     """Check the initial points.
 
     `space` has the valid parameters; `names` also those with problems of their own.
@@ -406,33 +409,33 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
         }
         for problem in judge.point_problems(judged, partial=True):
             is_parameter = problem.path in space.by_name
-            problems.add(
+            yield PathProblem(
                 f"{at}.{problem.path}" if problem.path else at,
                 problem.message,
                 at_key=not is_parameter,
             )
 
 
-def _rerun(spec: Json, problems: ProblemCollector) -> None:
+def _rerun(spec: Json) -> Iterator[PathProblem]:
     rerun, points = spec.get("rerun", {}), len(spec.get("initial", []))
     if not {"trials", "seeds"} <= rerun.keys():
         return
     trials, seeds = len(rerun["trials"]), len(rerun["seeds"])
     if points < trials * seeds:
-        problems.add(
+        yield PathProblem(
             "spec.rerun",
             f"spec.initial has {points} points; {trials} trials with {seeds} seeds each need "
             f"{trials * seeds}",
         )
 
 
-def _confirm(spec: Json, problems: ProblemCollector) -> None:
+def _confirm(spec: Json) -> Iterator[PathProblem]:
     for is_wrong, message in (
         ("objectives" in spec, CONFIRM_SEVERAL),
         (spec.get("algorithm", {}).get("name") == POPULATION_BASED, CONFIRM_CONTINUED),
     ):
         if is_wrong:
-            problems.add("spec.confirm", message, at_key=True)
+            yield at_key("spec.confirm", message)
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:
@@ -468,87 +471,73 @@ class _Absence:
         )
 
 
-def _whole_gpus(
-    workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector
-) -> None:
+def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits) -> Iterator[PathProblem]:
     gpu = workload.get("resources", {}).get("gpu", 0)
     if not traits.shares_gpus and isinstance(gpu, float):
-        problems.add(
+        yield PathProblem(
             f"{section}.resources.gpu",
             f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local",
         )
 
 
-def _final(
-    final: Json, raw_trial: object, traits: RuntimeTraits, problems: ProblemCollector
-) -> None:
-    _whole_gpus(final, "spec.final", traits, problems)
+def _final(final: Json, raw_trial: object, traits: RuntimeTraits) -> Iterator[PathProblem]:
+    yield from _whole_gpus(final, "spec.final", traits)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        problems.add("spec.final", FINAL_OF_TEMPLATE, at_key=True)
+        yield at_key("spec.final", FINAL_OF_TEMPLATE)
 
 
-def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
+def _choose(final: Json, spec: Json) -> Iterator[PathProblem]:
     choose = final.get("choose")
     metrics = [objective.get("metric") for objective in spec.get("objectives", [])]
     if choose is None:
         return
     if len(metrics) < 2:
-        problems.add(
-            "spec.final.choose",
-            "there is one objective, so its best trial is taken; omit choose",
-            at_key=True,
+        yield at_key(
+            "spec.final.choose", "there is one objective, so its best trial is taken; omit choose"
         )
     elif isinstance(choose, dict):
         for name in choose.keys() - set(metrics):
             named = ", ".join(map(str, metrics))
-            problems.add(
-                f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True
-            )
+            yield at_key(f"spec.final.choose.{name}", f"is not an objective; there are {named}")
         if not any(choose.values()):
-            problems.add(
+            yield PathProblem(
                 "spec.final.choose", "all weights are 0; give at least one objective a larger one"
             )
 
 
-def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
-    _whole_gpus(trial, "spec.trial", traits, problems)
+def _workload(trial: Json, raw: Json, traits: RuntimeTraits) -> Iterator[PathProblem]:
+    yield from _whole_gpus(trial, "spec.trial", traits)
     if raw.get("template") is None:
         if raw.get("command") is None:
-            problems.add(
+            yield PathProblem(
                 "spec.trial.command", "is missing; write the program as a list: [python, train.py]"
             )
         if traits.in_containers and "image" not in raw:
-            problems.add(
+            yield PathProblem(
                 "spec.trial.image",
                 "is missing; a trial on a cluster needs the image of a container",
             )
-        _working_dir(trial, traits, problems)
+        yield from _working_dir(trial, traits)
         if traits.in_containers and "parametersFile" in trial:
             cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
-            problems.add(
-                "spec.trial.parametersFile",
-                f"a pod does not see files of this machine; {cure}",
-                at_key=True,
+            yield at_key(
+                "spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}"
             )
         return
     if not traits.takes_templates:
-        problems.add(
-            "spec.trial.template",
-            "needs runtime: kubernetes; a local trial runs a command",
-            at_key=True,
+        yield at_key(
+            "spec.trial.template", "needs runtime: kubernetes; a local trial runs a command"
         )
     for key in raw:
         if key in INSTEAD_OF_TEMPLATE:
-            problems.add(
-                f"spec.trial.{key}",
-                "cannot be combined with template; move it into the template",
-                at_key=True,
+            yield at_key(
+                f"spec.trial.{key}", "cannot be combined with template; move it into the template"
             )
     template = raw["template"]
     if isinstance(template, dict):
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
-                problems.add(
+                yield PathProblem(
                     f"spec.trial.template.{key}",
                     f"expected a string, got {describe_value(template.get(key))}",
                 )
@@ -557,23 +546,23 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
             "Job",
         ):
             message = "are mounted in a batch/v1 Job only; mount the claim in the template"
-            problems.add("spec.trial.checkpoints", message, at_key=True)
+            yield at_key("spec.trial.checkpoints", message)
 
 
-def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
+def _working_dir(trial: Json, traits: RuntimeTraits) -> Iterator[PathProblem]:
     path = trial.get("workingDir", "/")
     if any(placeholders(path)) or any(unclosed(path)):
         cure = "pass the parameter in command, and change the directory there"
-        problems.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
+        yield PathProblem("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
     elif traits.in_containers and not path.startswith("/"):
         cure = f"write the path in the image, such as /app/{path}"
-        problems.add(
+        yield PathProblem(
             "spec.trial.workingDir",
             f"{path!r} is relative, and a container needs an absolute path; {cure}",
         )
 
 
-def _reserved_variables(workload: Json, section: str, problems: ProblemCollector) -> None:
+def _reserved_variables(workload: Json, section: str) -> Iterator[PathProblem]:
     for name in workload.get("env", {}):
         if name in GIVEN:
             cure = "use another name"
@@ -581,37 +570,35 @@ def _reserved_variables(workload: Json, section: str, problems: ProblemCollector
                 cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
             elif name == "TUNER_OUTPUT_DIR":
                 cure = "pass a folder of your own by a flag, or by another variable"
-            problems.add(
-                f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True
-            )
+            yield at_key(f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}")
 
 
-def _label_values(labels: Json, section: str, problems: ProblemCollector) -> None:
+def _label_values(labels: Json, section: str) -> Iterator[PathProblem]:
     for name, value in labels.items():
         if not re.fullmatch(LABEL_VALUE.pattern, value):
             message = f"{value!r} cannot be a label of Jobs and pods; use {LABEL_VALUE.rule}"
-            problems.add(f"{section}.{name}", message)
+            yield PathProblem(f"{section}.{name}", message)
 
 
-def _own_labels(labels: Json, section: str, problems: ProblemCollector) -> None:
+def _own_labels(labels: Json, section: str) -> Iterator[PathProblem]:
     for name in labels:
         if name.startswith("tuner.dev/"):
-            problems.add(
-                f"{section}.{name}",
-                "names of tuner.dev/ are set by Tuner; use another prefix",
-                at_key=True,
+            yield at_key(
+                f"{section}.{name}", "names of tuner.dev/ are set by Tuner; use another prefix"
             )
         elif name in _SET_BY_TUNER:
-            problems.add(f"{section}.{name}", _SET_BY_TUNER[name], at_key=True)
+            yield at_key(f"{section}.{name}", _SET_BY_TUNER[name])
 
 
-def _volumes(trial: Json, problems: ProblemCollector) -> None:
+def _volumes(trial: Json, problems: ProblemCollector) -> Iterator[PathProblem]:
     for name, volume in trial.get("volumes", {}).items():
         at = f"spec.trial.volumes.{name}"
         sources = [key for key in ("claim", "nfs", "emptyDir") if key in volume]
         if len(sources) != 1 and not problems.within(at):
             sources_given = " and ".join(sources) or "no source"
-            problems.add(at, f"{sources_given} given; a volume has one of claim, nfs, emptyDir")
+            yield PathProblem(
+                at, f"{sources_given} given; a volume has one of claim, nfs, emptyDir"
+            )
 
 
 def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
@@ -634,42 +621,41 @@ class _Placeholders:
     section: str
     names: list[str]
     absence: _Absence
-    problems: ProblemCollector
 
-    def check(self) -> None:
-        self._check_keys()
+    def check(self) -> Iterator[PathProblem]:
+        yield from self._check_keys()
         words_of_command = (f"{self.section}.command[", f"{self.section}.args[")
         for path, text in workload_strings(self.workload, self.section):
             for name in unclosed(text):
-                self._refuse_unclosed(path, text, name)
+                yield from self._refuse_unclosed(path, text, name)
             for body in bodies(text):
-                self._check_body(path, text, body)
+                yield from self._check_body(path, text, body)
             if path.startswith(words_of_command):
                 before = _before(self.workload, self.section, path)
-                _dropped_word(path, text, before, self.absence, self.problems)
+                yield from _dropped_word(path, text, before, self.absence)
             if path == f"{self.section}.command[0]":
-                _program(path, text, self.absence, self.problems)
+                yield from _program(path, text, self.absence)
 
-    def _check_keys(self) -> None:
+    def _check_keys(self) -> Iterator[PathProblem]:
         for path, value in nodes(self.workload.get("template"), f"{self.section}.template"):
             for key in map(str, value) if isinstance(value, dict) else ():
                 for name in placeholders(key):
                     rule = f"${{{name}}} is allowed in values only"
-                    self.problems.add(path, f"the key {key!r} is not substituted; {rule}")
+                    yield PathProblem(path, f"the key {key!r} is not substituted; {rule}")
 
-    def _refuse_unclosed(self, path: str, text: str, name: str) -> None:
+    def _refuse_unclosed(self, path: str, text: str, name: str) -> Iterator[PathProblem]:
         likely: str | None = name
         if name not in self.names:
             likely = meant_by(name, self.names) or _foreign_placeholder(text, self.names)
         likely = likely or next(iter(self.names), "name")
         cure = f"write ${{{likely}}}, or $${{ for a literal"
-        self.problems.add(path, f"${{ is never closed; {cure}")
+        yield PathProblem(path, f"${{ is never closed; {cure}")
 
-    def _check_body(self, path: str, text: str, body: str) -> None:
+    def _check_body(self, path: str, text: str, body: str) -> Iterator[PathProblem]:
         name, optional, word = body.partition(OPTIONAL)
         if name in self.names or name == TRIAL_NAME:
             if optional:
-                _optional_word(path, name, word, self.absence, self.problems)
+                yield from _optional_word(path, name, word, self.absence)
             return
         if likely := self._likely(name):
             cure = f"did you mean ${{{likely}{optional}{word}}}?"
@@ -679,7 +665,7 @@ class _Placeholders:
             cure = f"there are {self._listed_names()}"
             if name:
                 cure = f"{cure}; write $${{{body}}} for a literal ${{{body}}}"
-        self.problems.add(path, f"${{{body}}} is not a parameter; {cure}")
+        yield PathProblem(path, f"${{{body}}} is not a parameter; {cure}")
 
     def _likely(self, name: str) -> str | None:
         """Return the parameter that was meant."""
@@ -700,27 +686,23 @@ class _Placeholders:
         return ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
 
 
-def _optional_word(
-    path: str, name: str, word: str, absence: _Absence, problems: ProblemCollector
-) -> None:
+def _optional_word(path: str, name: str, word: str, absence: _Absence) -> Iterator[PathProblem]:
     """Check `${name:+word}`."""
     if not word:
-        problems.add(
+        yield PathProblem(
             path,
             f"${{{name}:+}} never writes anything; write the flag in it: ${{{name}:+--{name}}}",
         )
     elif name == TRIAL_NAME or name in absence.always_something:
         cure = "write the word alone, or use a choice of true and false (without quotes)"
-        problems.add(
+        yield PathProblem(
             path,
             f"${{{name}:+{word}}} is always written, because {name} is never false, null or empty; "
             f"{cure}",
         )
 
 
-def _dropped_word(
-    path: str, text: str, before: str, absence: _Absence, problems: ProblemCollector
-) -> None:
+def _dropped_word(path: str, text: str, before: str, absence: _Absence) -> Iterator[PathProblem]:
     """Refuse a conditional parameter as its own word, unless the flag before it is dropped too."""
     alone = _ALONE.fullmatch(text)
     if alone is None or alone[1] not in absence.conditional:
@@ -736,17 +718,17 @@ def _dropped_word(
             cure = f"{cure}, or ${{{name}:+{before}}} before it"
     else:
         cure = f"the next word would take its place; write --{name}={text} as one element"
-    problems.add(path, f"{text} is conditional: without it, {cure}")
+    yield PathProblem(path, f"{text} is conditional: without it, {cure}")
 
 
-def _program(path: str, text: str, absence: _Absence, problems: ProblemCollector) -> None:
+def _program(path: str, text: str, absence: _Absence) -> Iterator[PathProblem]:
     """Refuse a program that some trials would not have."""
     if any(OPTIONAL in body for body in bodies(text)):
-        problems.add(
+        yield PathProblem(
             path, f"{text} may be nothing, and a trial needs its program; use a choice of programs"
         )
     elif any(name in absence.conditional for name in placeholders(text)):
-        problems.add(
+        yield PathProblem(
             path, f"{text} is conditional, and a trial needs its program; use a choice without when"
         )
 

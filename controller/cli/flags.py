@@ -185,6 +185,8 @@ service = _group(
     _value("--tls-key", "FILE", "key of --tls-cert (else TUNER_TLS_KEY)"),
 )
 
+place = _group(cluster, service)
+
 # What changes an experiment
 
 overrides = _flag(

@@ -48,13 +48,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "apply",
         "check a file, and hand its experiment to the controller of a cluster",
         "cluster:apply",
-        (
-            flags.applied_file,
-            flags.overrides,
-            flags.applied_dry_run,
-            flags.cluster,
-            flags.service,
-        ),
+        (flags.applied_file, flags.overrides, flags.applied_dry_run, flags.place),
         example="tuner apply -f experiment.yaml --context lab",
         more="Works like kubectl apply, but checks the file first. Waits until the controller has "
         "accepted the file. Without --context, uses the current context of the kubeconfig.",
@@ -81,13 +75,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "retry",
         "run failed trials again, then continue the search",
         "lifecycle:retry",
-        (
-            flags.name_or_changed_file,
-            flags.which_failed,
-            flags.overrides,
-            flags.cluster,
-            flags.service,
-        ),
+        (flags.name_or_changed_file, flags.which_failed, flags.overrides, flags.place),
         example="tuner retry digits --failed --reason outOfMemory",
         more="Each trial runs as a new attempt, with the same number and parameters. Its earlier "
         "failure no longer counts in budget.failedTrials. The experiment may have ended, but no "
@@ -103,8 +91,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
             flags.gpu_hours,
             flags.cost,
             flags.overrides,
-            flags.cluster,
-            flags.service,
+            flags.place,
         ),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="The experiment may have ended, but no controller may be running. All trials are "
@@ -182,13 +169,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "trials",
                 "list the trials of an experiment or a study",
                 "show:trials",
-                (
-                    flags.experiment_or_study,
-                    flags.listing,
-                    flags.trial_list,
-                    flags.cluster,
-                    flags.service,
-                ),
+                (flags.experiment_or_study, flags.listing, flags.trial_list, flags.place),
                 example="tuner get trials digits --sort -value --state succeeded --limit 10 "
                 "--columns number,value,lr,loss",
                 more="NAME can also be a study that clients of the service created (see tuner get "
@@ -200,7 +181,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "describe",
         "show the details of an experiment or a trial, and the reason for its state",
         "show:describe",
-        (flags.name_or_trial, flags.data_output, flags.cluster, flags.service),
+        (flags.name_or_trial, flags.data_output, flags.place),
         example="tuner describe digits/12",
         more="-o json and yaml print the trial with its measurements, or the experiment with its "
         "file.",
@@ -209,7 +190,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "logs",
         "print the output of a trial",
         "show:logs",
-        (flags.name_or_trial, flags.log_part, flags.cluster, flags.service),
+        (flags.name_or_trial, flags.log_part, flags.place),
         example="tuner logs -f digits/12",
         more="NAME alone selects all running trials, and prefixes each line with its trial's "
         "number; if no trial is running, it selects the last one. --since is accurate to ten "
@@ -220,7 +201,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "report",
         "list the trials, best first, and the effect of each parameter on the value",
         "show:report",
-        (flags.name, flags.reporting, flags.cluster, flags.service),
+        (flags.name, flags.reporting, flags.place),
         example="tuner report digits",
         more="The experiment may be running. The table has the first 20 trials; -o json, yaml and "
         "csv have all.",
@@ -229,14 +210,14 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "best",
         "print the best trial",
         "show:best",
-        (flags.name, flags.confirmed_best, flags.data_output, flags.cluster, flags.service),
+        (flags.name, flags.confirmed_best, flags.data_output, flags.place),
         example="tuner best digits -o json",
     ),
     Verb(
         "confirm",
         "run the best trials again with new seeds, and say which is better",
         "reruns:confirm",
-        (flags.name, flags.confirming, flags.cluster, flags.service),
+        (flags.name, flags.confirming, flags.place),
         example="tuner confirm digits --top 3 --seeds 5",
         more="The reruns are trials of the experiment NAME-confirm: the search does not learn from "
         "them. The program must take its seed from TUNER_SEED. The same command again continues "
@@ -246,14 +227,14 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "export",
         "write all trials as CSV or JSON",
         "show:export",
-        (flags.experiment_or_study, flags.export_format, flags.cluster, flags.service),
+        (flags.experiment_or_study, flags.export_format, flags.place),
         example="tuner export digits --format csv > digits.csv",
     ),
     Verb(
         "reproduce",
         "run a trial again as it ran, and compare the values",
         "reruns:reproduce",
-        (flags.trial, flags.times, flags.cluster, flags.service),
+        (flags.trial, flags.times, flags.place),
         example="tuner reproduce digits/12 --times 5",
         more="Uses the trial's parameters, seed, commit and image, and prints which parts of its "
         "environment are not available. The runs are trials of the experiment NAME-reproduce-N: "
@@ -263,7 +244,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "pack",
         "write a search with its logs into one file, to continue it elsewhere",
         "pack:pack",
-        (flags.name, flags.pack_target, flags.cluster, flags.service),
+        (flags.name, flags.pack_target, flags.place),
         example="tuner pack digits",
         more="The file has the experiment, its study, and its folder with logs, provenance, "
         "checkpoints and outputs. The experiment must not be running. The file may contain secrets "
@@ -282,7 +263,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "set",
         "change an experiment while it runs, without stopping a trial",
         "lifecycle:set_values",
-        (flags.name, flags.values, flags.cluster, flags.service),
+        (flags.name, flags.values, flags.place),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
         more="Accepts spec.parallelism, spec.budget, spec.prices, spec.breaker, spec.pruning, "
         "spec.trial.timeout and spec.trial.retries, and records them as a revision. If you lower "
@@ -293,7 +274,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "stop",
         "cancel the running trials of an experiment and stop it",
         "lifecycle:stop",
-        (flags.name, flags.cluster, flags.service),
+        (flags.name, flags.place),
         example="tuner stop digits",
         more="To continue with new trials, run tuner resume NAME.",
     ),
@@ -301,7 +282,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "delete",
         "delete experiments, their studies and their trials' folders",
         "lifecycle:delete",
-        (flags.names, flags.yes, flags.cluster, flags.service),
+        (flags.names, flags.yes, flags.place),
         example="tuner delete digits --yes",
         more="If one of several is unknown or running, none is deleted.",
     ),

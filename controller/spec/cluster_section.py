@@ -92,7 +92,7 @@ BY_PATH = Section(
                 r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+",
                 "keys joined by dots, such as status.phase",
             ),
-            "A field of the object, instead of `type`: its keys, joined by dots.",
+            "Path of a field of the object, instead of `type`: keys joined by dots.",
             REQUIRED,
         ),
         Key("equals", SCALAR, "The value to compare with; its type counts.", REQUIRED),
@@ -122,15 +122,19 @@ class ClusterCondition:
 CONDITION = ClusterCondition()
 TOLERATION = Section(
     (
-        Key("key", Text("a taint's key"), "The taint's key; none, with `Exists`: every taint."),
-        Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
+        Key(
+            "key",
+            Text("a taint's key"),
+            "The taint's key. Without a key, `Exists` matches every taint.",
+        ),
+        Key("operator", Word(("Exists", "Equal")), "How to compare the value."),
         Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
         Key(
             "effect",
             Word(("NoSchedule", "PreferNoSchedule", "NoExecute")),
             "The taint's effect; none means all.",
         ),
-        Key("tolerationSeconds", WholeNumber(0), "How long NoExecute is tolerated."),
+        Key("tolerationSeconds", WholeNumber(0), "Seconds for which NoExecute is tolerated."),
     )
 )
 AFFINITY = Section(
@@ -138,12 +142,12 @@ AFFINITY = Section(
         Key(
             name,
             AnyMapping(f"a mapping as in a pod's affinity.{name}"),
-            f"The {words}, as in Kubernetes.",
+            f"{words}, as in Kubernetes.",
         )
         for name, words in (
-            ("nodeAffinity", "nodes that are required or preferred"),
-            ("podAffinity", "pods whose node, or whose zone, it shares"),
-            ("podAntiAffinity", "pods whose node, or whose zone, it avoids"),
+            ("nodeAffinity", "Required or preferred nodes"),
+            ("podAffinity", "Pods whose node or zone to share"),
+            ("podAntiAffinity", "Pods whose node or zone to avoid"),
         )
     ),
     expected="a mapping such as {nodeAffinity: …}",
@@ -154,7 +158,7 @@ SPREAD = Section(
         Key(
             "maxSkew",
             WholeNumber(1),
-            "How many more pods a domain may have than the one with the fewest.",
+            "Maximum number of pods by which a domain may exceed the one with the fewest.",
             REQUIRED,
         ),
         Key(
@@ -178,9 +182,9 @@ SPREAD = Section(
         Key(
             "matchLabelKeys",
             ListOf(Text("a label"), "a list of labels"),
-            "Labels whose values also have to be those of the pod.",
+            "Labels whose values must match those of the pod.",
         ),
-        Key("minDomains", WholeNumber(1), "Least number of domains, with `DoNotSchedule`."),
+        Key("minDomains", WholeNumber(1), "Minimum number of domains, with `DoNotSchedule`."),
         Key(
             "nodeAffinityPolicy",
             _HONOR,

@@ -67,7 +67,7 @@ _FINAL_HELP = {
     "command": "The program and its arguments; `${name}` is a parameter of the best trial.",
     "args": "More arguments, after the command.",
     "env": "Environment variables, in addition to those of `trial`.",
-    "resources": "Resources of an attempt; those not given here are as in `trial`.",
+    "resources": "Resources of an attempt; omitted ones are as in `trial`.",
     "timeout": "An attempt that runs longer is stopped and failed.",
 }
 _OWN_RESOURCES = replace(
@@ -111,8 +111,8 @@ FINAL_STAGE = Section(
         Key(
             "choose",
             FrontRule(),
-            "Which trial of the Pareto front it takes: the best in the `first` objective, the "
-            "`knee`, or the best by weights.",
+            "The trial of the Pareto front to use: the best in the `first` objective, the `knee`, "
+            "or the best by weights.",
             says="`first`",
         ),
     ),
@@ -153,13 +153,13 @@ OBJECTIVE = Section(
         Key(
             "value",
             Word(("last", "best", "worst")),
-            "Which of a trial's measurements is its value.",
+            "The measurement that is the trial's value.",
             "last",
         ),
         Key(
             "text",
             FLAG,
-            "The metric is a text, such as a genotype, which `metrics.pattern` reads: a trial that "
+            "The metric is a text, such as a genotype, read by `metrics.pattern`. A trial that "
             "prints one succeeds, and the last such trial is the best.",
             says="`false`",
         ),
@@ -171,7 +171,7 @@ CONSTRAINT = Section(
         Key(
             "metric",
             METRIC,
-            "The metric that is bounded, as the trial prints it; its last value counts.",
+            "Name of the bounded metric, as the trial prints it; its last value counts.",
             REQUIRED,
             field="metric",
         ),
@@ -281,17 +281,18 @@ METRICS = Section(
                 r"[^\r\n$]*[^\r\n$/]",
                 "a path without $ that does not end in /",
             ),
-            "File to read instead of the standard output; a relative path starts at "
-            "`TUNER_OUTPUT_DIR`.",
+            "File to read instead of the log; a relative path is relative to `TUNER_OUTPUT_DIR`.",
         ),
         Key(
             "format",
             Word(tuple(each.value for each in MetricsFormat)),
-            "What `file` is: lines as on the standard output, JSON objects in lines, or a "
-            "directory of event files.",
+            "Format of `file`: lines as in the log, one JSON object per line, or a directory of "
+            "TensorBoard's event files.",
             says="`text`",
         ),
-        Key("prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead."),
+        Key(
+            "prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead of reading its log."
+        ),
         Key(
             "push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"
         ),
@@ -313,8 +314,8 @@ METRICS = Section(
         Key(
             "notFinite",
             Word(("failed", "infeasible")),
-            "What a trial is whose value is nan or infinite; an infeasible one does not count as a "
-            "failure.",
+            "Outcome of a trial whose value is nan or infinite. An infeasible trial does not "
+            "count as a failure.",
             says="`failed`",
             field="not_finite_fails",
             value=lambda word: word == "failed",
@@ -432,7 +433,7 @@ BELIEF = Section(
         Key(
             "around",
             JsonValue(),
-            "The value that is believed to be best, or near the best.",
+            "The value that you believe to be best, or near the best.",
             REQUIRED,
             field="around",
         ),
@@ -528,19 +529,20 @@ BUDGET = Section(
         Key(
             "gpuHours",
             ABOVE_ZERO,
-            "GPU-hours of all attempts; when they are used up, no attempt starts.",
+            "Maximum GPU-hours of all attempts. When they are used up, no attempt starts.",
             field="gpu_hours",
         ),
         Key(
             "cost",
             ABOVE_ZERO,
-            "What all attempts may cost by `spec.prices`; when it is used up, no attempt starts.",
+            "Maximum cost of all attempts, by `spec.prices`. When it is used up, no attempt "
+            "starts.",
             field="cost",
         ),
         Key(
             "overrun",
             Word(tuple(each.value for each in Overrun)),
-            "What running attempts do when `gpuHours` or `cost` is used up.",
+            "Whether running attempts finish or stop when `gpuHours` or `cost` is used up.",
             says="`finish`",
             field="overrun",
             value=Overrun,
@@ -602,8 +604,8 @@ RERUN = Section(
 )
 CONFIRM = Section(
     (
-        Key("top", WholeNumber(1), "How many of the best trials run again.", 3, field="top"),
-        Key("seeds", WholeNumber(2), "With how many new seeds each.", 5, field="seeds"),
+        Key("top", WholeNumber(1), "Number of best trials to run again.", 3, field="top"),
+        Key("seeds", WholeNumber(2), "Number of new seeds for each of them.", 5, field="seeds"),
     ),
     expected="a mapping such as {top: 3, seeds: 5}",
 )
@@ -618,9 +620,9 @@ SPEC = Section(
         Key(
             "constraints",
             ListOf(CONSTRAINT, "a list of constraints"),
-            "Bounds on metrics that the best trials must keep.",
+            "Bounds on metrics that the best trials must satisfy.",
         ),
-        Key("metrics", METRICS, "Where a trial's metrics are read, and how.", {}),
+        Key("metrics", METRICS, "Where and how to read a trial's metrics.", {}),
         Key(
             "parameters",
             PARAMETERS,
@@ -638,35 +640,35 @@ SPEC = Section(
         Key(
             "network",
             NETWORK,
-            "A search for a network's layers; the command gets it as `${architecture}` and "
+            "A search for a network's layers. The command gets a network as `${architecture}` and "
             "`${nn_config}`.",
         ),
         Key(
             "initial",
             ListOf(POINT, "a list of points"),
-            "Points to try first; missing parameters are filled in.",
+            "Points to try first. The algorithm chooses missing parameters.",
             [],
         ),
         Key(
             "rerun",
             RERUN,
-            "Which trials of another experiment the points of `initial` are; `tuner confirm` and "
-            "`tuner reproduce` write it.",
+            "The trials of another experiment that the points of `initial` repeat. `tuner "
+            "confirm` and `tuner reproduce` write this key.",
         ),
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(
             "learnFrom",
             EarlierSearches(),
-            "Finished experiments with the same metric, from which the search learns: where to "
-            "begin, and what to expect. `auto`: the most recent ones with the same parameters.",
+            "Finished experiments with the same metric that the search learns from. `auto`: the "
+            "most recent ones with the same parameters.",
             field="learn_from",
             value=earlier_studies,
         ),
         Key(
             "prior",
             MapOf(BELIEF, "a mapping of parameters to beliefs"),
-            "What you believe of the best values: where the search begins, and looks more often, "
-            "until trials contradict it.",
+            "Your beliefs about the best values. The search begins there, and tries such values "
+            "more often until trials contradict them.",
             field="prior",
             value=lambda prior: tuple(
                 Belief(name, **fields_of(BELIEF.keys, each)) for name, each in prior.items()
@@ -694,7 +696,7 @@ SPEC = Section(
         Key(
             "prices",
             PRICES,
-            "Prices for an hour of what attempts request: to show the cost, and for `budget.cost`.",
+            "Prices of requested resources for an hour, to show the cost and for `budget.cost`.",
             field="prices",
         ),
         Key(
@@ -709,13 +711,13 @@ SPEC = Section(
             "breaker",
             Word(("on", "off")),
             "Whether the experiment pauses when its first trials, or several in a row, fail for "
-            "one reason.",
+            "the same reason.",
             "on",
             field="breaker",
             value=lambda word: word == "on",
         ),
         Key("runtime", RuntimeName(), "Where trials run.", DEFAULT_RUNTIME, field="runtime"),
-        Key("trial", TRIAL, "What a trial executes.", REQUIRED),
+        Key("trial", TRIAL, "The program of a trial, and how it runs.", REQUIRED),
         Key(
             "final",
             FINAL_STAGE,
@@ -724,8 +726,8 @@ SPEC = Section(
         Key(
             "confirm",
             CONFIRM,
-            "Run the best trials again with new seeds, after the search has succeeded; as `tuner "
-            "confirm` does.",
+            "Run the best trials again with new seeds after a successful search, like `tuner "
+            "confirm`.",
         ),
         Key(
             SUSPEND,
@@ -771,7 +773,7 @@ METADATA = Section(
         Key(
             "labels",
             FREE_LABELS,
-            "Labels of the experiment; on a cluster its Jobs and pods get them.",
+            "Labels of the experiment. On a cluster, its Jobs and pods get them, too.",
             {},
         ),
     ),

@@ -56,14 +56,14 @@ OPERATION = Section(
         Key(
             "type",
             Text("the name of an operation", r"[^{}]+", NAME_RULE, MAX_NAME),
-            "Its name.",
+            "Name of the operation.",
             REQUIRED,
         ),
         Key(
             "parameters",
             MapOf(OperationParameter(), "a mapping of names to parameters"),
-            "Its parameters, as in `spec.parameters` without `when`; a float needs a `step`, "
-            "because operations are numbered.",
+            "Parameters of the operation, as in `spec.parameters` without `when`. A float needs a "
+            "`step`, because operations are numbered.",
             {},
         ),
     ),
@@ -77,7 +77,7 @@ NETWORK = Section(
         Key(
             "operations",
             ListOf(OPERATION, "a list of operations", least=1),
-            "What each layer may do.",
+            "Operations to choose from for each layer.",
             REQUIRED,
         ),
     ),

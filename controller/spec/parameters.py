@@ -40,7 +40,7 @@ class OneOrMore:
 SCALE = Key(
     "scale",
     Word(("linear", "log")),
-    "Whether the search treats equal differences or equal ratios alike.",
+    "Whether the search treats equal differences (`linear`) or equal ratios (`log`) alike.",
     "linear",
 )
 DISTRIBUTION = (
@@ -81,8 +81,8 @@ TYPES: dict[str, Section] = {
             Key(
                 "points",
                 WholeNumber(),
-                "How many values a grid tries, evenly spaced on the scale; other algorithms ignore "
-                "it.",
+                "Number of values that a grid tries, evenly spaced on the scale; other algorithms "
+                "ignore it.",
             ),
             *DISTRIBUTION,
             WHEN,

@@ -201,7 +201,7 @@ RESOURCES = Section(
         Key(
             "gpu",
             Number(0),
-            "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.",
+            "GPUs: `nvidia.com/gpu` on a cluster. Locally, two trials with 0.5 share one.",
             0,
         ),
         Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
@@ -217,13 +217,13 @@ RETRIES = Section(
         Key(
             "infrastructure",
             WholeNumber(0),
-            "Evicted, preempted, node lost, killed from outside.",
+            "Retries after an eviction, a preemption, a lost node, or a kill from outside.",
             3,
         ),
-        Key("timeout", WholeNumber(0), "Ran past `timeout`.", 0),
-        Key("outOfMemory", WholeNumber(0), "Killed for memory.", 0),
-        Key("userError", WholeNumber(0), "The program exited with an error.", 0),
-        Key("metricsMissing", WholeNumber(0), "Exited with 0 and reported no value.", 0),
+        Key("timeout", WholeNumber(0), "Retries after exceeding `timeout`.", 0),
+        Key("outOfMemory", WholeNumber(0), "Retries after running out of memory.", 0),
+        Key("userError", WholeNumber(0), "Retries after the program exited with an error.", 0),
+        Key("metricsMissing", WholeNumber(0), "Retries after exit code 0 without a value.", 0),
     ),
     expected="a mapping such as {infrastructure: 3}",
     refused={
@@ -238,15 +238,19 @@ CLUSTER_KEYS = (
     Key(
         "imagePullPolicy",
         Word(("Always", "IfNotPresent", "Never")),
-        "When the image is pulled (cluster); none: always for the tag `latest`, else when the node "
-        "lacks it.",
+        "When to pull the image (cluster). By default, always for the tag `latest`, else if the "
+        "node lacks it.",
     ),
     Key(
         "imagePullSecrets",
         ListOf(Text("a secret's name"), "a list of secrets' names"),
         "Secrets of the namespace for the registry (cluster).",
     ),
-    Key("shm", MEMORY, "Size of /dev/shm, out of the trial's `memory`; none: 64 MiB (cluster)."),
+    Key(
+        "shm",
+        MEMORY,
+        "Size of /dev/shm, which counts as part of `memory`; by default 64 MiB (cluster).",
+    ),
     Key(
         "volumes",
         MapOf(
@@ -262,10 +266,14 @@ CLUSTER_KEYS = (
         Section(
             (Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)
         ),
-        "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the "
-        "attempt (cluster).",
+        "Volume of `TUNER_CHECKPOINT_DIR`, with a folder for each trial. Without it, checkpoints "
+        "are deleted with the attempt (cluster).",
     ),
-    Key("labels", LABELS, "Labels of the Jobs and pods, beside those of `metadata` (cluster)."),
+    Key(
+        "labels",
+        LABELS,
+        "Labels of the Jobs and pods, in addition to those of `metadata` (cluster).",
+    ),
     Key("annotations", ANNOTATIONS, "Annotations of the Jobs and pods (cluster)."),
     Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
     Key(
@@ -276,7 +284,7 @@ CLUSTER_KEYS = (
     Key(
         "affinity",
         AFFINITY,
-        "The nodes and pods that a pod is placed near to, or apart from (cluster).",
+        "Nodes and pods that a pod is placed near or away from (cluster).",
     ),
     Key(
         "topologySpread",
@@ -284,7 +292,7 @@ CLUSTER_KEYS = (
             SPREAD,
             "a list of constraints such as [{maxSkew: 1, topologyKey: …, whenUnsatisfiable: …}]",
         ),
-        "How pods are spread over nodes, zones or other domains (cluster).",
+        "Rules that spread pods over nodes, zones or other domains (cluster).",
     ),
     Key(
         "schedulerName",
@@ -295,18 +303,19 @@ CLUSTER_KEYS = (
     Key(
         "runtimeClass",
         Text("the name of a RuntimeClass", DNS_NAME, "lower-case letters, digits, - and ."),
-        "What runs the containers of the pods, such as gvisor (cluster).",
+        "RuntimeClass of the pods, such as gvisor (cluster).",
         says="the node's",
     ),
     Key(
         "priorityClass",
         Text("the name of a PriorityClass"),
-        "Which pods are scheduled first if nodes are full (cluster).",
+        "PriorityClass of the pods, which decides which pods are scheduled first if nodes are "
+        "full (cluster).",
     ),
     Key(
         "serviceAccount",
         Text("the name of a ServiceAccount"),
-        "Account of the pods, whose token they get; none: no token (cluster).",
+        "ServiceAccount of the pods. They get its token; by default, they get no token (cluster).",
     ),
     Key(
         "readOnlyRootFilesystem",
@@ -327,7 +336,7 @@ CLUSTER_KEYS = (
                 Key(
                     "workers",
                     WholeNumber(1),
-                    "Number of pods per attempt, or of local processes; each gets all of "
+                    "Number of pods, or local processes, per attempt. Each gets all of "
                     "`resources`.",
                     REQUIRED,
                 ),
@@ -339,8 +348,8 @@ CLUSTER_KEYS = (
     Key(
         "template",
         AnyMapping("a whole object with apiVersion, kind and spec"),
-        "A whole object of any kind, `${name}` in its strings, instead of command and image "
-        "(cluster).",
+        "A complete object of any kind, with `${name}` in its strings, instead of a command and "
+        "an image (cluster).",
     ),
     Key(
         "success",
@@ -362,7 +371,7 @@ CLUSTER_KEYS = (
                 Key(
                     "container",
                     Text("the name of a container"),
-                    "Its container; none: `trial`, else the first.",
+                    "Container of the pod; by default `trial`, else the first.",
                 ),
             )
         ),
@@ -387,7 +396,7 @@ TRIAL = Section(
         Key(
             "workingDir",
             Text("a path"),
-            "Where the command runs; a relative path starts at the file's folder (on a cluster: an "
+            "Directory in which the command runs, relative to the file's folder (on a cluster: an "
             "absolute path).",
             says="the file's folder; on a cluster the image's",
             field="working_dir",
@@ -402,8 +411,8 @@ TRIAL = Section(
                 ),
                 "a list of paths such as [train.py]",
             ),
-            "Files of the experiment file's folder that a trial on a cluster gets in its working "
-            "directory, 1 MiB at most; locally trials see the folder itself.",
+            "Files beside the experiment file that a trial on a cluster gets in its working "
+            "directory, at most 1 MiB. Local trials see the folder itself.",
             field="files",
             value=tuple,
         ),
@@ -411,7 +420,7 @@ TRIAL = Section(
             "filesDigest",
             Text("the digest of files", r"[0-9a-f]{10}"),
             "Digest of the contents of `files` in the cluster, written by `tuner apply` when it "
-            "sends them. Without effect in `tuner run`.",
+            "sends them. It has no effect in `tuner run`.",
             field="files_digest",
         ),
         Key(
@@ -446,13 +455,13 @@ TRIAL = Section(
         Key(
             "logLimit",
             MEMORY,
-            "The log of an attempt on this machine's disk; of a longer one the beginning and the "
-            "end are kept.",
+            "Maximum size of an attempt's log on this machine's disk. The beginning and the end "
+            "of a longer log are kept.",
             "1Gi",
             field="log_limit_bytes",
             value=parse_bytes,
         ),
-        Key("retries", RETRIES, "How often an attempt is repeated, by failure class.", {}),
+        Key("retries", RETRIES, "Number of retries of a trial, by failure class.", {}),
         Key(
             "image",
             Text("the name of an image"),

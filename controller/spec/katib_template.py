@@ -539,10 +539,12 @@ class KatibTemplateReader(KatibSectionReader):
         used: set[str] = set()
         template = self._filled_data(job, f"{at}.trialSpec", names, used)
         self._check_used(names, used)
-        if section.get("retain") is True:
-            about = template.get("metadata") or {}
-            annotations = {**(about.get("annotations") or {}), RETAIN: "true"}
-            template["metadata"] = {**about, "annotations": annotations}
+        if not isinstance(job.get("metadata"), dict | None):
+            message = f"expected a mapping, got {job['metadata']!r}"
+            self._problems.add(f"{at}.trialSpec.metadata", message)
+        elif section.get("retain") is True:
+            annotations = {**_at(template, "metadata.annotations"), RETAIN: "true"}
+            template["metadata"] = {**_at(template, "metadata"), "annotations": annotations}
         primary: Json = {}
         if isinstance(labels := section.get("primaryPodLabels"), dict) and labels:
             primary["labels"] = labels

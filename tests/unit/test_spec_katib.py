@@ -1238,6 +1238,14 @@ def test_a_prefix_of_the_name_in_a_template_is_not_read() -> None:
     assert template["metadata"] == {"labels": {"a": "b"}}
 
 
+def test_metadata_of_a_template_that_is_no_mapping_is_refused() -> None:
+    text = TEXT.replace("kind: Job", "kind: Job\n      metadata: true").replace(
+        "    primaryContainerName", "    retain: true\n    primaryContainerName", 1
+    )
+    with pytest.raises(SpecErrors, match=r"trialSpec\.metadata: expected a mapping, got True"):
+        read(text, source="katib.yaml", overrides=["spec.runtime=kubernetes"])
+
+
 NO_TEXT = [
     ("- --epochs=2", "- --epochs\n                  - 2", "args[4]: expected text, got 2"),
     ("[python, ../digits/train.py]", "python train.py", "command: expected a list"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -62,6 +63,9 @@ class Wire:
 
     def __init__(self, target: tuple[str, int] | str, late_s: float) -> None:
         """target: a port, or the path of a socket."""
+        self.loses_commits = False  # each third is made, and its answer is lost
+        self.commits_lost = 0
+        self._commits = itertools.count(1)
         self._target = target
         self._late_s = late_s
         self._passes = asyncio.Event()
@@ -128,17 +132,34 @@ class Wire:
             writer.close()
             return
         self._ends.append(back)
-        for source, target in ((reader, back), (there, writer)):
-            self._begin(self._pass(source, target))
+        lost = asyncio.Event()
+        self._begin(self._pass(reader, back, asks=lost))
+        self._begin(self._pass(there, writer, loses=lost))
 
     def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 
-    async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    def _loses(self, data: bytes) -> bool:
+        return self.loses_commits and b"COMMIT" in data and next(self._commits) % 3 == 0
+
+    async def _pass(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        *,
+        asks: asyncio.Event | None = None,
+        loses: asyncio.Event | None = None,
+    ) -> None:
+        """asks: set when an answer is to be lost; loses: then the connection ends instead."""
         with contextlib.suppress(OSError, TimeoutError):
             while data := await source.read(65536):
+                if loses is not None and loses.is_set():
+                    self.commits_lost += 1
+                    break
+                if asks is not None and self._loses(data):
+                    asks.set()
                 async with asyncio.timeout(self._late_s):
                     await self._passes.wait()
                 target.write(data)

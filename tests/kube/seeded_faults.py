@@ -323,6 +323,17 @@ async def database_failed_over(scenario: Scenario) -> None:
     await asyncio.to_thread(standby.promote)
 
 
+async def commits_unanswered(scenario: Scenario, *, for_s: float) -> None:
+    """Let connections to the database break after each third COMMIT, before its answer."""
+    wires = [wire for each in scenario.installation.replicas for wire in each.databases]
+    for wire in wires:
+        wire.loses_commits = True
+    await asyncio.sleep(for_s)
+    await scenario.until(lambda: any(wire.commits_lost for wire in wires))
+    for wire in wires:
+        wire.loses_commits = False
+
+
 # Running it
 
 

@@ -19,6 +19,7 @@ from tests.kube.seeded_faults import (
     Fault,
     any_killed,
     api_away,
+    commits_unanswered,
     database_failed_over,
     hold,
     leader_cut_off,
@@ -32,6 +33,13 @@ KILLS = 5  # in one scenario
 
 def test_a_kill_and_a_partition_lose_and_repeat_nothing(postgres_url: str, tmp_path: Path) -> None:
     faults = [any_killed, leader_cut_off]
+    asyncio.run(hold(postgres_url, tmp_path, faults, seed=1, program=BRISK))
+
+
+def test_commits_whose_answers_are_lost_lose_and_repeat_nothing(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    faults = [partial(commits_unanswered, for_s=4.0), any_killed]
     asyncio.run(hold(postgres_url, tmp_path, faults, seed=1, program=BRISK))
 
 

@@ -90,7 +90,12 @@ class ScriptValues:
                 match self.expression(named, within):
                     case ast.Call(ast.Name(made), [], []) if made != "parse_args":
                         return self._of_class(made, name)
-                    case ast.Call(ast.Name("parse_args") | ast.Attribute(attr="parse_args")):
+                    # Arguments that the script writes itself may replace a default.
+                    case ast.Call(
+                        ast.Name("parse_args") | ast.Attribute(attr="parse_args"),
+                        [] | [ast.List([])],
+                        [],
+                    ):
                         return self._default_of_option(name)
                 return self._of_class(owner, name)
             case ast.Subscript(ast.Name() as owner, ast.Constant(key)):
@@ -105,6 +110,9 @@ class ScriptValues:
 
     def _of_name(self, name: str, scope: ast.AST) -> ast.expr | None:
         """Return what a name stands for in a function, a class or the module."""
+        outer = (each for each in self._nodes if isinstance(each, ast.Global | ast.Nonlocal))
+        if any(name in each.names for each in outer):
+            return None
         while scope is not self._module:
             if isinstance(scope, FUNCTIONS):
                 if name in (each.arg for each in _parameters(scope)):
@@ -112,8 +120,6 @@ class ScriptValues:
                 if name in _stored(scope):
                     return self._unchanged(name, scope)
             scope = self._scopes[scope]
-        if any(isinstance(each, ast.Global) and name in each.names for each in self._nodes):
-            return None
         return self._unchanged(name, self._module)
 
     def _unchanged(self, name: str, scope: ast.AST) -> ast.expr | None:
@@ -170,14 +176,19 @@ class ScriptValues:
             and each.func.attr == "add_argument"
             and _destination(each) == name
         ]
-        if len(options) != 1:
+        if len(options) != 1 or self._sets_defaults():
             return None
+        if (default := argument(options[0], None, "default")) is not None:
+            return default
         match argument(options[0], None, "action"):
             case ast.Constant("store_true"):
                 return ast.Constant(False)
             case ast.Constant("store_false"):
                 return ast.Constant(True)
-        return argument(options[0], None, "default")
+        return None
+
+    def _sets_defaults(self) -> bool:
+        return any(isinstance(x, ast.Attribute) and x.attr == "set_defaults" for x in self._nodes)
 
     def _is_set(self, attribute: str) -> bool:
         """Return whether any object of the script gets a value of this name."""

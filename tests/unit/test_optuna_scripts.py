@@ -140,6 +140,11 @@ def test_what_is_not_written_there_is_said_by_set(
             "parser.add_argument('--quick', action='store_true')\nargs = parser.parse_args()\n{}\n",
             "7 if not args.quick else 3",
         ),
+        (
+            "parser.add_argument('--full', action='store_true', default=True)\n"
+            "args = parser.parse_args([])\n{}\n",
+            "7 if args.full else 3",
+        ),
     ],
 )
 def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, trials: str) -> None:
@@ -157,6 +162,7 @@ def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, tria
         ("def run(n=7):\n    {}\nrun(**numbers)\n", "n"),
         ("class Tuner:\n    def run(self, n=7):\n        {}\nTuner().run(3)\n", "n"),
         ("n = 7\ndef more():\n    global n\n    n = 9\n{}\n", "n"),
+        ("def run():\n    n = 7\n    def f():\n        nonlocal n\n        n = 9\n    {}\n", "n"),
         ("n, m = 1, 2\nn = 7\n{}\n", "n"),
         ("n = m + 1\nm = n + 1\n{}\n", "n"),
         ("n = 7 / 0\n{}\n", "n"),
@@ -169,6 +175,15 @@ def test_a_number_that_can_be_only_one_is_read(tmp_path: Path, before: str, tria
         ("settings = {{'n': 7}}\nsettings['n'] = 9\n{}\n", "settings['n']"),
         ("settings = {{'n': 7}}\nsettings.update(n=9)\n{}\n", "settings['n']"),
         ("parser.add_argument('--n')\nargs = parser.parse_args()\n{}\n", "args.n"),
+        (
+            "parser.add_argument('--n', default=7)\nargs = parser.parse_args(['--n=9'])\n{}\n",
+            "args.n",
+        ),
+        (
+            "parser.add_argument('--n', default=7)\nparser.set_defaults(n=9)\n"
+            "args = parser.parse_args()\n{}\n",
+            "args.n",
+        ),
         (
             "parser.add_argument('--n', default=7)\nother.add_argument('--n', default=9)\n"
             "args = parser.parse_args()\n{}\n",

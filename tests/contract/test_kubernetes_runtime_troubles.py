@@ -103,6 +103,21 @@ async def test_a_node_whose_clock_is_ahead_delays_no_timeout(experiment: Experim
     assert exit.timed_out
 
 
+@on_a_loop
+async def test_a_watch_of_pods_that_stalls_makes_no_success_a_failure(
+    experiment: Experiment,
+) -> None:
+    experiment.api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
+    runtime, name = await experiment.open(), experiment.name(0)
+    await look(runtime)
+    experiment.api.unwatched = {"pods"}
+    await runtime.start(experiment.launch(0))
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.code, exit.log_end_lost) == (0, "")
+    assert b"score=0.5" in await runtime.read_log(name, 0)
+
+
 # What is made slowly
 
 

@@ -29,7 +29,7 @@ forbid("create", "jobs") · silent = True (accepts, never answers; open streams 
 True (only streams) · late = True (lists are made, but held back) · await stop() / await start()
 (same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() · say({…})
 (sends this to watches) · refuse = callable(plural, object) -> message or "" (admission; 403) ·
-lose_events(2) (hides the next two changes from watches) · token = "…" (others get 401) · log_pieces
+lose_events(2) (hides the next two changes from watches) · unwatched = {"pods"} (hides all of theirs) · token = "…" (others get 401) · log_pieces
 = 7 (bytes per write) · ahead_s = 60 (its clock). `api.requests` lists (method, path, query) of all
 requests, and `listener` is called with method and path as they come; `api.headers` are the last one's, `api.impersonated` those of them that impersonate.
 """
@@ -165,6 +165,7 @@ class FakeApi:
         self._schemas: dict[str, Raw] = {}  # of one kind for each group and version
         self._objects: dict[tuple[str, str, str], Raw] = {}
         self._changes: list[Change] = []
+        self.unwatched: set[str] = set()  # kinds of which watches show no change
         self._lost: set[int] = set()
         self._lose = 0
         self._compacted = 0
@@ -884,7 +885,8 @@ class FakeApi:
             for change in self._since(seen):
                 seen = change.version
                 event = _event(change, target, chosen)
-                if event is not None and change.version not in self._lost:
+                is_lost = change.version in self._lost or change.plural in self.unwatched
+                if event is not None and not is_lost:
                     await tell(*event)
             for event in self._said[said:]:
                 said += 1

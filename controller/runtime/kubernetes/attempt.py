@@ -53,6 +53,7 @@ class AttemptOnCluster:
         pods: The attempt's pods as last seen, including deleted ones.
         created: This process has seen the attempt on the cluster.
         ended: Its pods have ended.
+        pods_read: Its pods were read after the end of its Job, because the watch showed none.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class AttemptOnCluster:
         self.pods: Sequence[Pod] = ()
         self.created = False
         self.ended = False
+        self.pods_read = False
         self.log = log
         self.collected = collected
         self._records = records
@@ -194,6 +196,8 @@ class AttemptOnCluster:
         """
         if status.exit is None:
             return status
+        if self.lacks_pods(status):
+            return replace(status, exit=None)
         is_whole = self.collected.is_whole(self._source(collector_source, self.collected))
         if not is_whole or not self.log.is_whole(self._source(log_source, self.log)):
             return replace(status, exit=None)
@@ -208,6 +212,12 @@ class AttemptOnCluster:
                 status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost)
             )
         return status
+
+    def lacks_pods(self, status: AttemptStatus) -> bool:
+        """Return whether its Job has ended, and its pods, which say how, were not asked for."""
+        if status.exit is None or status.exit.stopped or self.existing is None:
+            return False
+        return self.existing[0] == JOBS and not self.pods and not self.pods_read
 
     def explain_wait(self, status: AttemptStatus) -> None:
         """Watch the events, and list the nodes, that would explain why the attempt does not run."""

@@ -602,6 +602,11 @@ class Informer:
         meant = [obj for obj in found if obj["metadata"]["uid"] == uid]
         self._objects[kind].reveal(meant, labels)
 
+    async def read_pods(self, job_uid: str) -> None:
+        """Show the pods of a Job now: their watch may be behind that of the Job, or stalled."""
+        for pod in await self._list_pods(labels=f"{JOB_UID}={job_uid}"):
+            self.pods.put(pod)
+
     async def reveal_pods(self, kind: Kind, owners: Sequence[PodOwner]) -> None:
         """Show the pods of attempts' objects, although somebody has changed their labels.
 

@@ -635,6 +635,11 @@ class KubernetesRuntime:
         None: withdrawn because of the quota; it waits again.
         """
         status = attempt.status()
+        if attempt.existing is not None and attempt.lacks_pods(status):
+            await self._ask(informer.read_pods(attempt.existing[1]["metadata"]["uid"]))
+            attempt.pods_read = True
+            attempt.see(attempt.existing, informer.pods_by_attempt().get(attempt.key, []))
+            status = attempt.status()
         if attempt.existing is None:
             attempt.follow_logs(status, at_once=True)
         else:

@@ -88,11 +88,8 @@ class Leadership:
 
         Raises AccessDenied if the right to the lease is missing for LEASE_SETTLE_S, and ApiError.
         """
-        self.epoch, self._raised_to, self._version = (
-            0,
-            0,
-            "",
-        )  # those of an earlier time were given up
+        # Those of an earlier time were given up.
+        self.epoch, self._raised_to, self._version = 0, 0, ""
         while True:
             try:
                 if await self._try():

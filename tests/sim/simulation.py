@@ -721,7 +721,8 @@ class _Proxy:
 
     def __getattr__(self, method: str) -> Any:
         call = getattr(self._target, method)
-        if method in ("slots", "shows_at_once", "wake", "restarts"):  # nothing of these can fail
+        # Nothing of these can fail.
+        if method in ("slots", "shows_at_once", "wake", "restarts", "now"):
             return call
         if self._place == "store":
             return lambda *args: self._stored(method, call, *args)

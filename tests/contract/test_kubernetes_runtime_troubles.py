@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.core.attempt import RuntimeLost
-from controller.core.model import ExperimentState
+from controller.core.model import ExperimentState, FailureClass
 from controller.runtime.kubernetes import admission, logs
 from controller.runtime.protocol import Conclusion
 from tests.kube.experiment import (
@@ -323,6 +323,27 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
     await runtime.start(launch)  # as the loop does with what is not shown
     await look_until(runtime, running(name))
     assert len(made) == 2
+
+
+@on_a_loop
+async def test_a_pod_that_nobody_may_create_ends_the_attempt(experiment: Experiment) -> None:
+    made: list[str] = []
+    api, runtime, name = experiment.api, await experiment.open(), experiment.name(0)
+    api.kubelet.play(lambda job: made.append(job["metadata"]["uid"]))
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: bool(made) and name in seen)
+    violation = 'violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    event = {
+        "metadata": {"generateName": f"{name}.", "namespace": NAMESPACE},
+        "reason": "FailedCreate",
+        "message": f'Error creating: pods "{name}-abcde" is forbidden: {violation}',
+        "involvedObject": {"kind": "Job", "name": name, "uid": made[0]},
+    }
+    api.put("events", event)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
+    assert violation in exit.reason
 
 
 # What is half open, and a disk that is full

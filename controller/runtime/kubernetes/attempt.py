@@ -217,7 +217,8 @@ class AttemptOnCluster:
         """Return whether its Job has ended, and its pods, which say how, were not asked for."""
         if status.exit is None or status.exit.stopped or self.existing is None:
             return False
-        return self.existing[0] == JOBS and not self.pods and not self.pods_read
+        kind, obj = self.existing
+        return kind == JOBS and is_over(obj) and not self.pods and not self.pods_read
 
     def explain_wait(self, status: AttemptStatus) -> None:
         """Watch the events, and list the nodes, that would explain why the attempt does not run."""

@@ -66,12 +66,10 @@ def init(arguments: argparse.Namespace) -> ExitCode:
         write_data(starter())
         return ExitCode.OK
     path = Path(arguments.file)
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
+    if path.exists() or path.is_symlink():
         raise FailedPrecondition(
             f"{path} already exists; name another file, or - for standard output"
-        ) from None
+        )
     report.output_file.write(path, starter())
     if not arguments.quiet:
         done = f"wrote {path}; edit it, then: {command('run', str(path))}"

@@ -62,7 +62,7 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(
         ),
         pytest.param(
             written("kind: Deployment\napiVersion: apps/v1\n"),
-            "kind: 'Deployment' is not Experiment",
+            "kind: Deployment of apps/v1 is not an experiment; write apiVersion: tuner.dev/v1",
             id="of another kind",
         ),
     ],

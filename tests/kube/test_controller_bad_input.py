@@ -9,7 +9,7 @@ import pytest
 
 from controller.operator import managed
 from controller.operator.policy import Policy
-from tests.kube import fake_api, fake_kubelet
+from tests.kube import fake_api
 from tests.kube.fake_kubelet import Script
 from tests.kube.fake_operator import (
     API_VERSION,
@@ -128,12 +128,11 @@ def test_a_cluster_with_another_clock_times_nothing_out(
         return (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     monkeypatch.setattr(fake_api, "now", cluster_time)
-    monkeypatch.setattr(fake_kubelet, "stamp", cluster_time)
 
     @on_a_cluster(Script(lines=("score=0.5",), seconds=1.0))
     async def check(installed: Installation) -> None:
         await installed.stop()
-        installed.api.ahead_s = ahead_s
+        installed.api.ahead_s = installed.api.kubelet.ahead_s = ahead_s
         installed.start()
         resource = experiment(budget={"trials": 3, "wallClock": "30m"})
         resource["spec"]["trial"]["timeout"] = "30m"

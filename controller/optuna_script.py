@@ -24,10 +24,8 @@ _STORING = ("report_cross_validation_scores", "upload_artifact", "TorchDistribut
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
 OF_STUDY = ("direction", "directions", "study_name", "stop")
 _NAMED = (*FUNCTIONS, ast.ClassDef)
-_LOOPS = (
-    *(ast.For, ast.AsyncFor, ast.While),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
 # What calls the function that it gets once: of Typer, Abseil, Fire, Tyro and others.
 _RUNNERS = ("run", "Fire", "cli")
 

@@ -256,9 +256,9 @@ class _Reader:
     def _pruning(self) -> dict[str, Any]:
         if self._is_given("spec.pruning.name"):
             return {}
-        nodes = [node for each in self._script.studies if (node := argument(each, None, "pruner"))]
-        named = [self._values.expression(node) for node in nodes]
-        node = next((node for node in named if not _is_none(node)), None)
+        pruners = [self._unless_none(argument(x, None, "pruner")) for x in self._script.studies]
+        given = next((pruner for pruner in pruners if pruner is not None), None)
+        node = given and self._values.expression(given)
         settings = dict(_MEDIAN.values())
         match node:
             case None:
@@ -311,8 +311,8 @@ class _Reader:
             return []
         attributes: list[object] = []
         for call in self._added:
-            node = argument(call, 1, "user_attrs")
-            value = {} if node is None or _is_none(node) else self._values.value(node)
+            node = self._unless_none(argument(call, 1, "user_attrs"))
+            value = {} if node is None else self._values.value(node)
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
@@ -422,7 +422,3 @@ def _why_unknown(used: ast.expr) -> str:
         f"{text} is of the study, and each trial is a process that knows only "
         f"{', '.join(OF_STUDY)} of it; pass what the objective needs as a value"
     )
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

@@ -13,6 +13,8 @@ The order of writes matters:
 The loop makes no decisions; `controller.core` does.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging
@@ -21,7 +23,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from controller.clock import Clock
 from controller.core import budget
@@ -56,13 +58,16 @@ from controller.memory import Memory, Opened
 from controller.parameter_requests import answer_to
 from controller.runtime.launch import ParametersRefused
 from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime
-from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
+from controller.search import LOST, ExperimentStudy, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints
 from suggest.backoff import Backoff
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, Unavailable
 from suggest.space import Parameter, Value
 from suggest.trial import Outcome, Trial, TrialState
+
+if TYPE_CHECKING:
+    from suggest.client import AsyncClient
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +128,7 @@ class Loop:
         experiment: Experiment,
         *,
         store: SqlExperimentStore,
-        studies: Studies,
+        studies: AsyncClient,
         runtime: Runtime,
         launcher: Launcher,
         clock: Clock,

@@ -6,9 +6,9 @@ Each call is idempotent: this process or the next one may repeat it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from controller.core.model import (
     EXPERIMENT_LABEL,
@@ -21,29 +21,22 @@ from controller.phrases import command
 from suggest import failpoints
 from suggest.domain import NO_MEMBER, Choice, Domain, show
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
-from suggest.estimate import Estimate
-from suggest.replies import StudySummary, Suggestions
-from suggest.space import Assignment, Parameter, Space, Value
+from suggest.replies import Suggestions
+from suggest.space import Parameter, Space, Value
 from suggest.study import (
     RERUNS_OF,
     SIMILAR,
     Algorithm,
-    Constraint,
     Objective,
     Pruning,
     Study,
     StudyName,
     StudySpec,
 )
-from suggest.trial import (
-    IMPORTED_FROM,
-    NO_LABELS,
-    Measurement,
-    Outcome,
-    StopAdvice,
-    Trial,
-    TrialState,
-)
+from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
+
+if TYPE_CHECKING:
+    from suggest.client import AsyncClient
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
 BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
@@ -59,97 +52,6 @@ MOST_REOPENED = 1000  # trials per call
 LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was set back")
 OTHER_RANGE = "otherRange"  # an event's kind
 CHOOSES = "default"  # the algorithm that chooses another one, once for each study
-
-
-class StudyReads(Protocol):
-    """The reads of the service. `suggest.client.AsyncClient` documents the contract."""
-
-    async def get_study(self, name: StudyName) -> Study: ...
-
-    async def list_studies(
-        self, namespace: str = "-", *, labels: Mapping[str, str] = NO_LABELS
-    ) -> list[Study]: ...
-
-    async def study_summaries(
-        self, namespace: str = "-"
-    ) -> Sequence[tuple[Study, StudySummary]]: ...
-
-    async def get_trial(self, name: StudyName, number: int) -> Trial: ...
-
-    async def list_trials(
-        self,
-        name: StudyName,
-        *,
-        client_id: str = "",
-        states: Iterable[TrialState] = (),
-        first_number: int = 0,
-    ) -> list[Trial]: ...
-
-    async def trials_page(
-        self, name: StudyName, token: str, *, page_size: int
-    ) -> tuple[list[Trial], str]: ...
-
-    async def list_measurements(
-        self, name: StudyName, number: int | None = None, *, latest: bool = False
-    ) -> list[tuple[int, Measurement]]: ...
-
-    async def latest_page(
-        self, name: StudyName, token: str
-    ) -> tuple[list[tuple[int, Measurement]], str]: ...
-
-    async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
-
-    async def estimate(self, name: StudyName) -> Estimate: ...
-
-
-class Studies(StudyReads, Protocol):
-    """The calls of the service that an experiment needs.
-
-    `suggest.client.AsyncClient` documents the contract.
-    """
-
-    async def create_study(
-        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str]
-    ) -> Study: ...
-
-    async def update_study(
-        self,
-        name: StudyName,
-        *,
-        space: Space,
-        pruning: Pruning | None,
-        objectives: Sequence[Objective],
-        constraints: Sequence[Constraint],
-    ) -> Study: ...
-
-    async def add_trial(
-        self, name: StudyName, parameters: Assignment, *, request_id: str
-    ) -> Trial: ...
-
-    async def suggest(
-        self,
-        name: StudyName,
-        count: int,
-        *,
-        client_id: str,
-        request_id: str,
-        labels: Mapping[str, str],
-        paused_only: bool = False,
-    ) -> Suggestions: ...
-
-    async def report(
-        self, name: StudyName, number: int, measurements: list[Measurement]
-    ) -> StopAdvice: ...
-
-    async def decide_parameter(
-        self, name: StudyName, number: int, parameter: Parameter
-    ) -> Value: ...
-
-    async def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: list[Measurement]
-    ) -> Trial: ...
-
-    async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]: ...
 
 
 def times_handed_out(trial: Trial) -> int:
@@ -185,7 +87,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     )
 
 
-async def with_earlier_studies(spec: StudySpec, namespace: str, studies: Studies) -> StudySpec:
+async def with_earlier_studies(spec: StudySpec, namespace: str, studies: AsyncClient) -> StudySpec:
     """Return the spec with studies instead of the experiments from which it learns.
 
     A name that no experiment has is that of a study.
@@ -239,7 +141,7 @@ def _pruning(spec: Pruning | None) -> Pruning | None:
 class ExperimentStudy:
     """The study of one experiment. Raises what the client raises."""
 
-    def __init__(self, experiment: Experiment, studies: Studies) -> None:
+    def __init__(self, experiment: Experiment, studies: AsyncClient) -> None:
         self._spec = experiment.spec
         self._uid = experiment.uid
         self._experiment_name = experiment.name

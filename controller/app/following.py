@@ -21,6 +21,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from controller.app import query
 from controller.app.local_experiments import LocalExperiments
+from controller.app.workspace import StudyReads
 from controller.core.model import Attempt, Experiment
 from controller.report.record import (
     ExperimentRecord,
@@ -31,7 +32,7 @@ from controller.report.record import (
     is_counted,
     note_latest,
 )
-from controller.search import CHOOSES, StudyReads, lost, study_name
+from controller.search import CHOOSES, lost, study_name
 from suggest.errors import NotFound
 from suggest.study import Criteria, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialState

@@ -20,11 +20,11 @@ from typing import Any
 from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
 from controller.app.service_names import service_name
-from controller.app.workspace import Workspace
+from controller.app.workspace import StudyReads, Workspace
 from controller.core.model import ExperimentSpec, by_trial
 from controller.named_files import open_without_waiting
 from controller.phrases import command
-from controller.search import StudyReads, study_name
+from controller.search import study_name
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from suggest.imports import MAX_ROWS, Source

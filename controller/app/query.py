@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.experiments import ReadableExperiments, final_attempts, find
-from controller.app.workspace import ReadableWorkspace
+from controller.app.workspace import ReadableWorkspace, StudyReads
 from controller.core.model import (
     FINAL,
     Experiment,
@@ -37,7 +37,7 @@ from controller.report.record import (
     note_latest,
 )
 from controller.runtime.registry import provider_of, traits_of
-from controller.search import CHOOSES, StudyReads, lost, study_name
+from controller.search import CHOOSES, lost, study_name
 from suggest.errors import (
     FailedPrecondition,
     NotFound,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from controller import app
 from controller.app.service_names import (
@@ -26,11 +26,15 @@ from suggest.errors import FailedPrecondition
 if TYPE_CHECKING:
     from controller.app.experiments import ReadableExperiments
     from controller.app.local_experiments import LocalExperiments
+    from controller.app.stored_studies import StoredStudies
     from controller.app.suggestion_service import SessionClient
     from controller.app.surroundings import GitState
     from controller.core.model import Experiment
     from controller.runtime.provider import LaunchBuilder, RuntimeConnection
-    from controller.search import StudyReads
+    from suggest.client import AsyncClient
+
+# Reads studies: over gRPC, or from a store in this process.
+StudyReads: TypeAlias = "AsyncClient | StoredStudies"
 
 
 class ReadableWorkspace(Protocol):

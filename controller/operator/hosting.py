@@ -23,7 +23,7 @@ from controller.app.cluster_changes import search_with_files
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
-from controller.app.workspace import Workspace
+from controller.app.workspace import StudyReads, Workspace
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Event, Experiment
 from controller.folders import ExperimentFolders
@@ -44,7 +44,6 @@ from controller.runtime.kubernetes.lease import Superseded, WriteGuard
 from controller.runtime.kubernetes.provider import runtime_of, target_of
 from controller.runtime.protocol import Conclusion
 from controller.runtime.provider import LaunchBuilder, ObjectRecords, RuntimeConnection
-from controller.search import StudyReads
 from suggest.fair_share import FairShare
 from suggest.server import Server
 

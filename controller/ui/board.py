@@ -24,14 +24,14 @@ from controller.app.following import ExperimentFollower
 from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
-from controller.app.workspace import Workspace
+from controller.app.workspace import StudyReads, Workspace
 from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
 from controller.core.quota_use import QuotaReport
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures, spending
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
-from controller.search import StudyReads, study_name
+from controller.search import study_name
 from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.shared_reader import (
     SHARED_S,

@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from controller.app.stored_studies import PAGE, stored_studies
-from controller.search import StudyReads
+from controller.app.workspace import StudyReads
 from suggest.client import AsyncClient
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.imports import FinishedTrial

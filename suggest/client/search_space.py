@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeAlias, TypedDict, Unpack, overload
+from typing import NoReturn, TypeAlias
 
 from suggest import domain
 from suggest.domain import Domain, Scale, Value
@@ -31,37 +31,6 @@ _OWN_PACKAGES = frozenset({"suggest", "tuner", "controller"})
 _SCALES = {scale.value: scale for scale in Scale}
 
 
-class _Shape(TypedDict, total=False):
-    """How the values of a number are spread over its range, as in `Float`."""
-
-    log: bool
-    distribution: str | None
-    mean: float | None
-    deviation: float | None
-
-
-@overload
-def Float(
-    min: float,
-    max: float,
-    scale: str | Scale = ...,
-    step: float | None = ...,
-    points: int | None = ...,
-    *,
-    when: None = ...,
-    **shape: Unpack[_Shape],
-) -> domain.Float: ...
-@overload
-def Float(
-    min: float,
-    max: float,
-    scale: str | Scale = ...,
-    step: float | None = ...,
-    points: int | None = ...,
-    *,
-    when: When,
-    **shape: Unpack[_Shape],
-) -> Parameter: ...
 def Float(  # noqa: N802  # reads as the type that it makes
     min: float,
     max: float,
@@ -74,7 +43,7 @@ def Float(  # noqa: N802  # reads as the type that it makes
     mean: float | None = None,
     deviation: float | None = None,
     when: When | None = None,
-) -> domain.Float | Parameter:
+) -> Domain | Parameter:
     """A real number from `min` to `max`.
 
     Args:
@@ -96,7 +65,7 @@ def Float(  # noqa: N802  # reads as the type that it makes
     """
     low, high = number("Float", "min", min), number("Float", "max", max)
     on = _scale("Float", scale, log)
-    parameter_domain = domain.Float(
+    values = domain.Float(
         low,
         high,
         on,
@@ -104,31 +73,9 @@ def Float(  # noqa: N802  # reads as the type that it makes
         None if points is None else whole("Float", "points", points),
         _normal("Float", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    if when is None:
-        return parameter_domain
-    return Parameter("", parameter_domain, _conditions("Float", when))
+    return _active_when("Float", when, values)
 
 
-@overload
-def Int(
-    min: int,
-    max: int,
-    scale: str | Scale = ...,
-    step: int = ...,
-    *,
-    when: None = ...,
-    **shape: Unpack[_Shape],
-) -> domain.Int: ...
-@overload
-def Int(
-    min: int,
-    max: int,
-    scale: str | Scale = ...,
-    step: int = ...,
-    *,
-    when: When,
-    **shape: Unpack[_Shape],
-) -> Parameter: ...
 def Int(  # noqa: N802  # reads as the type that it makes
     min: int,
     max: int,
@@ -140,7 +87,7 @@ def Int(  # noqa: N802  # reads as the type that it makes
     mean: float | None = None,
     deviation: float | None = None,
     when: When | None = None,
-) -> domain.Int | Parameter:
+) -> Domain | Parameter:
     """A whole number min + k * step, at most `max`. All other arguments are as in `Float`.
 
     Raises:
@@ -148,24 +95,18 @@ def Int(  # noqa: N802  # reads as the type that it makes
     """
     low, high = whole("Int", "min", min), whole("Int", "max", max)
     on = _scale("Int", scale, log)
-    parameter_domain = domain.Int(
+    values = domain.Int(
         low,
         high,
         on,
         whole("Int", "step", step),
         _normal("Int", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    if when is None:
-        return parameter_domain
-    return Parameter("", parameter_domain, _conditions("Int", when))
+    return _active_when("Int", when, values)
 
 
-@overload
-def Choice(values: Sequence[object], *, when: None = ...) -> domain.Choice: ...
-@overload
-def Choice(values: Sequence[object], *, when: When) -> Parameter: ...
 # reads as the type that it makes
-def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802
+def Choice(values: Sequence[object], *, when: When | None = None) -> Domain | Parameter:  # noqa: N802
     """One of several values: text, numbers, booleans, None, lists and dicts of these.
 
     `when` is as in `Float`.
@@ -175,12 +116,8 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
     """
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         refuse("Choice", "values", values, "a list of values")
-    parameter_domain = domain.Choice(
-        tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values))
-    )
-    if when is None:
-        return parameter_domain
-    return Parameter("", parameter_domain, _conditions("Choice", when))
+    choices = [json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values)]
+    return _active_when("Choice", when, domain.Choice(tuple(choices)))
 
 
 def named(parameters: Parameters, *, caller: str = "study") -> tuple[Parameter, ...]:
@@ -217,12 +154,12 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
                 f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
                 stacklevel=level_of_caller(),
             )
-            return Parameter(name, Choice(parameter))
+            return _named(caller, name, Choice(parameter))
         case range() if parameter:
             low, high = sorted((parameter[0], parameter[-1]))
-            return Parameter(name, Int(low, high, step=abs(parameter.step)))
+            return _named(caller, name, Int(low, high, step=abs(parameter.step)))
         case Sequence() if not isinstance(parameter, str | bytes):
-            return Parameter(name, Choice(parameter))
+            return _named(caller, name, Choice(parameter))
     refuse(caller, place, parameter, "Float, Int, Choice, a range or a list of values")
 
 
@@ -276,19 +213,22 @@ def _normal(
     return None if distribution is None else replace(default, **numbers)
 
 
-def _conditions(caller: str, when: object) -> tuple[Condition, ...]:
+def _active_when(caller: str, when: object, values: Domain) -> Domain | Parameter:
+    """Return the domain, or a parameter without a name if it is conditional."""
+    if when is None:
+        return values
     if not isinstance(when, Mapping):
         refuse(caller, "when", when, "a dict of parameters to values, such as {'optimizer': 'sgd'}")
     conditions = []
-    for name, values in when.items():
+    for name, held in when.items():
         if not isinstance(name, str):
             refuse(caller, "when", name, "text for the name of a parameter")
-        several = values if isinstance(values, list | tuple) else [values]
+        several = held if isinstance(held, list | tuple) else [held]
         place = f"when[{name!r}]"
         conditions.append(
             Condition(name, tuple(json_value(caller, place, value) for value in several))
         )
-    return tuple(conditions)
+    return Parameter("", values, tuple(conditions))
 
 
 # Type checks of arguments, which raise TypeError

@@ -16,6 +16,7 @@ from typing import Any
 
 from suggest.client.search_space import Choice, Float, Int
 from suggest.domain import Domain
+from suggest.space import Parameter
 from tuner.functions import maximize, minimize, optimize
 from tuner.integrations import needed
 from tuner.study import Study
@@ -156,7 +157,7 @@ class _Swept:
             self._texts = {
                 _plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()
             }
-            self.domain: Domain = Choice(tuple(value for _, value in self._texts))
+            self.domain: Domain | Parameter = Choice(tuple(value for _, value in self._texts))
         else:
             self.domain = _numbers(override)
 
@@ -177,7 +178,7 @@ def _plain(element: object) -> tuple[type, str | int | float | bool]:
     return type(value), value
 
 
-def _numbers(override: Override) -> Domain:
+def _numbers(override: Override) -> Domain | Parameter:
     """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale.
 
     Raises ValueError.
@@ -194,7 +195,7 @@ def _numbers(override: Override) -> Domain:
     return Float(float(value.start), float(value.end), log=log)
 
 
-def _range(line: str | None, value: RangeSweep, *, log: bool) -> Domain:
+def _range(line: str | None, value: RangeSweep, *, log: bool) -> Domain | Parameter:
     """The values of Python's `range`, which has no stop.
 
     Here also those of real numbers, as they were written.

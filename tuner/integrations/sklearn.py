@@ -327,7 +327,7 @@ class _SearchSpace:
         return Choice(tuple(objects))
 
 
-def _of_scipy(distribution: Any) -> Domain | None:
+def _of_scipy(distribution: Any) -> Domain | Parameter | None:
     """A frozen distribution of scipy.stats; None for anything else."""
     kind = getattr(getattr(distribution, "dist", None), "name", "")
     if kind == "uniform":

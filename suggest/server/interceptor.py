@@ -41,15 +41,7 @@ from suggest.server import request_sizes
 from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
-from suggest.server.access.caller import (
-    OWN,
-    Rights,
-    caller_of,
-    current_caller,
-    host_of,
-    set_caller,
-    set_rights,
-)
+from suggest.server.access.caller import CALLER, OWN, RIGHTS, Rights, host_of
 from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
 from suggest.server.in_flight import HEAVY_BYTES, MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
@@ -225,21 +217,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Admit a stream and count it. An error of the block ends the call with its status."""
         try:
             await self._admit(method, context)
-            caller = host_of(context.peer()) if self._is_open(method) else caller_of(context)
+            caller = CALLER.get() or host_of(context.peer())
             with self._shared.streams.one_more(caller):
                 yield
         except TunerError as e:
             await self._refuse(context, e, method)
 
-    def _is_open(self, method: str) -> bool:
-        """Return whether the server asks for tokens, but not for this method, such as health."""
-        return self._authorizer is not None and not self._authorizer.asks(method)
-
     async def _admit(self, method: str, context: Context) -> None:
         if self._authorizer is not None:
             await self._authorizer.admit(method, context.invocation_metadata() or ())
         elif self._certified:
-            set_caller(_certificate_name(context))
+            CALLER.set(_certificate_name(context))
 
     async def _refuse(
         self,
@@ -261,7 +249,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if left_out is not None:
                 events.warn(
                     "denied",
-                    who=current_caller() or None,
+                    who=CALLER.get() or None,
                     method=method.rpartition("/")[2],
                     reason=error.reason,
                     peer=host_of(peer),
@@ -290,12 +278,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             peer = context.peer()
             try:
                 await self._admit(method, context)
-                if self._is_open(method):
+                if self._authorizer is not None and not self._authorizer.asks(method):
                     await self._slow_down(peer)
-                caller = current_caller() or host_of(peer)
+                caller = CALLER.get() or host_of(peer)
                 if shared.rate_limiter is not None and is_limited:
                     shared.rate_limiter.take(caller)
-                requests = shared.named_requests if current_caller() else shared.unnamed_requests
+                requests = shared.named_requests if CALLER.get() else shared.unnamed_requests
                 with shared.calls.one_more(caller):
                     async with requests.room(
                         caller, _kind(name, caller), self._received_bytes
@@ -344,7 +332,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return answer
 
         async def own(request: bytes | Message, context: Context, caller: str) -> Reply:
-            set_rights(OWN)
+            RIGHTS.set(OWN)
             return await answer(request, context, caller)
 
         if rights is OWN:
@@ -355,9 +343,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if rights is None:
                     await self._admit(method, context)
                 else:
-                    set_caller(rights.name)
-                    set_rights(rights)
-                caller = current_caller() or caller
+                    CALLER.set(rights.name)
+                    RIGHTS.set(rights)
+                caller = CALLER.get() or caller
                 if self._shared.rate_limiter is not None:
                     self._shared.rate_limiter.take(caller)
             except TunerError as e:

@@ -26,7 +26,7 @@ from suggest import deadline, names, wire
 from suggest.errors import InvalidArgument, Problem, raise_if, under
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
-from suggest.server.access.caller import readable_namespaces
+from suggest.server.access.caller import READABLE
 from suggest.server.rpcs import Resource
 from suggest.studies import StudyService
 from suggest.studies.dispatch import MAX_REPLY_BYTES
@@ -465,7 +465,7 @@ def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]
     """Return the namespaces to list, in order, without those before `after`; None means all."""
     if namespace != names.ALL:
         return [namespace]
-    readable = readable_namespaces()
+    readable = READABLE.get()
     if readable is None:
         return [None]
     return sorted(name for name in readable if after is None or name >= after.namespace)

@@ -17,7 +17,7 @@ from typing import Any
 
 from suggest.errors import PermissionDenied, TunerError, Unauthenticated
 from suggest.events import line
-from suggest.server.access.caller import current_caller, host_of
+from suggest.server.access.caller import CALLER, host_of
 from suggest.server.rpcs import NO_RESOURCE, Resource
 
 log = logging.getLogger("suggest.audit")
@@ -101,7 +101,7 @@ class AuditEntry:
     @property
     def denial_key(self) -> str:
         """Return the key of a denied call; calls with the same key are written once a minute."""
-        caller = current_caller()
+        caller = CALLER.get()
         return f"{self._host} {caller} {self._method}" if caller else self._host
 
     def _write(self, decision: str, reason: str = "", left_out: int = 0) -> None:
@@ -111,7 +111,7 @@ class AuditEntry:
             line(
                 "change",
                 time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                who=current_caller() or self._host,
+                who=CALLER.get() or self._host,
                 method=self._method,
                 resource=_changed(self.resource, self.request) if has_request else "",
                 request=getattr(self.request, "request_id", "") if has_request else "",

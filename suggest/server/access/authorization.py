@@ -12,13 +12,7 @@ from typing import Protocol
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import (
-    Rights,
-    current_rights,
-    set_caller,
-    set_readable,
-    set_rights,
-)
+from suggest.server.access.caller import CALLER, READABLE, RIGHTS, Rights
 from suggest.server.rpcs import Form, Resource, known_rpc
 
 HEALTH = "/grpc.health.v1.Health/"
@@ -56,8 +50,8 @@ class Authorizer:
         # No token is empty.
         is_token = scheme.lower() == "bearer"
         rights = await self._authenticator.rights_of(token.strip() if is_token else "")
-        set_caller(rights.name)
-        set_rights(rights)
+        CALLER.set(rights.name)
+        RIGHTS.set(rights)
 
     def asks(self, method: str) -> bool:
         """Return whether the method needs a token."""
@@ -65,7 +59,7 @@ class Authorizer:
 
     async def check(self, method: str, resource: Resource) -> None:
         """Authorize an admitted caller. Raises PermissionDenied, and Unavailable if not known."""
-        rights = current_rights()
+        rights = RIGHTS.get()
         if method.startswith((HEALTH, *REFLECTION)):
             return
         assert rights is not None, "admitted first"
@@ -76,6 +70,6 @@ class Authorizer:
         if resource.namespace == names.ALL and rpc.form is Form.NAMESPACES:
             await rights.check(name, rpc.verb, None)
             # the method lists only what the caller may read
-            set_readable(await rights.readable())
+            READABLE.set(await rights.readable())
         else:
             await rights.check(name, rpc.verb, resource.namespace)

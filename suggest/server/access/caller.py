@@ -1,9 +1,8 @@
 """The caller of the current call and its rights: the name and the grant
 of its token, or the client's host.
 
-Both are context variables, available in the call's task and worker thread;
-`suggest.server.interceptor` sets them. `suggest.server.rpcs` defines which verb a method needs, and
-the token file who has which grant.
+Both are context variables; `suggest.server.interceptor` sets them. `suggest.server.rpcs` defines
+which verb a method needs, and the token file who has which grant.
 """
 
 from __future__ import annotations
@@ -72,65 +71,15 @@ UNIX = "unix"
 # Those of the server's own process.
 OWN: Final = Grant(UNIX, frozenset(AccessVerb), None)
 
-_RIGHTS: ContextVar[Rights | None] = ContextVar("rights", default=None)
-_READABLE: ContextVar[frozenset[str] | None] = ContextVar("readable", default=None)
-
-
-def set_rights(rights: Rights) -> None:
-    """Set the rights of this call, in its task and its worker thread."""
-    _RIGHTS.set(rights)
-
-
-def current_rights() -> Rights | None:
-    """Return the rights of this call, None if no token was required."""
-    return _RIGHTS.get()
-
-
-def set_readable(namespaces: frozenset[str] | None) -> None:
-    """Set the namespaces that this call, which lists those of all, may read; None means all."""
-    _READABLE.set(namespaces)
-
-
-def readable_namespaces() -> frozenset[str] | None:
-    """Return the namespaces that this call, which lists those of all, may read; None means all."""
-    return _READABLE.get()
-
-
-_NAME: ContextVar[str] = ContextVar("caller_name", default="")
-
-
-class _HasPeer(Protocol):
-    """The part of a gRPC context that this module uses."""
-
-    def peer(self) -> str: ...
-
-
-def caller_of(context: _HasPeer) -> str:
-    """Return the token's name; without tokens, `unix` or the host without its port.
-
-    No token has the name of a host.
-
-    Call this only in the call's own task: in a thread the call may be over, and then reading its
-    peer crashes gRPC.
-    """
-    return current_caller() or host_of(context.peer())
-
-
-def current_caller() -> str:
-    """Return the name of the call's token, "" without one.
-
-    Also works in the call's worker thread.
-    """
-    return _NAME.get()
-
-
-def set_caller(name: str) -> None:
-    """Set the token name of this call, in its task and its worker thread."""
-    _NAME.set(name)
+# Of the current call, in its task and its worker thread.
+CALLER: ContextVar[str] = ContextVar("caller", default="")  # the token's name, "" without one
+RIGHTS: ContextVar[Rights | None] = ContextVar("rights", default=None)  # None without tokens
+# The namespaces that a call which lists those of all may read; None means all.
+READABLE: ContextVar[frozenset[str] | None] = ContextVar("readable", default=None)
 
 
 def host_of(peer: str) -> str:
-    """Return the host.
+    """Return the host, who the caller is without a token; no token has its name.
 
     It is `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1`
     for `ipv6:%5B::1%5D:4711`, `unix` for a socket.

@@ -217,11 +217,10 @@ class GrpcServers:
             authorizer,
             received_bytes=received_bytes,
             certified=self.protection.certified,
+            measure=None if self._metrics is None else self._metrics.measured,
         )
         server = grpc.aio.server(
-            interceptors=[interceptor]
-            if self._metrics is None
-            else [self._metrics.calls, interceptor],
+            interceptors=[interceptor],
             options=[
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", received_bytes),

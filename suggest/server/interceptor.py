@@ -60,6 +60,8 @@ UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+# Of a wrapped method: takes the stream with the request.
+Behavior: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
 # Takes a request, which a client in this process hands over as a message,
 # and the name of its caller.
 Answer: TypeAlias = "Callable[[bytes | Message, Context, str], Coroutine[Any, Any, Reply]]"
@@ -105,17 +107,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         received_bytes: int,
         certified: bool = False,
+        measure: Callable[[Behavior, str], Behavior] | None = None,
     ) -> None:
         """Create the interceptor of one server.
 
         Args:
             received_bytes: The size that its requests may have.
             certified: Clients have certificates, whose names identify them if there are no tokens.
+            measure: Wraps the behavior of a method, given by its bare name, to measure its calls.
         """
         self._shared = shared
         self._authorizer = authorizer
         self._received_bytes = received_bytes
         self._certified = certified and authorizer is None
+        self._measure = measure
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # computations in progress must stop
@@ -164,10 +169,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         difference, but only such a handler can decide whether to read the request.
         """
         if handler.unary_unary is not None:
-            return grpc.stream_unary_rpc_method_handler(
-                _freed(self._received(self.answering(handler, method), method)),
-                response_serializer=_serialized,
-            )
+            behavior = _freed(self._received(self.answering(handler, method), method))
+            if self._measure is not None:
+                behavior = self._measure(behavior, method.rpartition("/")[2])
+            return grpc.stream_unary_rpc_method_handler(behavior, response_serializer=_serialized)
         if handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(
                 self._streamed(handler.stream_stream, method=method),
@@ -266,7 +271,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except RateLimited as e:
             await _pause(e.late_s)
 
-    def _received(self, answer: Answer, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+    def _received(self, answer: Answer, method: str) -> Behavior:
         """Wrap `answer`: admit the caller, read the request, and count what is in flight."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
@@ -483,9 +488,7 @@ def _decoded_size(method: str) -> DecodedSize:
     return DecodedSize.of(kind, framed=rpc_of(method).framed)
 
 
-def _freed(
-    handler: Callable[[Any, Context], Awaitable[Any]],
-) -> Callable[[Any, Context], Awaitable[Any]]:
+def _freed(handler: Behavior) -> Behavior:
     """Free the request of a call that is aborted.
 
     gRPC keeps the exception by which a call is aborted, and so its traceback, in a reference cycle.

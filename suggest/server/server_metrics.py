@@ -1,8 +1,7 @@
 """Prometheus metrics of a server at `/metrics`, and its health at `/healthz`.
 
 The library is loaded only with `--metrics-address`. No label has a value chosen by a client, so the
-number of series is bounded by methods times codes. docs/server.md lists the names. `CallMetrics` is
-the outermost interceptor; it does not change calls.
+number of series is bounded by methods times codes. docs/server.md lists the names.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 from prometheus_client import (
@@ -31,7 +30,7 @@ from suggest.endpoint import Endpoint, PlainReply
 from suggest.errors import Unavailable
 from suggest.server.access.certificates import KeyPair
 from suggest.server.call_pool import CallPool
-from suggest.server.interceptor import Context, Handler
+from suggest.server.interceptor import Behavior, Context
 from suggest.server.server_options import metrics_address
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
@@ -73,12 +72,35 @@ class Metrics:
         # a lookup by labels takes longer than observing
         self._series: dict[tuple[str, str], Histogram] = {}
         self._taking_calls = True
-        self.calls = CallMetrics(self._ended)
+        self._in_flight = 0
 
     @property
     def port(self) -> int:
         port: int = self._socket.getsockname()[1]
         return port
+
+    def measured(self, behavior: Behavior, method: str) -> Behavior:
+        """Return the behavior of a method, a bare name, with its calls measured."""
+
+        async def measured(request: object, context: Context) -> Any:
+            began = time.monotonic()
+            self._in_flight += 1
+            reply = None
+            code = "CANCELLED"  # unless the call completes
+            try:
+                reply = await behavior(request, context)
+                code = "OK"
+                return reply
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                code = _code(context)
+                raise
+            finally:
+                self._in_flight -= 1
+                self._ended(method, code, time.monotonic() - began, reply)
+
+        return measured
 
     def _ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
         series = self._series.get((method, code))
@@ -90,7 +112,7 @@ class Metrics:
 
     async def start(self, pool: CallPool, store_health: StoreHealth, studies: StudyService) -> None:
         """Answer requests, with values that are read from these objects at each scrape."""
-        self._registry.register(_Collector(self.calls, pool, store_health, studies))
+        self._registry.register(_Collector(lambda: self._in_flight, pool, store_health, studies))
         await self._endpoint.open()
 
     def stopping(self) -> None:
@@ -121,7 +143,7 @@ class Metrics:
 class _Collector:
     """Reads values when they are scraped."""
 
-    calls: CallMetrics
+    in_flight: Callable[[], int]
     pool: CallPool
     store_health: StoreHealth
     studies: StudyService
@@ -135,7 +157,7 @@ class _Collector:
         yield GaugeMetricFamily(
             "tuner_suggest_calls_in_flight",
             "Calls that are not answered yet.",
-            self.calls.in_flight,
+            self.in_flight(),
         )
         waiting = GaugeMetricFamily(
             "tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",)
@@ -205,66 +227,7 @@ def _listening(address: Address) -> socket.socket:
         ) from e
 
 
-# Arguments: method, code, seconds, reply (an `interceptor.Reply`, None if none was sent).
-Ended: TypeAlias = Callable[[str, str, float, Any], None]
-
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
-
-
-class CallMetrics(grpc.aio.ServerInterceptor):
-    """Measures calls. Belongs to the server's loop.
-
-    `ended` is called for each call with the bare method name.
-    """
-
-    def __init__(self, ended: Ended) -> None:
-        self._ended = ended
-        # by method: (original handler, wrapped handler)
-        self._known: dict[str, tuple[Handler, Handler]] = {}
-        self.in_flight = 0
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        method = str(handler_call_details.method)
-        # always: the next interceptor may decide for each call
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.stream_unary is None:
-            return handler  # health and reflection, which are long streams
-        measured_handler = self._known.get(method)
-        if measured_handler is None or measured_handler[0] is not handler:
-            measured = grpc.stream_unary_rpc_method_handler(
-                self._measured(handler.stream_unary, method=method.rpartition("/")[2]),
-                request_deserializer=handler.request_deserializer,
-                response_serializer=handler.response_serializer,
-            )
-            measured_handler = self._known[method] = handler, measured
-        return measured_handler[1]
-
-    def _measured(
-        self, behavior: Callable[[Any, Any], Any], *, method: str
-    ) -> Callable[[Any, Context], Any]:
-        async def measured(request: object, context: Context) -> Any:
-            began = time.monotonic()
-            self.in_flight += 1
-            reply = None
-            code = "CANCELLED"  # unless the call completes
-            try:
-                reply = await behavior(request, context)
-                code = "OK"
-                return reply
-            except asyncio.CancelledError:
-                raise
-            except BaseException:
-                code = _code(context)
-                raise
-            finally:
-                self.in_flight -= 1
-                self._ended(method, code, time.monotonic() - began, reply)
-
-        return measured
 
 
 def _code(context: Context) -> str:

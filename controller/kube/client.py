@@ -44,6 +44,7 @@ from controller.kube.errors import (
     BackendError,
     BadKubeconfig,
     NotResponding,
+    NotServed,
     Unreachable,
 )
 from controller.kube.log_streams import LogStreams
@@ -486,7 +487,10 @@ class KubernetesClient:
         grace_s: float | None = None,
         propagation: str | None = "Background",
     ) -> None:
-        """Delete an object; no error if it is gone or, with `uid`, another one has its name."""
+        """Delete an object; no error if it is gone or, with `uid`, another one has its name.
+
+        Raises NotServed, since an object of a kind that is not served may exist.
+        """
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if propagation is not None:
             options["propagationPolicy"] = propagation
@@ -495,8 +499,12 @@ class KubernetesClient:
         if uid:
             options["preconditions"] = {"uid": uid}
         gone = (ApiNotFound, ApiConflict) if uid else (ApiNotFound,)
-        with contextlib.suppress(*gone):
+        try:
             await self._call("DELETE", kind.path(namespace, name), body=options)
+        except NotServed:
+            raise
+        except gone:
+            pass
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, body: Raw, *, subresource: str = ""

@@ -38,13 +38,17 @@ class Refusal:
 
 
 class ApiError(Exception):
-    """An error response of the server. As with OSError, the status chooses the class of the error.
+    """An error response of the server, which chooses the class of the error, as with OSError.
 
     `reason` is the one of its Status: AlreadyExists, NotFound, Forbidden, …
     """
 
-    def __new__(cls, status: int, *_: object, **__: object) -> ApiError:
-        return super().__new__(_BY_STATUS.get(status, cls))
+    def __new__(
+        cls, status: int, *_: object, details: dict[str, Any] | None = None, **__: object
+    ) -> ApiError:
+        names_object = bool((details or {}).get("name"))
+        chosen = NotServed if status == 404 and not names_object else _BY_STATUS.get(status, cls)
+        return super().__new__(chosen)
 
     def __init__(
         self,
@@ -75,6 +79,10 @@ class ApiForbidden(ApiError):
 
 class ApiNotFound(ApiError):
     """404: there is no such object, kind or namespace."""
+
+
+class NotServed(ApiNotFound):
+    """404 without an object: the server does not serve the kind, perhaps because it restarts."""
 
 
 class ApiConflict(ApiError):

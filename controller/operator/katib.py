@@ -11,6 +11,7 @@ import enum
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
@@ -36,7 +37,7 @@ from controller.kube.custom_resource import (
     KATIB_TRIALS,
     OWN_STATUS,
 )
-from controller.kube.errors import ApiConflict, ApiError, ApiNotFound
+from controller.kube.errors import ApiConflict, ApiError, ApiNotFound, NotServed
 from controller.kube.objects import AnyObject, KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
 from controller.operator.katib_defaults import with_defaults
@@ -264,7 +265,8 @@ class KatibExperiments:
             shown = await _already_shown(client, resource)
         # A status that is being written may show another one, which goes with its owner.
         for name in list(shown.names.values()):
-            await client.delete(KATIB_TRIALS, resource["metadata"]["namespace"], name)
+            with suppress(NotServed):  # they are gone with their definition
+                await client.delete(KATIB_TRIALS, resource["metadata"]["namespace"], name)
 
     async def _trials(
         self,

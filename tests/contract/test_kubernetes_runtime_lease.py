@@ -161,6 +161,21 @@ async def test_a_holder_that_is_refused_for_a_moment_still_finds_its_successor(
 
 
 @on_a_loop
+async def test_a_holder_for_which_leases_are_not_served_for_a_moment_renews_its_lease_then(
+    experiment: Experiment,
+) -> None:
+    experiment.api.kubelet.play(lambda job: Script(forever=True))
+    runtime = await experiment.open(holder=HERE)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(experiment.name(0)))
+    experiment.api.answer(404, times=2, path="/leases")
+    runtime._lease._valid_until_s = 0.0
+    assert "refuses" in await refusal_of(runtime.stop(experiment.name(0), grace_s=1.0))
+    await runtime.stop(experiment.name(0), grace_s=1.0)
+    assert runtime._lease._valid_until_s > 0.0
+
+
+@on_a_loop
 async def test_a_holder_that_has_lost_the_right_to_leases_goes_on_after_a_while(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,21 @@ async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(
 
 
 @on_a_loop
+async def test_a_kind_that_is_not_served_for_a_while_is_waited_for(experiment: Experiment) -> None:
+    experiment.api.kubelet.play(lambda job: Script())
+    runtime, name = await experiment.open(), experiment.name(0)
+    experiment.api.answer(404, times=5, method="POST", path="/jobs")
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: "the cluster does not serve jobs" in seen[name].waiting)
+    await look_until(runtime, ended(name))
+    experiment.api.answer(404, method="DELETE", path="/jobs/")
+    with pytest.raises(RuntimeLost):
+        await runtime.remove(name)
+    await runtime.remove(name)
+    assert experiment.jobs() == []
+
+
+@on_a_loop
 async def test_closing_waits_for_the_last_removal(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: Script())
     runtime, name = await experiment.open(), experiment.name(0)

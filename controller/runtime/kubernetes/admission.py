@@ -34,6 +34,7 @@ from controller.kube.errors import (
     ApiError,
     ApiForbidden,
     ApiNotFound,
+    NotServed,
     rule_for,
     unavailable_webhook,
 )
@@ -448,10 +449,10 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):
         return error  # a missing right is not the trial's fault
+    if isinstance(error, NotServed):  # it did when the experiment began
+        return TemporarilyRefused(f"the cluster does not serve {kind.plural}: {error.message}")
     if isinstance(error, ApiNotFound):
-        return CannotStart(
-            f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind"
-        )
+        return CannotStart(f"{error.message}; see kubectl get namespaces")
     if error.status in (400, 403, 422):
         return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
     if silent := unavailable_webhook(error):

@@ -43,6 +43,7 @@ from controller.kube.errors import (
     ApiForbidden,
     ApiNotFound,
     ErrorClassifier,
+    NotServed,
 )
 from controller.kube.objects import AnyObject, LeaseSpec, Raw
 from controller.kube.server_clock import ServerClock
@@ -317,6 +318,8 @@ class FencingLease:
             except ApiConflict:  # another controller was faster: read it again
                 continue
             except (ApiForbidden, ApiNotFound) as error:
+                if self._epoch and isinstance(error, NotServed):
+                    raise  # it was served before
                 # It had the right: an API server that has just started refuses everything.
                 if self._epoch and error.refusal is not None:
                     refused = self._errors.classify(error, patient=True)

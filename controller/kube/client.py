@@ -749,8 +749,25 @@ class KubernetesClient:
         reply = await self._call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(reply["status"]["allowed"])
 
-    async def version_and_clock(self) -> tuple[Raw, datetime | None]:
-        """Return the server's version and its clock."""
+    async def version(self) -> Raw:
+        version, _ = await self._version_and_date()
+        return version
+
+    async def clock(self) -> datetime | None:
+        """Return the server's time in whole seconds, as it stamps objects; None: it tells none.
+
+        A server without SelfSubjectReviews tells it in the header Date, which a proxy may set.
+        """
+        try:
+            review = await self._review_self()
+        except (ApiForbidden, ApiNotFound):
+            review = {}
+        if stamp := (review.get("metadata") or {}).get("creationTimestamp"):
+            return datetime.fromisoformat(stamp)
+        _, date = await self._version_and_date()
+        return date
+
+    async def _version_and_date(self) -> tuple[Raw, datetime | None]:
         async with (
             self._connection.limit.place(self._sender),
             self._connection.response("GET", "/version", {}) as response,
@@ -763,7 +780,7 @@ class KubernetesClient:
         """Return whether the server answers now, and not with an error of its own."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await self.version_and_clock()
+                await self.version()
         except (Unreachable, TimeoutError):
             return False
         except ApiError as error:
@@ -774,9 +791,12 @@ class KubernetesClient:
 
     async def whoami(self) -> str:
         """Return the user name that the server authenticated."""
-        body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
-        reply = await self._call("POST", _SELF_REVIEWS.path(None), body=body)
+        reply = await self._review_self()
         return str(reply["status"]["userInfo"].get("username", ""))
+
+    async def _review_self(self) -> Raw:
+        body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
+        return await self._call("POST", _SELF_REVIEWS.path(None), body=body)
 
     async def discover(self, api_version: str, kind: str) -> Kind:
         """Look up the plural and scope of a kind on the server, once.

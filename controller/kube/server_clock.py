@@ -36,7 +36,7 @@ class ServerClock:
             if self._read is not None and self._elapsed_s() - self._read[1] < AGAIN_S:
                 return
             try:
-                _, date = await self._client.version_and_clock()
+                date = await self._client.clock()
             except ApiError:
                 date = None
             self._read = date or datetime.now(UTC), self._elapsed_s()

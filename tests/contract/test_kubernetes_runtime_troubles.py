@@ -6,6 +6,7 @@ On a small API server in this process. Errors are `RuntimeLost`, after which the
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,29 @@ async def test_a_timeout_counts_by_the_clock_of_the_server(experiment: Experimen
     exit = (await look_until(runtime, ended(experiment.name(0))))[experiment.name(0)].exit
     assert exit is not None
     assert exit.timed_out
+
+
+@on_a_loop
+async def test_a_proxy_whose_clock_is_ahead_ends_no_trial_early(experiment: Experiment) -> None:
+    experiment.api.kubelet.play(lambda job: FOREVER)
+    experiment.api.date_ahead_s = 3600.0
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0, timeout_s=600.0))
+    await look_until(runtime, running(name))
+    assert (await look(runtime))[name].exit is None
+    assert experiment.asked("DELETE", "/pods/") == 0
+
+
+@on_a_loop
+async def test_a_server_that_stamps_no_review_tells_its_time_in_a_header(
+    experiment: Experiment,
+) -> None:
+    experiment.api.answer(404, path="/selfsubjectreviews")
+    experiment.api.ahead_s = 3600.0
+    async with experiment.api.client() as client:
+        time = await client.clock()
+    assert time is not None
+    assert (time - datetime.now(UTC)).total_seconds() == pytest.approx(3600, abs=30)
 
 
 @on_a_loop

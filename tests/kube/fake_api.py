@@ -58,7 +58,7 @@ import yaml  # type: ignore[import-untyped]
 from aiohttp import ClientConnectorError, ClientSession, web
 
 from controller.kube.client import KubernetesClient
-from tests.kube.fake_kubelet import FakeKubelet
+from tests.kube.fake_kubelet import FakeKubelet, stamp
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # as strict as the API server's
 Raw = dict[str, Any]
@@ -150,6 +150,7 @@ class FakeApi:
         self.quiet = False
         self.late = False
         self.ahead_s = 0.0
+        self.date_ahead_s = 0.0  # of the header Date, besides: a proxy sets it
         self.token = ""
         self.gone_as = "event"
         self.refuse: Callable[[str, Raw], str] = lambda plural, obj: ""
@@ -535,7 +536,8 @@ class FakeApi:
 
     async def _serve(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if request.path == "/version":
-            date = format_datetime(datetime.now(UTC) + timedelta(seconds=self.ahead_s), usegmt=True)
+            ahead = timedelta(seconds=self.ahead_s + self.date_ahead_s)
+            date = format_datetime(datetime.now(UTC) + ahead, usegmt=True)
             return web.json_response(
                 {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, headers={"Date": date}
             )
@@ -559,9 +561,9 @@ class FakeApi:
                 status=201,
             )
         if target.plural == "selfsubjectreviews":
-            return web.json_response(
-                body | {"status": {"userInfo": {"username": USER}}}, status=201
-            )
+            about = {"creationTimestamp": stamp(self.ahead_s)}
+            review = {"metadata": about, "status": {"userInfo": {"username": USER}}}
+            return web.json_response(body | review, status=201)
         if target.plural == "tokenreviews":
             return web.json_response(body | {"status": self._review(body["spec"])}, status=201)
         if target.plural == "subjectaccessreviews":

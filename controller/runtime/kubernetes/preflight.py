@@ -285,9 +285,9 @@ def _login(credentials: Credentials) -> Finding:
 
 async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     # The first request also loads the transport and connects, so the second one tells the time.
-    version, _ = await client.version_and_clock()
+    version = await client.version()
     before = datetime.now(UTC)
-    _, server_time = await client.version_and_clock()
+    server_time = await client.clock()
     after = datetime.now(UTC)
     yield _version(client.server, version)
     if server_time is not None:

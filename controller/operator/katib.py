@@ -109,6 +109,7 @@ class _Written:
     stem: the common prefix of the names of its Trials.
     trials: by number, the class that its Trial says, and the name and the status of the object.
     deleted: the numbers of trials whose Trials somebody has deleted since.
+    restored: those that were in `deleted` before.
     doubtful: trials whose Trials said another class when they were last changed.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
@@ -124,6 +125,7 @@ class _Written:
     statuses: dict[int, Raw] = field(default_factory=dict)
     uids: dict[int, str] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
+    restored: set[int] = field(default_factory=set)
     doubtful: dict[int, TrialClass | None] = field(default_factory=dict)
     optimal: dict[int, Raw] = field(default_factory=dict)
     first_open: int = 0
@@ -401,8 +403,10 @@ class _Writer:
             stored = self.workspace.experiments.attempts_between(uid, numbers[0], numbers[-1])
             attempts = by_trial((attempt.trial, attempt) for attempt in stored)
             unfinished = {number for number, each in shown.trials.items() if not each.ended}
+            postponed: set[int] = set()
             most = self.experiment.spec.parallelism
-            for trial in trials:
+            # Those that are shown first: their ends make room. Then those that need it shortly.
+            for trial in sorted(trials, key=lambda t: (t.number not in shown.uids, not t.finished)):
                 tried = attempts.get(trial.number)
                 newest = tried[-1] if tried else None
                 each = class_of(trial, newest, has_object=self._has_object(newest, objects))
@@ -413,9 +417,11 @@ class _Writer:
                 if name != said[0] and shown.again_s < math.inf:
                     continue  # the one before was refused
                 # The successor of a trial begins before the end of that one is known. To clients,
-                # no more run than the experiment says.
-                is_new = trial.number not in shown.uids
-                if is_new and not each.ended and len(unfinished) >= most:
+                # no more run than the experiment says, and a new Trial has no status yet.
+                is_restored = each.ended and trial.number in shown.restored
+                is_new = trial.number not in shown.uids and not is_restored
+                if is_new and len(unfinished) >= most:
+                    postponed.add(trial.number)
                     continue
                 observed = await self._observed(studies, trial, newest) if each.ended else {}
                 await self._write_trial(trial, newest, each, observed)
@@ -426,7 +432,7 @@ class _Writer:
             if best is not None and best.number not in shown.optimal:
                 shown.optimal = {best.number: await self._optimal(studies, best)}
         for trial in trials:
-            if not trial.finished or shown.again_s < math.inf:
+            if not trial.finished or trial.number in postponed or shown.again_s < math.inf:
                 break
             shown.first_open = trial.number + 1
         names: dict[TrialClass, list[str]] = {}
@@ -449,6 +455,7 @@ class _Writer:
                 await self.client.delete(kind, self._namespace, name, uid=record.uid)
         for number in numbers:
             self._forget(number)
+        shown.restored |= numbers
         shown.deleted = set()
         shown.basis = None
 

@@ -766,6 +766,30 @@ def test_no_more_trials_are_seen_to_run_than_the_experiment_says(
     claim(tmp_path)
 
 
+def test_a_trial_that_ends_before_it_is_seen_is_shown_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "STATUS_S", 0.1)
+
+    @on_katibs_cluster()
+    async def claim(installed: KatibInstallation) -> None:
+        api = installed.api
+        api.kubelet.play(lambda _job: Script(lines=("score=0.5",), seconds=0.5))
+        installed.apply(katib(parallelTrialCount=1, maxTrialCount=8))
+        await installed.until(lambda: installed.whole().get("trialsSucceeded", 0) >= 4)
+        api.hold("GET", "/log")
+        await installed.until(lambda: len(ended_pods(installed)) == 2)
+        first, _ = (pod["metadata"]["name"] for pod in ended_pods(installed))
+        known = installed.status()["trials"]["succeeded"]
+        api.hold("GET", f"/{first}/log")  # only the end of its successor is known
+        await installed.until(lambda: installed.status()["trials"]["succeeded"] > known)
+        api.release()
+        await installed.until_last("Succeeded")
+        assert (installed.whole()["trialsSucceeded"], most_unfinished(installed)) == (8, 1)
+
+    claim(tmp_path)
+
+
 def ended_pods(installed: KatibInstallation) -> list[Raw]:
     pods = installed.api.all("pods", NAMESPACE)
     return [pod for pod in pods if pod["status"].get("phase") == "Succeeded"]

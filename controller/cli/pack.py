@@ -23,7 +23,8 @@ def pack(arguments: argparse.Namespace) -> ExitCode:
     for note in packed.notes:
         say(arguments, note)
     attempts = quantity(packed.attempts, "attempt")
-    print(f"{packed.path}: {arguments.name} with {attempts}, {packed.size / 1e6:.1f} MB")
+    size = f"{packed.size / 1e6:.1f} MB" if packed.size >= 1e6 else f"{packed.size / 1e3:.1f} kB"
+    print(f"{packed.path}: {arguments.name} with {attempts}, {size}")
     return ExitCode.OK
 
 

@@ -90,6 +90,10 @@ class KatibReader(KatibDomainReader):
             return None
         spec = self._mapping(self._data, "spec", "")
         self._check_keys(spec)
+        if not spec:
+            if len(self._problems.found) == before:
+                self._problems.add("spec", "is empty; write it as in examples/katib/random.yaml")
+            return None
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         algorithm = self._algorithm(spec)
         layers = self._layers(spec, algorithm)

@@ -1146,6 +1146,25 @@ def test_a_file_of_an_older_katib_says_what_has_changed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        ("v1beta1", "4:7 spec: is empty; write it as in examples/katib/random.yaml"),
+        (
+            "v1alpha3",
+            "1:13 apiVersion: kubeflow.org/v1alpha3 is not supported; write kubeflow.org/v1beta1",
+        ),
+    ],
+)
+def test_an_empty_spec_is_one_problem_at_most(version: str, problem: str) -> None:
+    text = (
+        f"apiVersion: kubeflow.org/{version}\nkind: Experiment\nmetadata: {{name: a}}\nspec: {{}}\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="katib.yaml")
+    assert str(caught.value).splitlines()[1:] == [f"  {problem}"]
+
+
+@pytest.mark.parametrize(
     ("head", "message"),
     [
         (

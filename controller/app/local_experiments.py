@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from suggest.storage.schema import Schema
 
 
+_REMAINS = {"controller.lock", "experiment.yaml"}
+_SETTLED_S = 3600.0
+
+
 class ControllerLock:
     """A `ControllerLease` as a lock file, which the kernel releases when its holder ends.
 
@@ -50,7 +54,7 @@ class ControllerLock:
         Waits a moment, because `holder` also takes the lock.
         """
         deadline = time.monotonic() + within_s
-        while not self._try():
+        while not self.try_take():
             if time.monotonic() >= deadline:
                 holder = self.holder()
                 by = f"by {holder}" if holder else "by another process"
@@ -60,7 +64,8 @@ class ControllerLock:
                 )
             time.sleep(0.02)
 
-    def _try(self) -> bool:
+    def try_take(self) -> bool:
+        """Take the lock if it is free, and return whether it was."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,6 +236,28 @@ class LocalExperiments(SqlExperimentStore):
         self._write_file(experiment.uid, revision)
         return super().add_revision(experiment, revision, event)
 
+    def remove_remains(self) -> None:
+        """Remove the folders of commands that were killed before they recorded an experiment.
+
+        A folder with anything else in it stays: its experiment may have been in a lost database.
+        A new one stays, too: it is made before its lock is taken.
+        """
+        settled_s = time.time() - _SETTLED_S
+        for folder in self.directory.experiments.iterdir():
+            # Another command may remove it at the same time.
+            with suppress(OSError, Unavailable):
+                has_more = any(each.name not in _REMAINS for each in folder.iterdir())
+                if has_more or folder.stat().st_mtime > settled_s:
+                    continue
+                uid, lock = Uid(folder.name), ControllerLock(folder)
+                if self.revisions(uid) or not lock.try_take():
+                    continue
+                # It may have been recorded just before the lock was free.
+                if self.revisions(uid):
+                    lock.release()
+                else:
+                    lock.discard()
+
     def _write_file(self, uid: Uid, revision: Revision) -> None:
         path = self.folders(uid).revision(revision.number)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -259,4 +286,6 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
             "--state-dir, or a cluster's controller with --context"
         )
     with closing(LocalExperiments(directory)) as experiments:
+        if make:
+            experiments.remove_remains()
         yield experiments

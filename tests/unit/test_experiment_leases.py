@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,3 +89,20 @@ def test_an_error_under_the_lease_releases_it(experiments: LocalExperiments) -> 
     with pytest.raises(ZeroDivisionError), taken:
         raise ZeroDivisionError
     assert experiments.holder(admitted.experiment.uid) is None
+
+
+def test_the_next_command_removes_the_folder_of_one_that_was_killed_before_its_experiment_began(
+    experiments: LocalExperiments,
+) -> None:
+    service, folders = ExperimentService(experiments), experiments.directory.experiments
+    recorded, begins = created(experiments), service.reserve("begins")
+    kept = {recorded.experiment.uid, begins.uid}
+    recorded.lease.release()
+    for uid, content in (("killed", "experiment.yaml"), ("lost", "trials"), ("new", "")):
+        Path(folders, uid).mkdir()
+        Path(folders, uid, content or "controller.lock").touch()
+    for uid in (*kept, "killed", "lost"):
+        os.utime(folders / uid, (0, 0))
+    with opened(experiments.directory, make=True):
+        assert {path.name for path in folders.iterdir()} == {*kept, "lost", "new"}
+    begins.lease.discard()

@@ -270,6 +270,47 @@ def test_where_no_template_is_that_of_the_reporting_pod_the_cure_is_given() -> N
     )
 
 
+STEPS: Any = [
+    {"name": "all", "dag": {"tasks": []}},
+    {"name": "prepare", "script": {"image": "a:1", "source": "print(1)"}},
+    {"name": "train", "metadata": {"labels": {"step": "train"}}, "container": {"image": "b:1"}},
+]
+
+
+def workflow(*steps: Any) -> dict[str, Any]:
+    spec = {"entrypoint": steps[0]["name"], "templates": list(steps)}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": spec}
+
+
+@pytest.mark.parametrize(("steps", "labels"), [(STEPS, {"step": "train"}), (STEPS[2:], {})])
+def test_the_sidecar_is_added_to_the_template_of_a_workflow_that_the_labels_name(
+    steps: Any, labels: dict[str, str]
+) -> None:
+    primary = {"labels": labels, "container": "main"}
+    manifest = workflow(*steps)
+    assert cannot_be_collected(manifest, {"primary": primary}) == ""
+    launch = a_launch(
+        metrics=MetricsRule(source=MetricsFile("/katib/metrics.log")),
+        template=copy.deepcopy(manifest),
+        primary=primary,
+    )
+    *others, train = build_objects(launch)[-1]["spec"]["templates"]
+    mount = {"name": "tuner-metrics", "mountPath": "/katib"}
+    assert train["initContainers"] == [{**SIDECAR, "volumeMounts": [{**mount, "readOnly": True}]}]
+    assert train["volumes"] == [{"name": "tuner-metrics", "emptyDir": {}}]
+    assert mount in train["container"]["volumeMounts"]
+    assert not any("initContainers" in each for each in others)
+
+
+@pytest.mark.parametrize("labels", [{}, {"step": "test"}])
+def test_a_workflow_needs_the_labels_of_one_template(labels: dict[str, str]) -> None:
+    cluster = {"primary": {"labels": labels}}
+    said = cannot_be_collected(workflow(*STEPS), cluster)
+    assert "the pod template of this Workflow that reports the metrics is not known" in said
+    having = {**STEPS[1], "initContainers": [{"name": "tuner-collector"}]}
+    assert cannot_be_collected(workflow(having, *STEPS[2:]), cluster) == ""
+
+
 @pytest.mark.parametrize("field", ["runtimePatches", "podTemplateOverrides"])
 def test_a_train_job_whose_runtime_has_the_sidecar_is_collected(field: str) -> None:
     names = {"initContainers": [{"name": "tuner-collector"}]}

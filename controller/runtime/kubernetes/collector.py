@@ -22,7 +22,14 @@ from controller.core.model import (
     PrometheusEndpoint,
 )
 from controller.kube.objects import ContainerStatus, Pod, Raw
-from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
+from controller.runtime.kubernetes.kinds import (
+    JOB,
+    at,
+    containers_in,
+    mappings,
+    pod_steps,
+    preset_of,
+)
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
 from controller.runtime.kubernetes.launch import REPORTS_ADDRESS
 from controller.runtime.trial_variables import DB_MANAGER_NAMES
@@ -39,17 +46,19 @@ RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 def has_collector(obj: Raw) -> bool:
     """Whether the user's pod template, or a change of one on the cluster, has the sidecar."""
     preset = preset_of(obj) or JOB
-    for template in preset.templates(copy.deepcopy(obj)):
-        containers = mappings(at(template, "spec.initContainers"))
+    pods = [at(template, "spec") for template in preset.templates(copy.deepcopy(obj))]
+    for pod in (*pods, *pod_steps(obj)):
+        containers = mappings(at(pod, "initContainers"))
         if any(container.get("name") == COLLECTOR_CONTAINER for container in containers):
             return True
     return False
 
 
 def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
-    """Add the sidecar to a pod's spec, and the volume that it shares with the trial's container.
+    """Add the sidecar, and the volume that it shares with the trial's container.
 
-    Its image is pulled by the same policy as the trial's.
+    spec: of a pod, or a Workflow's template. The sidecar's image is pulled by the same policy as
+    the trial's.
     """
     mounts: list[Raw] = []
     if isinstance(collection.source, MetricsFile):
@@ -92,7 +101,7 @@ def _show_namespace(spec: Raw) -> None:
     """
     without = [
         container
-        for container in spec["containers"]
+        for container in containers_in(spec)
         if all(
             mount["mountPath"].rstrip("/") != _ACCOUNT
             for mount in container.get("volumeMounts") or ()

@@ -32,6 +32,7 @@ from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     at,
     below,
+    containers_in,
     foreign_version,
     is_pod_template,
     mappings,
@@ -39,6 +40,7 @@ from controller.runtime.kubernetes.kinds import (
     preset_of,
     primary_template,
     put,
+    reporting_step,
 )
 from controller.runtime.kubernetes.labels import (
     ANSWERS,
@@ -568,11 +570,10 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     if claim:
         _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
-        reporting = primary_template(obj, _primary_labels(part.template.cluster))
+        reporting = _reporting_pod(obj, part.template.cluster)
         assert reporting is not None, "cannot_be_collected refuses it"
-        usual = shape.primary_pod(obj).container
-        primary = _primary(reporting["spec"], part, usual)
-        add_collector(reporting["spec"], primary, part.collection)
+        primary = _primary(reporting, part, shape.primary_pod(obj).container)
+        add_collector(reporting, primary, part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
@@ -618,7 +619,7 @@ def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> s
     cluster: the keys beside it.
     """
     obj = copy.deepcopy(dict(manifest))
-    if has_collector(obj) or primary_template(obj, _primary_labels(cluster)) is not None:
+    if has_collector(obj) or _reporting_pod(obj, cluster) is not None:
         return ""
     kind = manifest.get("kind")
     if kind == "TrainJob":
@@ -643,6 +644,18 @@ def cannot_be_answered(manifest: AnyObject) -> str:
         "cannot be added, and its trials cannot ask for parameters (defineByRun); write "
         "spec.parameters, or use a kind with a pod template, {metadata, spec: {containers: …}}"
     )
+
+
+def _reporting_pod(obj: Raw, cluster: Mapping[str, object]) -> Raw | None:
+    """Return the spec of the pod that reports the metrics, or a Workflow's template in its place.
+
+    None: it is not known. cluster: the keys beside the object.
+    """
+    labels = _primary_labels(cluster)
+    if (step := reporting_step(obj, labels)) is not None:
+        return step
+    template = primary_template(obj, labels)
+    return None if template is None else template["spec"]
 
 
 def _primary_labels(cluster: Mapping[str, object]) -> Mapping[str, str]:
@@ -720,7 +733,7 @@ def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
     name = (
         _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
     )
-    containers: list[Raw] = spec["containers"]
+    containers = containers_in(spec)
     return next(
         (container for container in containers if container.get("name") == name), containers[0]
     )

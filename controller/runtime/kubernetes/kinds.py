@@ -351,12 +351,28 @@ def pod_steps(obj: AnyObject) -> list[Raw]:
     return [template for template in templates if any(key in template for key in _ARGO_PODS)]
 
 
+def reporting_step(obj: AnyObject, labels: Mapping[str, str]) -> Raw | None:
+    """Return the template of a Workflow whose pod reports the metrics; None if it is not known."""
+    steps = pod_steps(obj) if obj.get("kind") == "Workflow" else []
+    named = [step for step in steps if labels.items() <= _labels_of_step(step).items()]
+    return named[0] if len(named) == 1 else None
+
+
+def _labels_of_step(step: Raw) -> Raw:
+    return at(step, "metadata.labels") or {}
+
+
 def containers_of_step(step: Raw) -> Iterator[Raw]:
     """Yield the containers of a pod of a Workflow or a PipelineRun, except init containers."""
     yield from mappings([step.get("container"), step.get("script")])
     yield from mappings(at(step, "containerSet.containers"))
     yield from mappings(step.get("steps"))
     yield from mappings(step.get("sidecars"))
+
+
+def containers_in(pod: Raw) -> list[Raw]:
+    """Return the containers of a pod's spec, or of a step, except init containers."""
+    return list(pod["containers"] if "containers" in pod else containers_of_step(pod))
 
 
 def _step_containers(obj: Raw) -> Iterator[Raw]:

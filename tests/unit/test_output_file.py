@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,19 @@ def test_a_page_that_does_not_fit_leaves_the_earlier_one(tmp_path: Path) -> None
     with room_for(100), pytest.raises(OSError, match=r"page\.html"):
         output_file.write(page, PAGE)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"page.html": "earlier"}
+
+
+def test_a_command_that_is_killed_while_it_writes_leaves_the_earlier_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    output_file.write(page, "earlier")
+    command = os.fork()
+    if command == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel kills it in the middle
+        with room_for(100):
+            output_file.write(page, PAGE)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) == -signal.SIGXFSZ
+    assert page.read_text() == "earlier"
 
 
 def test_a_folder_that_does_not_exist_is_named_by_the_file(tmp_path: Path) -> None:

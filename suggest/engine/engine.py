@@ -193,6 +193,8 @@ class Engine:
         # In a define-by-run study: the parameters that succeeded trials lack for unknown reasons.
         self._unexplained: frozenset[str] = frozenset()
         self._promotion = promotion(study.spec)
+        # Built with the first advice: the curves may be half a million measurements.
+        self._pruner: Pruner | None = None
         self._new_samplers()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
@@ -201,7 +203,6 @@ class Engine:
         for number, measurement in measurements:
             report = reports.get(number) or reports.setdefault(number, Report())
             report.add(measurement)
-        self._pruner = self._new_pruner()
 
     @property
     def next_number(self) -> int:
@@ -568,7 +569,7 @@ class Engine:
                 self._recompute()
             return
         self._show(trial)
-        if trial.finished and self._pruner is not None and self._pruner_loaded:
+        if trial.finished and self._pruner is not None:
             self._show_curve(self._pruner, trial.number, trial.state, trial.value)
         if trial.finished and self._source is not None:
             self._reports.pop(trial.number, None)
@@ -626,11 +627,11 @@ class Engine:
         report.add_all(measurements)
         if not state.finished:
             self._before[number] = last if report.newest_attempt == attempt else None
-            if self._pruner is not None and self._pruner_loaded:
+            if self._pruner is not None:
                 self._show_curve(self._pruner, number, state, None)
         else:
             # Finished curves rarely change, so read all of them again.
-            self._pruner = self._new_pruner()
+            self._drop_pruner()
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """Take in a finished new trial with all its measurements, after both were stored."""
@@ -681,19 +682,20 @@ class Engine:
 
     def advise(self, number: int) -> StopAdvice:
         """Return whether a running trial should stop. Called after each of its reports."""
-        curve = self._curve(number)
-        if (
-            self._pruner is None
-            or curve is None
-            or self.trial(number).state is not TrialState.RUNNING
-        ):
+        curve, spec = self._curve(number), self.study.spec
+        if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
+            return StopAdvice(False)
+        if curve is None or self.trial(number).state is not TrialState.RUNNING:
             return StopAdvice(False)
         cached = self._advice.get(number)
         if cached is not None and cached[0] is curve and cached[1] == len(curve.steps):
             return cached[2]
         previous = curve.steps[-2] if len(curve.steps) > 1 else None
         before = self._before.get(number, previous)
-        self._load(self._pruner)
+        if self._pruner is None:
+            pruner = pruners.new_pruner(spec.pruning, spec.objective)
+            self._show_curves(pruner)
+            self._pruner = pruner  # once it has all of them
         advice = self._pruner.judge(TrialCurve(number, TrialState.RUNNING, curve), before=before)
         self._advice[number] = curve, len(curve.steps), advice
         return advice
@@ -758,7 +760,7 @@ class Engine:
             self._show(trial)
             if self._promotion is not None:
                 self._promotion.put(trial)
-        self._pruner = self._new_pruner()
+        self._drop_pruner()
 
     def _show(self, trial: Trial) -> None:
         """Show the trial to the samplers.
@@ -799,21 +801,11 @@ class Engine:
             self._recompute()
         return self._built_cheaper
 
-    def _new_pruner(self) -> Pruner | None:
-        """Return a pruner.
-
-        It gets the curves when first asked, because they may be half a million measurements.
-        """
-        spec = self.study.spec
+    def _drop_pruner(self) -> None:
         self._advice.clear()
-        self._pruner_loaded = False
-        if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
-            return None
-        return pruners.new_pruner(spec.pruning, spec.objective)
+        self._pruner = None
 
-    def _load(self, pruner: Pruner) -> None:
-        if self._pruner_loaded:
-            return
+    def _show_curves(self, pruner: Pruner) -> None:
         if self._source is not None:
             for finished in self._source.curves():
                 pruner.put(finished)
@@ -825,7 +817,6 @@ class Engine:
             TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED
         ):
             self._show_curve(pruner, number, TrialState.RUNNING, None)
-        self._pruner_loaded = True
 
     def _show_curve(
         self, pruner: Pruner, number: int, state: TrialState, value: float | None

@@ -46,11 +46,11 @@ class AshaSettings:
 class Rungs:
     """The sorted losses of trials at the rungs. NaN is left out, because it cannot be compared."""
 
-    def __init__(self, objective: Objective, *, min_steps: int, eta: int, min_trials: int) -> None:
+    def __init__(self, objective: Objective, settings: AshaSettings) -> None:
         self._objective = objective
-        self._min_steps = min_steps
-        self._eta = eta
-        self._min_trials = min_trials
+        self._min_steps = settings.min_steps
+        self._eta = settings.eta
+        self._min_trials = settings.min_trials
         self._columns: list[array[float]] = []
 
     def losses(self, curve: Curve) -> array[float]:
@@ -126,12 +126,7 @@ class Rungs:
 
 class AshaPruner:
     def __init__(self, objective: Objective, settings: AshaSettings) -> None:
-        self._rungs = Rungs(
-            objective,
-            min_steps=settings.min_steps,
-            eta=settings.eta,
-            min_trials=settings.min_trials,
-        )
+        self._rungs = Rungs(objective, settings)
         # The losses of unfinished trials that are in the rungs.
         self._entered: dict[int, array[float]] = {}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suggest.curves import TrialCurve
 from suggest.pruners.asha import COUNTED, AshaPruner, AshaSettings
-from suggest.pruners.percentile import PercentilePruner, PercentileSettings
+from suggest.pruners.percentile import MedianSettings, median_pruner
 from suggest.pruners.pruner import GO_ON, Pruner, Rule
 from suggest.settings import setting
 from suggest.study import Objective
@@ -77,7 +77,7 @@ class AutoPruner:
 
         Repeated when a longer trial has succeeded, which is rare.
         """
-        self._median = PercentilePruner(self._objective, PercentileSettings(50.0, first, 1, LEAST))
+        self._median = median_pruner(self._objective, MedianSettings(first, 1, LEAST))
         self._asha = AshaPruner(self._objective, AshaSettings(first, ETA))
         for trial in self._trials.values():
             self._median.put(trial)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
-from suggest.pruners.asha import COUNTED, Rungs
+from suggest.pruners.asha import COUNTED, AshaSettings, Rungs
 from suggest.pruners.pruner import GO_ON, Rule
 from suggest.settings import setting
 from suggest.study import Objective
@@ -31,8 +31,7 @@ HASHED = "hyperband"
 
 
 @dataclass(frozen=True, slots=True)
-class HyperbandSettings:
-    min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
+class HyperbandSettings(AshaSettings):
     max_steps: int = setting(
         0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0
     )
@@ -41,9 +40,6 @@ class HyperbandSettings:
         "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the "
         "steps",
         min=2,
-    )
-    min_trials: int = setting(
-        1, "trials at a rung, including this one, that a judgment requires", min=1
     )
 
 
@@ -60,7 +56,7 @@ class HyperbandPruner:
         self._losses: dict[int, array[float]] = {}
         self._brackets: list[Rungs] = []
         self._budgets: list[int] = []
-        self._reading = self._new_rungs()  # only reads the losses of curves
+        self._reading = Rungs(objective, settings)  # only reads the losses of curves
         self._most = 0
         if settings.max_steps:
             self._distribute(settings.max_steps)
@@ -93,18 +89,9 @@ class HyperbandPruner:
         if count == len(self._brackets):
             return
         self._budgets = bracket_shares(count, eta)
-        self._brackets = [self._new_rungs() for _ in range(count)]
+        self._brackets = [Rungs(self._objective, self._settings) for _ in range(count)]
         for number, losses in self._losses.items():
             self._brackets[self._bracket(number)].replace(array("d"), losses)
-
-    def _new_rungs(self) -> Rungs:
-        settings = self._settings
-        return Rungs(
-            self._objective,
-            min_steps=settings.min_steps,
-            eta=settings.eta,
-            min_trials=settings.min_trials,
-        )
 
     def _bracket(self, number: int) -> int:
         return bracket_of(number, self._budgets)

@@ -28,10 +28,7 @@ KEPT_COLUMNS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class PercentileSettings:
-    percentile: float = setting(
-        50.0, "percentage of the trials, the best ones, that may continue", min=0, max=100
-    )
+class MedianSettings:
     warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
     min_trials: int = setting(
@@ -40,11 +37,9 @@ class PercentileSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class MedianSettings:
-    warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
-    min_trials: int = setting(
-        5, "succeeded trials with a value at or before the step that a judgment requires", min=1
+class PercentileSettings(MedianSettings):
+    percentile: float = setting(
+        50.0, "percentage of the trials, the best ones, that may continue", min=0, max=100
     )
 
 
@@ -143,12 +138,9 @@ class PercentilePruner:
         return column
 
 
-class MedianPruner(PercentilePruner):
-    def __init__(self, objective: Objective, settings: MedianSettings) -> None:
-        half = PercentileSettings(
-            50.0, settings.warmup_steps, settings.interval, settings.min_trials
-        )
-        super().__init__(objective, half)
+def median_pruner(objective: Objective, settings: MedianSettings) -> PercentilePruner:
+    half = PercentileSettings(settings.warmup_steps, settings.interval, settings.min_trials, 50.0)
+    return PercentilePruner(objective, half)
 
 
 ENTRIES = (
@@ -157,7 +149,7 @@ ENTRIES = (
         "Stops a trial whose best value so far is worse than the median of succeeded trials at the "
         "same step.",
         MedianSettings,
-        MedianPruner,
+        median_pruner,
     ),
     Rule(
         "percentile",

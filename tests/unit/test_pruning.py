@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from suggest.curves import Curve, TrialCurve
 from suggest.engine import Engine
-from suggest.pruners.percentile import KEPT_COLUMNS, MedianPruner, MedianSettings
+from suggest.pruners.percentile import (
+    KEPT_COLUMNS,
+    MedianSettings,
+    PercentilePruner,
+    median_pruner,
+)
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
 from tests.unit.searches import (
@@ -51,14 +56,14 @@ def pruner(
     warmup: int = 0,
     interval: int = 1,
     least: int = 1,
-) -> MedianPruner:
-    made = MedianPruner(Objective("accuracy", direction), MedianSettings(warmup, interval, least))
+) -> PercentilePruner:
+    made = median_pruner(Objective("accuracy", direction), MedianSettings(warmup, interval, least))
     for number, peer in enumerate(peers):
         made.put(TrialCurve(number, SUCCEEDED, peer))
     return made
 
 
-def judge_each(judge: MedianPruner, points: dict[int, float]) -> list[int]:
+def judge_each(judge: PercentilePruner, points: dict[int, float]) -> list[int]:
     """The steps at which a trial that reports one step at a time would be stopped."""
     so_far, stops, before = Curve(), [], None
     for step, value in points.items():
@@ -109,7 +114,7 @@ THREE = [line(0.1, 0.2, 0.3), line(0.5, 0.6, 0.7), line(0.8, 0.9, 1.0)]
     ],
 )
 def test_the_median_rule(
-    says: str, judge: MedianPruner, points: dict[int, float], stops: list[int]
+    says: str, judge: PercentilePruner, points: dict[int, float], stops: list[int]
 ) -> None:
     assert judge_each(judge, points) == stops, says
 

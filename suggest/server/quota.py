@@ -224,14 +224,6 @@ class QuotaStore(StudyStore):
         with self._tracker.reserving(lease.name.namespace, Counts(trials=len(trials) - queued)):
             super().hand_out(lease, trials, queued=queued)
 
-    def add_trial(
-        self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
-    ) -> None:
-        with self._tracker.reserving(
-            lease.name.namespace, Counts(trials=1, measurements=len(measurements))
-        ):
-            super().add_trial(lease, trial, request_id=request_id, measurements=measurements)
-
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         measured = sum(len(addition.measurements) for addition in additions)
         with self._tracker.reserving(

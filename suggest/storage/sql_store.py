@@ -40,6 +40,7 @@ from suggest.storage.ownership import Ownership, held, named, of, of_parameters
 from suggest.storage.page_sessions import PageSessions
 from suggest.storage.rows import (
     AnyRow,
+    Columns,
     columns_of_batch,
     columns_of_trials,
     measurement_of,
@@ -71,7 +72,6 @@ _COPY_STUDY = failpoints.register("store.copy_study")
 _TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
 _HAND_OUT = failpoints.register("store.hand_out")
 _REQUEUE = failpoints.register("store.requeue")
-_ADD_TRIAL = failpoints.register("store.add_trial")
 _ADD_TRIALS = failpoints.register("store.add_trials")
 _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
 _FINISH_TRIAL = failpoints.register("store.finish_trial")
@@ -340,14 +340,6 @@ class StudyStore:
             queued = {"state": TrialState.QUEUED.value}
             _change_all(connection, lease, numbers, TrialState.RUNNING, queued)
 
-    def add_trial(
-        self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
-    ) -> None:
-        columns = columns_of_trials(lease.name, [trial], [request_id])
-        with self._write(_ADD_TRIAL, lease, single=not measurements) as connection:
-            self._insert_trials(connection, lease, columns)
-            self._insert_measurements(connection, lease, (trial.number, measurements))
-
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         """Add all trials or none."""
         trials = [each.trial for each in additions]
@@ -383,11 +375,7 @@ class StudyStore:
         None of the measurements is stored already.
         """
         with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
-            if (
-                self._statements.finish(connection, lease, trial.number, outcome_columns(trial))
-                != 1
-            ):
-                raise _lost(lease)
+            self._change_open_trial(connection, lease, trial, outcome_columns(trial))
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
@@ -397,10 +385,8 @@ class StudyStore:
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
         with self._write(_RELABEL_TRIAL, lease, single=True) as connection:
-            statement = update(trials).where(
-                of(trials, lease.name), trials.c.number == number, held(lease)
-            )
-            _must_touch(connection, statement.values(labels=dict(labels)), lease)
+            statement = _changing_trial(lease, number).values(labels=dict(labels))
+            _must_touch(connection, statement, lease)
 
     def decide(
         self, lease: Lease, trial: Trial, study: Study | None, *, joining: Parameter | None = None
@@ -414,8 +400,8 @@ class StudyStore:
                 touched = self._statements.grow(connection, lease, study.spec, joining)
                 if touched != 1:
                     raise _lost(lease)
-            if self._statements.decide(connection, lease, trial) != 1:
-                raise _lost(lease)
+            parameters = {"parameters": dict(trial.parameters)}
+            self._change_open_trial(connection, lease, trial, parameters)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
         """Hide the trial from all reads and remove its measurements.
@@ -423,10 +409,7 @@ class StudyStore:
         The number of the trial stays taken.
         """
         with self._write(_DELETE_TRIAL, lease) as connection:
-            statement = update(trials).where(
-                of(trials, lease.name), trials.c.number == number, held(lease)
-            )
-            _must_touch(connection, statement.values(deleted=True), lease)
+            _must_touch(connection, _changing_trial(lease, number).values(deleted=True), lease)
             connection.execute(
                 delete(measurements).where(
                     of(measurements, lease.name), measurements.c.trial == number
@@ -588,6 +571,13 @@ class StudyStore:
         ):
             raise _lost(lease)
 
+    def _change_open_trial(
+        self, connection: Connection, lease: Lease, trial: Trial, columns: Columns
+    ) -> None:
+        """Write columns of a trial. Raises NotOwner, as `_insert_trials` does."""
+        if self._statements.change_open_trial(connection, lease, trial.number, columns) != 1:
+            raise _lost(lease)
+
     def _insert_measurements(
         self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
     ) -> None:
@@ -608,6 +598,10 @@ class StudyStore:
                 self._ownership.check(connection, lease)
             yield connection
         failpoints.reach(after)
+
+
+def _changing_trial(lease: Lease, number: int) -> Update:
+    return update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
 
 
 def _renaming(name: StudyName, old: str, new: str) -> Update:

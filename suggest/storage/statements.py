@@ -44,7 +44,7 @@ from suggest.storage.store import Lease
 from suggest.storage.study_json import parameter_document, spec_document
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.study import StudySpec
-from suggest.trial import OPEN, Measurement, Trial, TrialState
+from suggest.trial import OPEN, Measurement, TrialState
 
 LARGEST = 2**63 - 1
 # For up to :trials trials with measurements from :first to :last, select the last step of each
@@ -135,12 +135,10 @@ class Statements(ABC):
         """
 
     @abstractmethod
-    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        """Write the outcome of an open trial."""
-
-    @abstractmethod
-    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
-        """Write the parameters of an open trial."""
+    def change_open_trial(
+        self, connection: Connection, lease: Lease, number: int, columns: Columns
+    ) -> int:
+        """Write columns of an open trial: its outcome, or its parameters."""
 
     def grow(
         self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
@@ -170,8 +168,9 @@ class SqliteStatements(Statements):
             measurement,
             [column.name for column in _MEASUREMENT],
         )
-        self._finish = _Compiled(_CHANGE_OPEN_TRIAL, sets=OUTCOME)
-        self._decide = _Compiled(_CHANGE_OPEN_TRIAL, sets=("parameters",))
+        self._change_open_trial = {
+            sets: _Compiled(_CHANGE_OPEN_TRIAL, sets=sets) for sets in (OUTCOME, ("parameters",))
+        }
         end: ColumnElement[str] = literal_column("'$.parameters[#]'")
         joining = func.json_insert(studies.c.spec, end, func.json(bindparam("joining", type_=Text)))
         self._grow = _Compiled(_CHANGE_STUDY.values(spec=joining))
@@ -201,18 +200,15 @@ class SqliteStatements(Statements):
         same = {"namespace": lease.name.namespace, "study": lease.name.study, **guard(lease)}
         return self._insert_measurement.execute(connection, columns, same)
 
-    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        columns = {
+    def change_open_trial(
+        self, connection: Connection, lease: Lease, number: int, columns: Columns
+    ) -> int:
+        row = {
             name: [json_text(value) if name in DOCUMENTS else value]
-            for name, value in outcome.items()
+            for name, value in columns.items()
         }
-        return self._finish.execute(connection, columns, {"this_number": number, **guard(lease)})
-
-    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
-        columns = {"parameters": [json_text(dict(trial.parameters))]}
-        return self._decide.execute(
-            connection, columns, {"this_number": trial.number, **guard(lease)}
-        )
+        statement = self._change_open_trial[tuple(columns)]
+        return statement.execute(connection, row, {"this_number": number, **guard(lease)})
 
     def grow(
         self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
@@ -283,13 +279,11 @@ class PostgresStatements(Statements):
         )
         return connection.execute(self._insert_measurements, {**arrays, **guard(lease)}).rowcount
 
-    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        values = {**outcome, "this_number": number, **guard(lease)}
+    def change_open_trial(
+        self, connection: Connection, lease: Lease, number: int, columns: Columns
+    ) -> int:
+        values = {**columns, "this_number": number, **guard(lease)}
         return connection.execute(_CHANGE_OPEN_TRIAL, values).rowcount
-
-    def decide(self, connection: Connection, lease: Lease, trial: Trial) -> int:
-        values = {"parameters": dict(trial.parameters), "this_number": trial.number}
-        return connection.execute(_CHANGE_OPEN_TRIAL, {**values, **guard(lease)}).rowcount
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         return _has_label(func.json_each_text(studies.c.labels), key, value)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from suggest.domain import NO_MEMBER, Value, compact_json
 from suggest.engine import Proposed
 from suggest.space import Assignment, Space
+from suggest.storage.store import Addition
 from suggest.storage.study_json import domain_document
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
@@ -159,9 +160,8 @@ class Dispatch:
             end_time=now,
         )
         with writer.changing():
-            writer.store.add_trial(
-                writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=()
-            )
+            addition = Addition(trial, request_keys.value_of(p.number))
+            writer.store.add_trials(writer.lease, [addition])
             writer.engine.put(trial)
 
 

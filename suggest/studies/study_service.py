@@ -430,7 +430,7 @@ class StudyService(StudyReader):
                     )
                 return existing
             with writer.changing():
-                self._store.add_trial(writer.lease, added, request_id=key, measurements=fresh)
+                self._store.add_trials(writer.lease, [Addition(added, key, fresh)])
                 engine.put(trial)
                 engine.measure(trial.number, fresh)
                 if added.finished:

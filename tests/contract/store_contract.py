@@ -303,7 +303,7 @@ class StoreContract:
 
     def test_trials_are_counted_by_state(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
-        store.add_trial(lease, queued(4), request_id="add", measurements=[])
+        store.add_trials(lease, [Addition(queued(4), "add")])
         store.delete_trial(lease, 4)
         other = StudyName("default", "nothing-here")
         assert store.trial_counts([NAME, other]) == {NAME: {TrialState.RUNNING: 4}, other: {}}
@@ -322,7 +322,7 @@ class StoreContract:
         assert math.isnan(read.value)
 
     def test_a_queued_trial_is_handed_out_once(self, store: StudyStore, lease: Lease) -> None:
-        store.add_trial(lease, queued(0), request_id="add", measurements=[])
+        store.add_trials(lease, [Addition(queued(0), "add")])
         store.hand_out(lease, [running(0), running(1)])
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [
             running(0),
@@ -414,7 +414,7 @@ class StoreContract:
         self, store: StudyStore, lease: Lease
     ) -> None:
         done = succeeded(running(0), 0.5)
-        store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
+        store.add_trials(lease, [Addition(done, "add", [measured(0, 0.5)])])
         assert store.trial_added_by(NAME, "add") == done
         assert store.trial_added_by(NAME, "r") is None
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 1
@@ -583,7 +583,7 @@ class StoreContract:
         self, store: StudyStore, lease: Lease
     ) -> None:
         done = succeeded(running(0), 0.5)
-        store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
+        store.add_trials(lease, [Addition(done, "add", [measured(0, 0.5)])])
         store.delete_trial(lease, 0)
         assert store.trial(NAME, 0) is None
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == []
@@ -683,9 +683,8 @@ class StoreContract:
     def test_a_deleted_study_takes_everything_with_it(
         self, store: StudyStore, lease: Lease
     ) -> None:
-        store.add_trial(
-            lease, succeeded(running(0), 0.5), request_id="add", measurements=[measured(0, 0.5)]
-        )
+        added = Addition(succeeded(running(0), 0.5), "add", [measured(0, 0.5)])
+        store.add_trials(lease, [added])
         store.delete_study(lease)
         assert store.study(NAME) is None
         store.insert_study(a_study())
@@ -757,7 +756,7 @@ class StoreContract:
 
     def test_an_outdated_lease_changes_nothing(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
-        store.add_trial(lease, queued(1), request_id="add", measurements=[])
+        store.add_trials(lease, [Addition(queued(1), "add")])
         store.hand_out(lease, [running(4)])
         store.finish_trial(lease, replace(running(4), state=TrialState.FAILED), [])
         store.release(lease)
@@ -766,7 +765,7 @@ class StoreContract:
         writes = [
             lambda: store.hand_out(lease, [running(2)]),
             lambda: store.hand_out(lease, [running(1)]),
-            lambda: store.add_trial(lease, queued(2), request_id="more", measurements=[]),
+            lambda: store.add_trials(lease, [Addition(queued(2), "more")]),
             lambda: store.add_trials(
                 lease, [Addition(queued(2), "more", [measured(0, 1.0)]), Addition(queued(3), "")]
             ),

@@ -64,7 +64,9 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     fill = _fill(chosen.fill, spec)
     if "://" in text:
         url = service_name(server=None, storage=text)
-        if admin.is_optunas(url):
+        from suggest.optuna_storage import optuna_studies  # Optuna, which only imports need
+
+        if optuna_studies.is_optunas(url):
             return _of_optuna(url, chosen, spec, fill)
         current, newest = admin.schema_versions(url)
         place = redacted_url(text)
@@ -116,7 +118,9 @@ def _of_optuna(
 ) -> Source:
     objectives = [objective.metric for objective in spec.criteria.objectives]
     constraints = [constraint.metric for constraint in spec.constraints]
-    source = admin.optuna_source(place, chosen.study, chosen.value, objectives, constraints)
+    from suggest.optuna_storage.optuna_studies import read  # see `read_source`
+
+    source = read(place, chosen.study, chosen.value, objectives, constraints)
     return _fitting(source, spec, chosen.value, fill)
 
 

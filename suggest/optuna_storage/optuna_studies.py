@@ -58,9 +58,34 @@ def tables_of(storage_url: str) -> set[str]:
             engine.dispose()
 
 
+def is_optunas(storage_url: str) -> bool:
+    """Return whether an existing database contains Optuna's studies, not Tuner's.
+
+    Raises:
+        NotFound: there is no database, or it contains studies of neither.
+        Unavailable: the database does not answer.
+    """
+    tables = tables_of(storage_url)
+    if {"version_info", "studies", "trials"} <= tables:
+        return True
+    if "studies" in tables:
+        return False
+    raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
+
+
 def read(
-    place: str, study: str, value: str, objectives: Sequence[str], constraints: Sequence[str]
+    place: str,
+    study: str,
+    value: str,
+    objectives: Sequence[str] = (),
+    constraints: Sequence[str] = (),
 ) -> Source:
+    """Return the finished trials of a study in a database or a journal file.
+
+    `study` may be "" if there is only one. `value` selects the first objective by name or number,
+    and may be "" if it is clear. `objectives` and `constraints` are the metrics to read. Raises
+    NotFound, InvalidArgument, Unavailable.
+    """
     # The caller reports problems.
     logging.getLogger("optuna").setLevel(logging.ERROR)
     with _opened(place) as storage:

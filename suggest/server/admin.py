@@ -1,7 +1,7 @@
 """Administration of a store without a running server: open it, read its schema version.
 
 Opening a store checks its location and upgrades its schema. Each function imports what it needs:
-the libraries for SQL, and Optuna, take a while.
+the libraries for SQL take a while.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from suggest.studies import check
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from suggest.imports import Source
     from suggest.storage.database import Database
 
 __all__ = [
     "check",
-    "is_optunas",
     "is_postgres",
     "not_installed",
     "open_store",
-    "optuna_source",
     "schema_versions",
     "sqlite_file",
 ]
@@ -87,38 +84,3 @@ def _database(storage_url: str) -> Database:
     from suggest.storage.sqlite import SqliteDatabase
 
     return SqliteDatabase(path)
-
-
-def is_optunas(storage_url: str) -> bool:
-    """Return whether an existing database contains Optuna's studies, not Tuner's. Changes nothing.
-
-    Raises:
-        NotFound: there is no database, or it contains studies of neither.
-        Unavailable: the database does not answer.
-    """
-    from suggest.optuna_storage.optuna_studies import tables_of
-
-    tables = tables_of(storage_url)
-    if {"version_info", "studies", "trials"} <= tables:
-        return True
-    if "studies" in tables:
-        return False
-    raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
-
-
-def optuna_source(
-    place: str,
-    study: str,
-    value: str,
-    objectives: Sequence[str] = (),
-    constraints: Sequence[str] = (),
-) -> Source:
-    """Return the finished trials of a study of Optuna, in a database or a journal file.
-
-    `study` may be "" if there is only one. `value` selects the first objective by name or number,
-    and may be "" if it is clear. `objectives` and `constraints` are the metrics to read. Raises
-    NotFound, InvalidArgument, Unavailable.
-    """
-    from suggest.optuna_storage.optuna_studies import read
-
-    return read(place, study, value, objectives, constraints)

@@ -20,7 +20,9 @@ from optuna.trial import create_trial
 
 from suggest.errors import InvalidArgument, NotFound, Unavailable
 from suggest.imports import FinishedTrial
-from suggest.server.admin import is_optunas, open_store, optuna_source
+from suggest.optuna_storage.optuna_studies import is_optunas
+from suggest.optuna_storage.optuna_studies import read as optuna_source
+from suggest.storage.opening import open_store
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement, Outcome, TrialState
 

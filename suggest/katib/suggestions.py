@@ -148,7 +148,7 @@ class KatibSuggestions:
     ) -> None:
         """Name the trials of pbt in the reply, and give each a copy of its parent's checkpoint."""
         parents: list[str] = []
-        with self._studies.writing(kept.name) as writer:
+        with self._studies.sessions.writing(kept.name) as writer:
             for answer, each in zip(answers, reply.parameter_assignments, strict=True):
                 each.trial_name = trial_name(experiment.name, writer.lease.uid, answer.number)
                 each.labels[GENERATION] = str(generation(writer.engine, answer.number))
@@ -200,7 +200,7 @@ class KatibSuggestions:
         inherited = 0
         for kept in reversed(search.studies[-LOOKED_AT:]):
             try:
-                with self._studies.writing(kept.name) as writer:
+                with self._studies.sessions.writing(kept.name) as writer:
                     study_index = self._study_index(kept, experiment, writer)
             except NotFound:  # it was deleted
                 search.studies = None
@@ -224,7 +224,7 @@ class KatibSuggestions:
         history.names({})  # a request that is refused creates nothing
         made = self._new(search, experiment)
         if parent is not None:
-            with self._studies.writing(made.name) as writer:
+            with self._studies.sessions.writing(made.name) as writer:
                 self._study_index(made, experiment, writer).copy_answers(writer, parent, taken)
         return made
 
@@ -285,7 +285,7 @@ class KatibSuggestions:
         count: int,
         taken: int,
     ) -> list[Suggestion]:
-        with self._studies.writing(kept.name) as writer:
+        with self._studies.sessions.writing(kept.name) as writer:
             study_index = self._study_index(kept, experiment, writer)
             try:
                 study_index.learn(writer, history, self._log.stopped)

@@ -30,16 +30,16 @@ from suggest.deadline import locked
 from suggest.engine import Draft, Engine, Met
 from suggest.errors import (
     LimitReached,
-    NotFound,
     NotOwner,
     TooManyOpenFiles,
     TunerError,
     Unavailable,
 )
 from suggest.samplers import registry
-from suggest.storage.store import Lease, StudyRecord
+from suggest.storage.store import Lease
 from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher, ProposalCost
+from suggest.studies.reading import StudyReader
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialState
@@ -190,7 +190,7 @@ class Writer:
             raise
 
     def load_again(self) -> None:
-        """Have the next block load the engine from the store: the metrics were renamed."""
+        """Drop the engine, which cannot follow a change: the next block loads it from the store."""
         self._session.engine = None
 
     # Changes are written to the store first, and only then the engine is told.
@@ -249,10 +249,6 @@ class Writer:
             self.store.relabel_trial(self.lease, trial.number, trial.labels)
             self.engine.put(trial)
 
-    def forget_engine(self) -> None:
-        """Drop the engine, because the store has changed in a way that the engine cannot follow."""
-        self._session.engine = None
-
     def expect_more(self) -> None:
         """Prepare the next proposal after the `with` block: a client can run another trial."""
         self._session.wanted = not self.engine.is_prepared
@@ -287,6 +283,7 @@ class StudySessions:
     ) -> None:
         """Take ownership of `clock`, which close() closes."""
         self.store = store
+        self._record = StudyReader(store).record
         self._address = address
         self._idle_s = idle_s
         self._sessions: dict[StudyName, _Session] = {}  # least recently used first
@@ -307,7 +304,12 @@ class StudySessions:
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
-        """Give the caller exclusive access to the study. Raises NotFound, NotOwner."""
+        """Give the caller exclusive access to the study.
+
+        Raises:
+            NotFound: the study does not exist.
+            NotOwner: another process writes the study.
+        """
         with self._locked_session(name) as session:
             lease = self._lease(session)
             loaded: Sequence[Trial] | None = None
@@ -397,13 +399,6 @@ class StudySessions:
             found.append(trial)
         return found
 
-    def record(self, name: StudyName) -> StudyRecord:
-        """Read the study's record from the store, without a session. Raises NotFound."""
-        record = self.store.study(name)
-        if record is None:
-            raise NotFound(f"{name} does not exist")
-        return record
-
     def _prefetch_in_worker(self, name: StudyName) -> None:
         session = self._sessions.get(name)
         if session is not None:
@@ -442,7 +437,7 @@ class StudySessions:
     def _pinned(self, name: StudyName) -> Iterator[_Session]:
         """Yield the study's session, which is not closed meanwhile."""
         if name not in self._sessions:
-            self.record(name)  # raises for an unknown name, which must take no memory
+            self._record(name)  # raises for an unknown name, which must take no memory
             self._make_room()
         with self._sessions_lock:
             session = self._sessions.pop(name, None) or _Session(name)
@@ -469,7 +464,7 @@ class StudySessions:
         ):
             self._leave(session, "study_lost")
         if session.lease is None or session.doubtful:
-            uid = self.record(session.name).study.uid
+            uid = self._record(session.name).study.uid
             session.lease = self._taken(session.name, uid)
             session.doubtful = False
             events.log_event("study_taken", study=session.name, uid=uid, epoch=session.lease.epoch)
@@ -565,7 +560,7 @@ class StudySessions:
 
         Raises NotFound if the study is gone.
         """
-        study = self.record(name).study
+        study = self._record(name).study
         if study.owner_address in ("", self._address):
             return Unavailable(f"{name} is moving to another server; try again")
         return NotOwner(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -139,15 +138,6 @@ class StudyService(StudyReader):
     def close(self) -> None:
         """Release every study. The store belongs to the caller and stays open."""
         self.sessions.close()
-
-    def writing(self, name: StudyName) -> AbstractContextManager[Writer]:
-        """Lock a study for a caller that writes it itself: to the store first, then to the engine.
-
-        Raises:
-            NotFound: the study does not exist.
-            NotOwner: another process writes the study.
-        """
-        return self.sessions.writing(name)
 
     # Studies
 
@@ -617,7 +607,7 @@ class StudyService(StudyReader):
                 raise _refused(name, trial, "complete it as cancelled first")
             with writer.changing():
                 self._store.delete_trial(writer.lease, number)
-            writer.forget_engine()  # also drop what the algorithm has learned from the trial
+            writer.load_again()  # without what the algorithm has learned from the trial
 
     def trial(self, name: StudyName, number: int) -> Trial:
         return self.sessions.with_expiry(name, [super().trial(name, number)])[0]

@@ -198,7 +198,7 @@ def test_a_call_that_gives_up_while_its_study_is_closed_leaves_one_session(tmp_p
                 ask(studies, NAME, "r1")
 
         def hold() -> None:
-            with studies.writing(NAME):
+            with studies.sessions.writing(NAME):
                 holds.set()
                 assert may_end.wait(60)
 

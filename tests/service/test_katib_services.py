@@ -485,7 +485,7 @@ def test_large_histories_of_a_caller_wait_until_earlier_ones_are_answered(server
         servers = server._servers
         assert servers._studies is not None
         requests = servers._shared.unnamed_requests
-        with servers._studies.writing(study.name):
+        with servers._studies.sessions.writing(study.name):
             method: Any = channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")
             for _ in range(calls):
                 method.future(frame, timeout=120).add_done_callback(ended.put)

@@ -8,11 +8,10 @@ once, because SQLAlchemy would take several times as long for a row as SQLite do
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
     ARRAY,
@@ -93,69 +92,14 @@ _CHANGE_STUDY = update(studies).where(
 )
 
 
-class Statements(ABC):
-    """The frequent statements in the SQL of one database.
+class SqliteStatements:
+    """The frequent statements in SQLite's SQL.
 
     Those that write return how many rows they touched; none if the lease is outdated.
-
-    long_view: begins a view that may stall while what it has read is copied; "": every view may.
     """
 
-    insert_study: Insert
-    long_view = ""
+    long_view = ""  # every view may stall while what it has read is copied
 
-    @abstractmethod
-    def is_one(self, rows: int) -> bool:
-        """Return whether inserting this many rows is one statement."""
-
-    @abstractmethod
-    def insert_trials(
-        self,
-        connection: Connection,
-        lease: Lease,
-        columns: Mapping[str, Sequence[object]],
-        *,
-        handed_out: bool = False,
-    ) -> int:
-        """Insert trials, with documents as JSON text.
-
-        handed_out: trials that exist and are queued or paused are replaced.
-        """
-
-    @abstractmethod
-    def insert_measurements(
-        self,
-        connection: Connection,
-        lease: Lease,
-        reports: Sequence[tuple[int, Sequence[Measurement]]],
-    ) -> int:
-        """Insert measurements by trial number.
-
-        A replaced one goes to the end, where those who read on find it.
-        """
-
-    @abstractmethod
-    def change_open_trial(
-        self, connection: Connection, lease: Lease, number: int, columns: Columns
-    ) -> int:
-        """Write columns of an open trial: its outcome, or its parameters."""
-
-    def grow(
-        self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
-    ) -> int:
-        """Write a study's spec.
-
-        joining: the last parameter of its space, if that is all that the stored one lacks.
-        """
-        values = {"spec": spec_document(spec), **guard(lease)}
-        return connection.execute(_CHANGE_STUDY, values).rowcount
-
-    @abstractmethod
-    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
-        """Return a condition on a label of a study."""
-
-
-class SqliteStatements(Statements):
     def __init__(self) -> None:
         self.insert_study = _insert_study(sqlite.insert(studies))
         new = sqlite.insert(trials)
@@ -176,6 +120,7 @@ class SqliteStatements(Statements):
         self._grow = _Compiled(_CHANGE_STUDY.values(spec=joining))
 
     def is_one(self, rows: int) -> bool:
+        """Return whether inserting this many rows is one statement."""
         return rows == 1
 
     def insert_trials(
@@ -186,6 +131,10 @@ class SqliteStatements(Statements):
         *,
         handed_out: bool = False,
     ) -> int:
+        """Insert trials, with documents as JSON text.
+
+        handed_out: trials that exist and are queued or paused are replaced.
+        """
         statement = self._hand_out if handed_out else self._insert_trial
         return statement.execute(connection, columns, guard(lease))
 
@@ -195,6 +144,10 @@ class SqliteStatements(Statements):
         lease: Lease,
         reports: Sequence[tuple[int, Sequence[Measurement]]],
     ) -> int:
+        """Insert measurements by trial number.
+
+        A replaced one goes to the end, where those who read on find it.
+        """
         # SQLite stores NaN as NULL.
         columns = _columns(reports)
         same = {"namespace": lease.name.namespace, "study": lease.name.study, **guard(lease)}
@@ -203,6 +156,7 @@ class SqliteStatements(Statements):
     def change_open_trial(
         self, connection: Connection, lease: Lease, number: int, columns: Columns
     ) -> int:
+        """Write columns of an open trial: its outcome, or its parameters."""
         row = {
             name: [json_text(value) if name in DOCUMENTS else value]
             for name, value in columns.items()
@@ -213,17 +167,24 @@ class SqliteStatements(Statements):
     def grow(
         self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
     ) -> int:
+        """Write a study's spec.
+
+        joining: the last parameter of its space, if that is all that the stored one lacks.
+        """
         if joining is None:
-            return super().grow(connection, lease, spec, joining)
+            return _change_study(connection, lease, spec)
         # A trial may meet a thousand, one after the other.
         columns = {"joining": [json_text(parameter_document(joining))]}
         return self._grow.execute(connection, columns, guard(lease))
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        """Return a condition on a label of a study."""
         return _has_label(func.json_each(studies.c.labels), key, value)
 
 
-class PostgresStatements(Statements):
+class PostgresStatements:
+    """The same in PostgreSQL's SQL."""
+
     # The view holds no lock that others wait for.
     long_view = "SET LOCAL idle_in_transaction_session_timeout = '1min'"
 
@@ -285,8 +246,21 @@ class PostgresStatements(Statements):
         values = {**columns, "this_number": number, **guard(lease)}
         return connection.execute(_CHANGE_OPEN_TRIAL, values).rowcount
 
+    def grow(
+        self, connection: Connection, lease: Lease, spec: StudySpec, joining: Parameter | None
+    ) -> int:
+        return _change_study(connection, lease, spec)
+
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         return _has_label(func.json_each_text(studies.c.labels), key, value)
+
+
+Statements: TypeAlias = SqliteStatements | PostgresStatements
+
+
+def _change_study(connection: Connection, lease: Lease, spec: StudySpec) -> int:
+    values = {"spec": spec_document(spec), **guard(lease)}
+    return connection.execute(_CHANGE_STUDY, values).rowcount
 
 
 class _Compiled:

@@ -37,7 +37,7 @@ MANIFEST = "backup.json"
 STUDIES, CONTROLLER = "studies.db", "controller.db"
 _NAMED_BY_TIME = "%Y-%m-%dT%H-%M-%S.%fZ"
 
-_BEFORE, _AFTER = failpoints.register("controller.backup.swap")
+_SWAP = failpoints.register("controller.backup.swap")
 
 _VERSION_TABLES = {
     "study_schema_version": STUDIES,
@@ -211,9 +211,8 @@ def restore(
                 restoring(target).touch(0o600)
             swapped = []
             for target, copy in prepared:
-                failpoints.reach(_BEFORE)
-                swapped.append(_swap(copy, target))
-                failpoints.reach(_AFTER)
+                with _SWAP:
+                    swapped.append(_swap(copy, target))
             for target, _ in prepared:
                 restoring(target).unlink()
                 # of this and of killed restores

@@ -47,6 +47,7 @@ from suggest.errors import (
     StoreUnavailable,
     Unavailable,
 )
+from suggest.failpoints import Failpoints
 from suggest.storage.database import DamagedRow, Database
 from suggest.storage.schema import Schema, prepare
 from suggest.storage.sqlite import SqliteDatabase
@@ -486,12 +487,10 @@ class SqlExperimentStore:
             ) from error
 
     @contextmanager
-    def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:
+    def _writing(self, points: Failpoints) -> Iterator[sa.Connection]:
         """Open one transaction, between its two failpoints."""
-        before, after = points
-        failpoints.reach(before)
         restarts = self.restarts
-        with self._database.writing() as connection:
+        with points, self._database.writing() as connection:
             if self.restarts != restarts:
                 raise StoreUnavailable(
                     f"{self._database.place}: it was restarted or has failed over; what it has is "
@@ -499,7 +498,6 @@ class SqlExperimentStore:
                 )
             self._fence.check(connection)
             yield connection
-        failpoints.reach(after)
 
 
 class StoredObjectRecords:

@@ -27,7 +27,7 @@ from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_FILE, TrialO
 from suggest import failpoints
 from suggest.space import Assignment
 
-BEFORE_NAMED, AFTER_NAMED = failpoints.register("checkpoint.copy")
+_NAMED = failpoints.register("checkpoint.copy")
 
 MOVED = "unpacked.json"  # of an experiment that was unpacked here: what its pack says of itself
 
@@ -62,9 +62,8 @@ class AttemptFolders:
         if partial.exists():
             shutil.rmtree(partial)  # an earlier process was killed
         shutil.copytree(parent, partial, symlinks=True, ignore=_special_files)
-        failpoints.reach(BEFORE_NAMED)
-        partial.rename(self.checkpoint)
-        failpoints.reach(AFTER_NAMED)
+        with _NAMED:
+            partial.rename(self.checkpoint)
 
     def prepare(
         self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json"

@@ -86,9 +86,9 @@ LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # per attempt and turn: a trial that prints endlessly must not delay the others
 THREAD_PORTION = 64 << 10  # larger portions are parsed in a thread
 
-BEFORE_START, AFTER_START = failpoints.register("runtime.start")
-BEFORE_STOP, AFTER_STOP = failpoints.register("runtime.stop")
-BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
+_START = failpoints.register("runtime.start")
+_STOP = failpoints.register("runtime.stop")
+_REMOVE = failpoints.register("runtime.remove")
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
@@ -793,11 +793,10 @@ class Loop:
             case wanted.AskStop(number, cause, reason):
                 self._change(opened[number], StopAsked(cause, reason))
             case wanted.SendStop(number, grace_s):
-                failpoints.reach(BEFORE_STOP)
-                await self._runtime.stop(
-                    self._journal.name(opened[number].attempts[-1]), grace_s=grace_s
-                )
-                failpoints.reach(AFTER_STOP)
+                with _STOP:
+                    await self._runtime.stop(
+                        self._journal.name(opened[number].attempts[-1]), grace_s=grace_s
+                    )
                 self._memory.stops_sent[number] = grace_s
             case wanted.RemoveAttempt(number):
                 await self._remove(opened[number].attempts[-1])
@@ -933,9 +932,8 @@ class Loop:
             # the final stage; trials were checked earlier
             if self._runtime.slots(launch.gpu, launch.workers) == 0:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
-            failpoints.reach(BEFORE_START)
-            await self._runtime.start(launch)
-            failpoints.reach(AFTER_START)
+            with _START:
+                await self._runtime.start(launch)
         except CannotStart as error:
             verdict = AttemptState.FAILED
             if isinstance(error, ParametersRefused) and opened.attempts[-1].trial is not FINAL:
@@ -969,9 +967,8 @@ class Loop:
         self._memory.close(number)
 
     async def _remove(self, attempt: Attempt) -> None:
-        failpoints.reach(BEFORE_REMOVE)
-        await self._runtime.remove(self._journal.name(attempt))
-        failpoints.reach(AFTER_REMOVE)
+        with _REMOVE:
+            await self._runtime.remove(self._journal.name(attempt))
 
     def _change(self, opened: Opened, event: AttemptEvent) -> None:
         self._save([(opened, step(opened.attempts[-1], event))])

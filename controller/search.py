@@ -38,15 +38,15 @@ from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial
 if TYPE_CHECKING:
     from suggest.client import AsyncClient
 
-BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
-BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
-BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
-BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
-BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
-BEFORE_DECIDE, AFTER_DECIDE = failpoints.register("study.decide")
-BEFORE_REOPEN, AFTER_REOPEN = failpoints.register("study.reopen")
-BEFORE_ESTIMATE, AFTER_ESTIMATE = failpoints.register("study.estimate")
-BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
+_CREATE = failpoints.register("study.create")
+_UPDATE = failpoints.register("study.update")
+_ADD = failpoints.register("study.add_trial")
+_SUGGEST = failpoints.register("study.suggest")
+_REPORT = failpoints.register("study.report")
+_DECIDE = failpoints.register("study.decide")
+_REOPEN = failpoints.register("study.reopen")
+_ESTIMATE = failpoints.register("study.estimate")
+_COMPLETE = failpoints.register("study.complete")
 
 MOST_REOPENED = 1000  # trials per call
 LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was set back")
@@ -177,36 +177,33 @@ class ExperimentStudy:
             if begun:
                 # In a new study, the old attempts would be taken for attempts of its own trials.
                 raise lost(self._name, self._experiment_name) from error
-            failpoints.reach(BEFORE_CREATE)
-            study = await self._studies.create_study(
-                self._name,
-                await with_earlier_studies(expected, self._name.namespace, self._studies),
-                request_id=self._uid,
-                labels={**self._spec.labels, **self._labels},
-            )
-            failpoints.reach(AFTER_CREATE)
+            with _CREATE:
+                study = await self._studies.create_study(
+                    self._name,
+                    await with_earlier_studies(expected, self._name.namespace, self._studies),
+                    request_id=self._uid,
+                    labels={**self._spec.labels, **self._labels},
+                )
         space = space_to_have(study, expected.space)
         if (study.spec.space, study.spec.pruning, study.spec.criteria) != (
             space,
             expected.pruning,
             expected.criteria,
         ):
-            failpoints.reach(BEFORE_UPDATE)
-            await self._studies.update_study(
-                self._name,
-                space=space,
-                pruning=expected.pruning,
-                objectives=expected.objectives,
-                constraints=expected.constraints,
-            )
-            failpoints.reach(AFTER_UPDATE)
+            with _UPDATE:
+                await self._studies.update_study(
+                    self._name,
+                    space=space,
+                    pruning=expected.pruning,
+                    objectives=expected.objectives,
+                    constraints=expected.constraints,
+                )
         self._domains = {p.name: p.domain for p in study.spec.space.parameters}
         for index, point in enumerate(self._spec.initial):
-            failpoints.reach(BEFORE_ADD)
-            await self._studies.add_trial(
-                self._name, point, request_id=f"{self._uid}-initial-{index}"
-            )
-            failpoints.reach(AFTER_ADD)
+            with _ADD:
+                await self._studies.add_trial(
+                    self._name, point, request_id=f"{self._uid}-initial-{index}"
+                )
 
     async def trials(self) -> list[Trial]:
         """Return all trials that were ever handed out to this experiment."""
@@ -245,13 +242,11 @@ class ExperimentStudy:
 
         Returns None if the study cannot tell.
         """
-        failpoints.reach(BEFORE_ESTIMATE)
-        try:
-            bound: float | None = (await self._studies.estimate(self._name)).regret_bound
-        except FailedPrecondition:
-            bound = None
-        failpoints.reach(AFTER_ESTIMATE)
-        return bound
+        with _ESTIMATE:
+            try:
+                return (await self._studies.estimate(self._name)).regret_bound
+            except FailedPrecondition:
+                return None
 
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)
@@ -264,23 +259,21 @@ class ExperimentStudy:
         The request's id contains how many times trials were handed out so far. If the reply is
         lost, this process or the next one therefore repeats the request under the same id.
         """
-        failpoints.reach(BEFORE_SUGGEST)
-        request_id = f"{self._uid}-{handed_out}"
         self.unanswered = True
-        try:
-            suggestions = await self._studies.suggest(
-                self._name,
-                count,
-                client_id=self._uid,
-                request_id=request_id,
-                labels=self._spec.labels,
-                paused_only=paused_only,
-            )
-        except LimitReached:
-            self.unanswered = False
-            raise
+        with _SUGGEST:
+            try:
+                suggestions = await self._studies.suggest(
+                    self._name,
+                    count,
+                    client_id=self._uid,
+                    request_id=f"{self._uid}-{handed_out}",
+                    labels=self._spec.labels,
+                    paused_only=paused_only,
+                )
+            except LimitReached:
+                self.unanswered = False
+                raise
         self.unanswered = False
-        failpoints.reach(AFTER_SUGGEST)
         return suggestions
 
     async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
@@ -288,17 +281,13 @@ class ExperimentStudy:
 
         Returns the trial if another client has completed it.
         """
-        failpoints.reach(BEFORE_REPORT)
-        try:
-            answer: StopAdvice | Trial = await self._studies.report(
-                self._name, number, measurements
-            )
-        except NotOwner:
-            raise
-        except FailedPrecondition:
-            answer = await self._finished(number)
-        failpoints.reach(AFTER_REPORT)
-        return answer
+        with _REPORT:
+            try:
+                return await self._studies.report(self._name, number, measurements)
+            except NotOwner:
+                raise
+            except FailedPrecondition:
+                return await self._finished(number)
 
     async def decide(self, number: int, parameter: Parameter) -> Value:
         """Return the value of a parameter that a running trial meets; it is stored before.
@@ -306,9 +295,8 @@ class ExperimentStudy:
         Raises FailedPrecondition for a parameter with which a rerun would not be one.
         """
         self._check_rerun(number, parameter)
-        failpoints.reach(BEFORE_DECIDE)
-        value = await self._studies.decide_parameter(self._name, number, parameter)
-        failpoints.reach(AFTER_DECIDE)
+        with _DECIDE:
+            value = await self._studies.decide_parameter(self._name, number, parameter)
         earlier = self._domains.setdefault(parameter.name, parameter.domain)
         # Other choices are refused.
         if earlier != parameter.domain and not isinstance(parameter.domain, Choice):
@@ -346,25 +334,23 @@ class ExperimentStudy:
 
         If another client was first, it has that client's outcome.
         """
-        failpoints.reach(BEFORE_COMPLETE)
-        try:
-            trial = await self._studies.complete(
-                self._name, number, outcome, measurements=measurements
-            )
-        except NotOwner:
-            raise
-        except FailedPrecondition:
-            trial = await self._finished(number)
-        failpoints.reach(AFTER_COMPLETE)
-        return trial
+        with _COMPLETE:
+            try:
+                return await self._studies.complete(
+                    self._name, number, outcome, measurements=measurements
+                )
+            except NotOwner:
+                raise
+            except FailedPrecondition:
+                return await self._finished(number)
 
     async def reopen(self, numbers: Sequence[int]) -> list[Trial]:
         """Reopen failed trials, so that they run again, and return them."""
-        failpoints.reach(BEFORE_REOPEN)
         trials: list[Trial] = []
-        for some in (numbers[k : k + MOST_REOPENED] for k in range(0, len(numbers), MOST_REOPENED)):
-            trials += await self._studies.reopen_trials(self._name, some)
-        failpoints.reach(AFTER_REOPEN)
+        with _REOPEN:
+            for k in range(0, len(numbers), MOST_REOPENED):
+                some = numbers[k : k + MOST_REOPENED]
+                trials += await self._studies.reopen_trials(self._name, some)
         return trials
 
     def reissued_trials(self, trials: Sequence[Trial]) -> list[int]:

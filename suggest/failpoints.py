@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
 
 _NAMES: dict[str, None] = {}
 
@@ -27,9 +28,23 @@ def arm(setting: str) -> None:
 arm(os.environ.get("TUNER_FAILPOINT", ""))
 
 
-def register(call: str) -> tuple[str, str]:
-    """Declare the two points around `call`, at import; returns (before, after)."""
-    points = (f"{call}.before", f"{call}.after")
+class Failpoints(NamedTuple):
+    """The points around a call, which is made in a `with` block."""
+
+    before: str
+    after: str
+
+    def __enter__(self) -> None:
+        reach(self.before)
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            reach(self.after)
+
+
+def register(call: str) -> Failpoints:
+    """Declare the two points around `call`, at import."""
+    points = Failpoints(f"{call}.before", f"{call}.after")
     _NAMES.update(dict.fromkeys(points))
     return points
 

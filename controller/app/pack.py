@@ -106,8 +106,8 @@ _OF_MACHINE = frozenset(
 )
 _PROCESS = "process.json"
 
-_BEFORE_NAMED, _AFTER_NAMED = failpoints.register("controller.pack.named")
-_BEFORE_CLEARED, _AFTER_CLEARED = failpoints.register("controller.pack.cleared")
+_NAMED = failpoints.register("controller.pack.named")
+_CLEARED = failpoints.register("controller.pack.cleared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +213,8 @@ def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path)
         with _private(downloaded) as file:
             experiments.download(experiment, file)
         attempts = _write_completed(downloaded, partial, contents, experiment)
-        failpoints.reach(_BEFORE_NAMED)
-        partial.rename(target)
-        failpoints.reach(_AFTER_NAMED)
+        with _NAMED:
+            partial.rename(target)
     return Packed(target, target.stat().st_size, attempts, notes)
 
 
@@ -366,9 +365,8 @@ def write(
             file.write(_head(manifest))
             file.flush()
             os.fsync(file.fileno())
-        failpoints.reach(_BEFORE_NAMED)
-        partial.rename(target)
-        failpoints.reach(_AFTER_NAMED)
+        with _NAMED:
+            partial.rename(target)
     return len(attempts)
 
 
@@ -603,10 +601,9 @@ def unpack(workspace: Workspace, source: Path) -> Unpacked:
                 workspace, experiments, folder, manifest, source, may_have_study=may_have_study
             )
             undo.pop_all()
-            failpoints.reach(_BEFORE_CLEARED)
-            shutil.rmtree(Path(folder, STORES))
-            Path(folder, MANIFEST).rename(folder / MOVED)
-            failpoints.reach(_AFTER_CLEARED)
+            with _CLEARED:
+                shutil.rmtree(Path(folder, STORES))
+                Path(folder, MANIFEST).rename(folder / MOVED)
             reserved.lease.release()
     return unpacked
 

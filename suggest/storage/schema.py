@@ -27,7 +27,7 @@ from suggest import failpoints
 from suggest.errors import StoreBroken
 from suggest.storage.database import Database, Readable
 
-_BEFORE, _AFTER = failpoints.register("store.make_schema")
+_MAKE_SCHEMA = failpoints.register("store.make_schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,7 @@ def prepare(database: Database, schema: Schema) -> None:
 
 
 def _make_newest(database: Database, schema: Schema) -> None:
-    failpoints.reach(_BEFORE)
-    with database.writing() as connection:
+    with _MAKE_SCHEMA, database.writing() as connection:
         database.lock_schema(connection)
         # Read again, because another process may have been faster.
         found = _version(connection, database, schema)
@@ -84,7 +83,6 @@ def _make_newest(database: Database, schema: Schema) -> None:
             connection.execute(insert(schema.version).values(version_num=schema.newest))
         elif found != schema.newest:
             upgrade(connection, schema)
-    failpoints.reach(_AFTER)
 
 
 def version(database: Readable, schema: Schema) -> str | None:

@@ -33,6 +33,7 @@ from sqlalchemy import (
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
 from suggest.errors import AlreadyExists, NotFound, NotOwner
+from suggest.failpoints import Failpoints
 from suggest.space import Parameter
 from suggest.storage.database import Database
 from suggest.storage.observation_log import ObservationLog
@@ -253,11 +254,8 @@ class StudyStore:
             NotOwner: another process holds the study; with the address of that process.
             NotFound: the study does not exist (any more).
         """
-        before, after = _TAKE_OWNERSHIP
-        failpoints.reach(before)
-        lease = self._ownership.take(name, uid=uid, address=address)
-        failpoints.reach(after)
-        return lease
+        with _TAKE_OWNERSHIP:
+            return self._ownership.take(name, uid=uid, address=address)
 
     def still_held(self, lease: Lease) -> bool:
         """Return False if another process may have taken the study meanwhile.
@@ -589,15 +587,12 @@ class StudyStore:
 
     @contextmanager
     def _write(
-        self, points: tuple[str, str], lease: Lease | None = None, *, single: bool = False
+        self, points: Failpoints, lease: Lease | None = None, *, single: bool = False
     ) -> Iterator[Connection]:
-        before, after = points
-        failpoints.reach(before)
-        with self._database.writing(single=single) as connection:
+        with points, self._database.writing(single=single) as connection:
             if lease is not None:
                 self._ownership.check(connection, lease)
             yield connection
-        failpoints.reach(after)
 
 
 def _changing_trial(lease: Lease, number: int) -> Update:

@@ -60,10 +60,10 @@ from controller.runtime.protocol import LOG_LIMIT_BYTES, CannotStart, Conclusion
 from controller.runtime.provider import ObjectRecords
 from suggest import failpoints
 
-BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
-BEFORE_ANSWER, AFTER_ANSWER = failpoints.register("cluster.answer")
-BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
-BEFORE_CONCLUDE, AFTER_CONCLUDE = failpoints.register("cluster.conclude")
+_NOTE = failpoints.register("cluster.note")  # that it was made there
+_ANSWER = failpoints.register("cluster.answer")
+_DELETE = failpoints.register("cluster.delete")
+_CONCLUDE = failpoints.register("cluster.conclude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +405,8 @@ class KubernetesRuntime:
             if (about.get("annotations") or {}).get(ANSWERS) == answers:
                 continue
             await self._ask(self._lease.check())
-            failpoints.reach(BEFORE_ANSWER)
-            await self._ask(self._annotate(about["name"], {ANSWERS: answers}))
-            failpoints.reach(AFTER_ANSWER)
+            with _ANSWER:
+                await self._ask(self._annotate(about["name"], {ANSWERS: answers}))
 
     async def _annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
         """Set annotations of a pod, unless it is gone."""
@@ -437,9 +436,8 @@ class KubernetesRuntime:
             await self._deletions.settle(name)
         for name in self._look(informer).leaving:
             await self.remove(name)
-        failpoints.reach(BEFORE_CONCLUDE)
-        await self._ask(self._lease.conclude(conclusion))
-        failpoints.reach(AFTER_CONCLUDE)
+        with _CONCLUDE:
+            await self._ask(self._lease.conclude(conclusion))
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # quota and scheduler decide
@@ -689,10 +687,9 @@ class KubernetesRuntime:
         return left_s
 
     def _record_created(self, launch: Launch, created: AttemptObject) -> None:
-        failpoints.reach(BEFORE_NOTE)
-        part = part_of(launch)
-        self._records.created((part.trial, part.attempt), created["metadata"]["uid"])
-        failpoints.reach(AFTER_NOTE)
+        with _NOTE:
+            part = part_of(launch)
+            self._records.created((part.trial, part.attempt), created["metadata"]["uid"])
         if (attempt := self._attempts.get(launch.name)) is not None:
             attempt.created = True
 
@@ -711,9 +708,8 @@ class KubernetesRuntime:
         # Of `distributed`. A template may name any Service of the namespace.
         if at(obj, "spec.template.spec.subdomain") == attempt.name:
             await self._client.delete(SERVICES, self._target.namespace, attempt.name)
-        failpoints.reach(BEFORE_DELETE)
-        await self._delete(kind, obj)
-        failpoints.reach(AFTER_DELETE)
+        with _DELETE:
+            await self._delete(kind, obj)
         informer.drop(kind, attempt.name)
 
     async def _end(self, attempt: AttemptOnCluster, pods: Sequence[Pod], *, grace_s: float) -> None:

@@ -83,7 +83,7 @@ def declared(settings: type) -> tuple[Setting, ...]:
     ]
     return tuple(
         Setting(
-            _camel(name),
+            camel_case(name),
             type(default),
             default,
             about["meaning"],
@@ -196,7 +196,7 @@ class Catalog(Generic[C]):
         return f"; did you mean {spelled[near[0]]}?" if near else ""
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -45,6 +45,8 @@ def ends_here(words: Sequence[str | Path], *, env: Mapping[str, str]) -> bool:
     return (
         words[0] not in SERVERS
         and not any(word in FOLLOWS for word in words)
+        # A script becomes the program of its process.
+        and not any(Path(word).suffix == ".py" for word in words)
         and not env.get("TUNER_FAILPOINT")
         and forked.read_at_start(env) == forked.read_at_start(os.environ)
         and threading.current_thread() is threading.main_thread()

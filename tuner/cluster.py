@@ -225,7 +225,7 @@ def _warn_of_other_code(caller: str, before: Resource, code: str) -> None:
     if differs(stored, code) and any(counts.get(state) for state in _WITH_RESULTS):
         name = before["metadata"]["name"]
         warnings.warn(
-            f"tuner.{caller}: the code of the objective has changed since {name} ran its trials, "
+            f"{caller}: the code of the objective has changed since {name} ran its trials, "
             "and the results so far are kept; if they no longer apply, use another name",
             stacklevel=level_of_caller(),
         )

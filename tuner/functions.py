@@ -48,7 +48,7 @@ from tuner.experiment import BOUNDS, Experiment, merged
 from tuner.importing import SOURCES, import_into
 from tuner.objective_code import dumps
 from tuner.running import Callback, control
-from tuner.session import CLUSTER
+from tuner.session import CLUSTER, Shell
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
 
@@ -156,14 +156,19 @@ def minimize(
         options: See `SearchOptions`.
 
     Raises:
-        TypeError: The objective cannot be sent to another process; the message names what cannot.
+        Unpicklable: The objective cannot be sent to another process; the message names what cannot.
+            It is a TunerError and a TypeError.
         TunerError: The search is not valid or cannot be run here; the message says what to do.
         SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again
             continues. With runtime="cluster" the search goes on.
     """
     return search(
-        "minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options
+        "tuner.minimize",
+        objective,
+        parameters,
+        {options.get("metric", METRIC): "minimize"},
+        options,
     )
 
 
@@ -175,7 +180,11 @@ def maximize(
     Otherwise like `minimize`.
     """
     return search(
-        "maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options
+        "tuner.maximize",
+        objective,
+        parameters,
+        {options.get("metric", METRIC): "maximize"},
+        options,
     )
 
 
@@ -197,8 +206,10 @@ def optimize(
     """
     for name in ("metric", "target"):
         if name in options:
-            raise TypeError(f"optimize: {name} belongs to one objective; use minimize or maximize")
-    return search("optimize", objective, parameters, objectives, options)
+            raise TypeError(
+                f"tuner.optimize: {name} belongs to one objective; use minimize or maximize"
+            )
+    return search("tuner.optimize", objective, parameters, objectives, options)
 
 
 def search(
@@ -209,10 +220,11 @@ def search(
     options: SearchOptions,
     *,
     stand_ins: Sequence[tuple[object, object]] = (),
+    shell: Shell | None = None,
 ) -> Study:
     """Run the search of an objective. Raises the errors of `minimize`.
 
-    stand_ins: see `objective_code.dumps`.
+    stand_ins: see `objective_code.dumps`. shell: the program that runs it, if it has one.
     """
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
@@ -224,9 +236,10 @@ def search(
         "constraints": list(options.get("constraints") or ()),
     }
     path = () if in_containers else sys.path
-    packed = _pickled(objective, metrics, path=path, stand_ins=stand_ins)
+    packed = _pickled(caller, objective, metrics, path=path, stand_ins=stand_ins)
     # A search without a name is a new one.
     code = code_hash(objective) if "name" in options else ""
+    script = "" if shell is None else shell.script
     experiment = _experiment(
         caller, objective, parameters, objectives, options, in_containers=in_containers
     )
@@ -237,10 +250,11 @@ def search(
         temporary = file.with_suffix(".new")
         temporary.write_bytes(archive(packed) if in_containers else packed)
         temporary.replace(file)
-        (folders.root / HASH_FILE).write_text(code, encoding="utf-8")
+        (folders.root / HASH_FILE).write_text(f"{code}\n{script}", encoding="utf-8")
 
-    workspace = workspace_of(options.get("state_dir"))
+    workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
     where = FileOptions(
+        overrides=() if shell is None else shell.options.overrides,
         namespace=options.get("namespace"),
         runtime=runtime,
         context=context,
@@ -259,7 +273,7 @@ def search(
                 file, files, caller=caller, context=context, progress=progress, code=code
             )
         if "name" in options:
-            _warn_of_other_code(caller, workspace, file, code)
+            _check_code(caller, workspace, file, code, script)
         _warn_of_directions(caller, objectives)
         if "import_from" in options:
             import_into(file, workspace, options["import_from"], caller=caller, context=context)
@@ -270,6 +284,7 @@ def search(
             progress=progress,
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
+            shell=shell,
         )
 
 
@@ -278,7 +293,7 @@ def _checked(
 ) -> SearchOptions:
     """Return the options that are given; None is the default. Raises TypeError, InvalidArgument."""
     if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
-        raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
+        raise TypeError(f"{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
     if not callable(objective):
         raise TypeError(
             f"{caller}: expected a function of one argument, the trial, got {objective!r}"
@@ -286,18 +301,18 @@ def _checked(
     given = {name: value for name, value in options.items() if value is not None}
     # Some of its keys.
     options = cast(SearchOptions, given)
-    _check_types(f"tuner.{caller}", options)
+    _check_types(caller, options)
     check_lists(caller, options)
     if not isinstance(objectives, Mapping):
         refuse(
-            f"tuner.{caller}",
+            caller,
             "objectives",
             objectives,
             "a dict of metrics to 'minimize' or 'maximize'",
         )
     _check_metrics(caller, [*objectives, *(options.get("constraints") or ())])
     if options.get("runtime") == CLUSTER:
-        _check_for_cluster(f"tuner.{caller}", options)
+        _check_for_cluster(caller, options)
     return options
 
 
@@ -322,7 +337,7 @@ def _experiment(
         trials=options.get("trials", 100),
         parallelism=options.get("parallelism", 1),
         spec=_spec(options) | ({"defineByRun": True} if parameters is None else {}),
-        source=f"tuner.{caller}",
+        source=caller,
         arguments=_arguments(parameters, objectives, options),
     )
 
@@ -350,7 +365,7 @@ def _sent_files(caller: str, file: ExperimentFile, objective: bytes) -> TrialFil
         return TrialFiles.of({**contents, FUNCTION_ARCHIVE: objective})
     except FailedPrecondition as error:
         raise FailedPrecondition(
-            f"tuner.{caller}: the objective is sent with the variables that it uses: {error}"
+            f"{caller}: the objective is sent with the variables that it uses: {error}"
         ) from None
 
 
@@ -360,10 +375,10 @@ def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
             other = "minimize" if direction == "maximize" else "maximize"
             cure = (
                 f"write {{{metric!r}: {other!r}}}"
-                if caller == "optimize"
+                if caller == "tuner.optimize"
                 else f"call tuner.{other}"
             )
-            warnings.warn(f"tuner.{caller}: {doubt}; if so, {cure}", stacklevel=level_of_caller())
+            warnings.warn(f"{caller}: {doubt}; if so, {cure}", stacklevel=level_of_caller())
 
 
 # Arguments that other libraries have, and what these functions have instead.
@@ -402,17 +417,29 @@ def _cure(argument: str) -> str:
     )
 
 
-def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile, code: str) -> None:
-    """Warn if the stored search of this name has results of another version of the objective."""
+def _check_code(
+    caller: str, workspace: Workspace, file: ExperimentFile, code: str, script: str
+) -> None:
+    """Warn if the stored search of this name has results of another version of the objective.
+
+    Raises FailedPrecondition if it is the search of another script.
+    """
     spec = file.document.spec
     with workspace.opened(make=True) as experiments:
         stored = experiments.experiment(spec.namespace, spec.name)
         if stored is None:
             return
         file_of_hash = experiments.folders(stored.uid).root / HASH_FILE
-        hashed = file_of_hash.read_text(encoding="utf-8") if file_of_hash.exists() else ""
+        kept = file_of_hash.read_text(encoding="utf-8") if file_of_hash.exists() else ""
+        hashed, _, other = kept.partition("\n")
         if not differs(hashed, code):
             return
+        if script and other != script:
+            owner = other or "a program in Python"
+            raise FailedPrecondition(
+                f"{caller}: {spec.name} is the search of {owner}; give the study of this script "
+                f"another study_name, or first run {command('delete', spec.name)}"
+            )
         with_results = {AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE}
         trials = {
             attempt.trial
@@ -422,7 +449,7 @@ def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile,
     if trials:
         ran = f"{'trial' if len(trials) == 1 else 'trials'} {ranges(trials)}"
         warnings.warn(
-            f"tuner.{caller}: the code of the objective has changed since {spec.name} ran {ran}, "
+            f"{caller}: the code of the objective has changed since {spec.name} ran {ran}, "
             "and the results so far are kept; if they no longer apply, use another name, or first "
             f"run {command('delete', spec.name)}",
             stacklevel=level_of_caller(),
@@ -557,7 +584,14 @@ def _new_name(objective: Objective) -> str:
 # Pickling
 
 
+class Unpicklable(InvalidArgument, TypeError):
+    """The objective uses a value that cannot be sent to another process."""
+
+    reason = "UNPICKLABLE"
+
+
 def _pickled(
+    caller: str,
     objective: Objective,
     metrics: Mapping[str, Sequence[str]],
     *,
@@ -569,18 +603,17 @@ def _pickled(
     metrics: of the objectives and the constraints. path: folders of modules that the objective may
         import. stand_ins: see `objective_code.dumps`.
 
-    Raises TypeError if it cannot be pickled; the message names the value that cannot.
+    Raises Unpicklable if it cannot be; the message names the value that cannot.
     """
-    # Not at the top: it imports cloudpickle.
-
     try:
         function, sources = dumps(objective, stand_ins)
     except Exception as error:
         unpicklable = _unpicklable(objective)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"
-        raise TypeError(
+        raise Unpicklable.at(
+            caller,
             f"the objective cannot be sent to another process: {subject} cannot be pickled "
-            f"({error})"
+            f"({error}); create it in the objective",
         ) from error
     folders = [str(Path(folder).absolute()) for folder in path]
     about = {**metrics, "path": folders, "python": sys.version_info[:2], "sources": sources}
@@ -593,7 +626,7 @@ def _unpicklable(objective: Objective) -> str:
     Return "" if there are none.
     """
     try:
-        used = inspect.getclosurevars(objective)
+        used = inspect.getclosurevars(inspect.unwrap(objective))
     except TypeError:
         return ""
     names = []

@@ -62,7 +62,7 @@ def import_into(
         raise InvalidArgument.at("import_from", f"no trial of {title} could be imported: {named}")
     count = quantity(len(refused), "trial")
     warnings.warn(
-        f"tuner.{caller}: import_from: {count} of {title} not imported: {named}",
+        f"{caller}: import_from: {count} of {title} not imported: {named}",
         stacklevel=level_of_caller(),
     )
 
@@ -75,7 +75,7 @@ def _source_choice(caller: str, given: object) -> SourceChoice:
     known = {"source", "study", "value", "fill"}
     if set(written) - known or "source" not in written or not isinstance(fill, Mapping):
         refuse(
-            f"tuner.{caller}",
+            caller,
             "import_from",
             given,
             f"{SOURCES}; its other keys are study, value and fill",

@@ -7,10 +7,11 @@ cloudpickle drop the names.
 
 from __future__ import annotations
 
+import importlib
 import io
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -49,6 +50,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
     def reducer_override(self, obj: object) -> Any:
         if id(obj) in self._stand_ins:
             return _itself, (self._stand_ins[id(obj)],)
+        # cloudpickle knows plain modules only, and libraries have some that load their parts late.
+        if issubclass(type(obj), ModuleType) and type(obj) is not ModuleType:
+            return importlib.import_module, (vars(obj)["__name__"],)
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
         make, arguments = self.dispatch_table[CodeType](obj)

@@ -10,17 +10,18 @@ import dis
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
-from controller.optuna_script import FIXING_SAMPLERS, OF_STUDY
-from controller.spec.script import CONSTRAINED, FIXED_VALUES
+from controller.core.model import trial_name
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument
+from suggest.pruners.optuna_settings import CLASSES
+from suggest.settings import camel_case
 from suggest.trial import TrialState as OurState
 from tuner.functions import SearchOptions, check_lists, search
 from tuner.integrations.trial_log import TrialLog
@@ -32,10 +33,21 @@ from tuner.waiting import waited_for
 if TYPE_CHECKING:
     import optuna
 
+    from controller.app.workspace import Workspace
     from controller.folders import ExperimentFolders
     from controller.report.record import ExperimentRecord, TrialRecord
+    from tuner.session import Shell
 
-_CALLER = "tuner.optimize_optuna"
+# What a PatientPruner may wrap.
+_WRAPPED = ("median", "successive-halving", "hyperband")
+# The attribute of trials that are of a search here: the trial's name.
+_MARK = "tuner:trial"
+# Parameters, and the attributes of the trial that gets them.
+Point: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+# What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
+_OF_STUDY = ("direction", "directions", "study_name", "stop")
+# The samplers of Optuna that say which values are tried, and not only in which order.
+_FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
 # Of trials here; all others have failed.
 _STATES = {
     OurState.SUCCEEDED: "COMPLETE",
@@ -72,25 +84,58 @@ def optimize_optuna(
 
     if study is None:
         study = optuna.create_study()
-    _check(objective, study, options)
+    waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
+    points = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
+    return run_search(SearchCaller(), objective, study, points, options)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCaller:
+    """Who asks for a search: the name that errors begin with, and how it says an option."""
+
+    name: str = "tuner.optimize_optuna"
+    shell: Shell | None = None
+
+    def option(self, argument: str, key: str, value: str) -> str:
+        if self.shell is None:
+            return f"pass {argument}={value!r}"
+        return f"add --set {key}={value}"
+
+    def error(self, message: str) -> InvalidArgument:
+        return InvalidArgument.at(self.name, message)
+
+
+def run_search(
+    caller: SearchCaller,
+    objective: Callable[[optuna.Trial], float | Sequence[float]],
+    study: optuna.Study,
+    points: Sequence[Point],
+    options: SearchOptions,
+) -> optuna.Study:
+    """Run a search, and return a new study with its trials. Raises as `optimize_optuna`.
+
+    points: those that the study waits for.
+    """
+    _check(caller, objective, study, options)
     directions = [direction.name.lower() for direction in study.directions]
-    waiting = _enqueued(study)
-    attributes = [trial.user_attrs for trial in waiting]
+    shell = caller.shell
+    workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
+    results = _Results(study, workspace)
+    _check_trials(caller, study)
+    attributes = [attributes for _, attributes in points]
     if any(attributes) and "import_from" in options:
-        raise InvalidArgument.at(
-            _CALLER,
+        raise caller.error(
             "import_from cannot be combined with user_attrs of enqueued trials, which are the "
-            "first ones; omit one",
+            "first ones; omit one"
         )
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
         return inside.run(objective, trial, directions, attributes)
 
-    results = _Results(study, options.get("state_dir"))
-    if "pruning" not in options and len(directions) == 1 and (rule := _pruning(study.pruner)):
-        options["pruning"] = rule
-    options["initial"] = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
+    if "pruning" not in options and len(directions) == 1:
+        options["pruning"] = pruning_of(caller, study.pruner)
+    options["initial"] = [parameters for parameters, _ in points]
     bounds = options.get("constraints") or {}
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     callbacks = options.get("callbacks") or ()
@@ -98,54 +143,81 @@ def optimize_optuna(
         ours = [each for each in callbacks if isinstance(each, TrialLog)]
         options["callbacks"] = [*ours, results.callback(optunas)]
     ran = search(
-        "optimize_optuna",
+        caller.name,
         of_ours,
         None,
         dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
         options,
         # The objective may use it, too.
         stand_ins=[(study, inside.OptunaStudy(directions))],
+        shell=shell,
     )
     return results.of(ran)
 
 
-def _check(objective: object, study: object, options: SearchOptions) -> None:
+def _check(caller: SearchCaller, objective: object, study: object, options: SearchOptions) -> None:
     """Refuse what the search would not do."""
     import optuna
 
     if not callable(objective):
-        refuse(_CALLER, "objective", objective, "a function of one argument, the trial")
+        refuse(caller.name, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
-        refuse(_CALLER, "study", study, "a study of Optuna, such as optuna.create_study()")
+        refuse(caller.name, "study", study, "a study of Optuna, such as optuna.create_study()")
     if getattr(study.sampler, "_constraints_func", None) is not None:
-        raise InvalidArgument.at(
-            _CALLER, f"the study's sampler has a constraints_func; {CONSTRAINED}"
+        bounds = "" if caller.shell else ', and pass constraints={"weight": {"max": 0}}'
+        raise caller.error(
+            "the study's sampler has a constraints_func, which only Optuna calls; report each "
+            f'constraint by trial.set_constraint("weight", value) in the objective{bounds}'
         )
-    if type(study.sampler).__name__ in FIXING_SAMPLERS and "algorithm" not in options:
-        raise InvalidArgument.at(
-            _CALLER, f"{FIXED_VALUES}; to search without it, pass algorithm='tpe'"
+    sampler = type(study.sampler).__name__
+    if sampler in _FIXING_SAMPLERS and "algorithm" not in options:
+        raise caller.error(
+            f"the study has a {sampler}, which says which values are tried, and only Optuna reads "
+            'that; write them in the objective, as in trial.suggest_categorical("x", [1, 2]); to '
+            f"search without it, {caller.option('algorithm', 'spec.algorithm.name', 'tpe')}"
         )
     if used := next(_unknown_of_study(objective, study), ""):
-        raise InvalidArgument.at(
-            _CALLER,
+        raise caller.error(
             f"the objective uses study.{used}, and each trial is a process that knows only "
-            f"{', '.join(OF_STUDY)} of its study; pass what the objective needs as a value",
+            f"{', '.join(_OF_STUDY)} of its study; pass what the objective needs as a value"
         )
     for name in ("metric", "fidelity", "initial"):
         if name in options:
-            raise TypeError(f"{_CALLER}: {name} is what the study of Optuna says; omit it")
-    check_lists("optimize_optuna", options)
-    bounds = options.get("constraints") or {}
-    if not isinstance(bounds, Mapping):
-        refuse(_CALLER, "constraints", bounds, "a dict such as {'weight': {'max': 0}}")
+            raise TypeError(f"{caller.name}: {name} is what the study of Optuna says; omit it")
+    check_lists(caller.name, options)
+    bounds_given = options.get("constraints") or {}
+    if not isinstance(bounds_given, Mapping):
+        refuse(caller.name, "constraints", bounds_given, "a dict such as {'weight': {'max': 0}}")
+
+
+def _check_trials(caller: SearchCaller, study: optuna.Study) -> None:
+    """Refuse a study with trials, but for those that the searches of a script have added."""
+    import optuna
+
+    waiting = optuna.trial.TrialState.WAITING
+    if all(
+        each.state is waiting or (caller.shell is not None and _MARK in each.system_attrs)
+        for each in study.get_trials(deepcopy=False)
+    ):
+        return
+    cure = (
+        "pass a new study, whose results are those of this search; to continue a search, pass the "
+        "study of its first call again, with its name= and more trials="
+        if caller.shell is None
+        else "give the study another name or storage, or enqueue points instead of adding trials"
+    )
+    raise caller.error(
+        f"study {study.study_name!r} has trials that were not run here; {cure}; to learn from "
+        "them, import them (docs/growth.md)"
+    )
 
 
 class _Results:
     """The trials of a search, as a study of Optuna."""
 
-    def __init__(self, study: optuna.Study, state_dir: str | Path | None) -> None:
+    def __init__(self, study: optuna.Study, workspace: Workspace) -> None:
         self._study = study
-        self._state_dir = state_dir
+        self._state = workspace.state
         self._attributes = dict(study.user_attrs)
         # While the search runs, those that have ended, which are read once.
         self._ended: dict[int, optuna.trial.FrozenTrial] = {}
@@ -158,8 +230,14 @@ class _Results:
             app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
         )
         # Nothing is there of a search that the cluster's controller runs.
-        folders = workspace_of(self._state_dir).state.folders(record.experiment.uid)
-        made = optuna.create_study(directions=self._study.directions, study_name=ran.name)
+        folders = self._state.folders(record.experiment.uid)
+        verbosity = optuna.logging.get_verbosity()
+        # Optuna would announce this study, which no person has made.
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            made = optuna.create_study(directions=self._study.directions, study_name=ran.name)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
         for key, value in self._attributes.items():
             made.set_user_attr(key, value)
         if self._study.metric_names is not None:
@@ -212,44 +290,36 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
             is_study = owner.opname == "LOAD_ATTR" and owner.argval in known
             is_study |= owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
             reads = read.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            if reads and is_study and read.argval not in OF_STUDY:
+            if reads and is_study and read.argval not in _OF_STUDY:
                 yield read.argval
 
 
-def _enqueued(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    import optuna
-
-    waiting = optuna.trial.TrialState.WAITING
-    trials = study.get_trials(deepcopy=False)
-    if any(trial.state is not waiting for trial in trials):
-        raise InvalidArgument.at(
-            _CALLER,
-            f"study {study.study_name!r} has run trials; pass a new study, whose results are those "
-            "of this search; to continue a search, pass the study of its first call again, with "
-            "its name= and more trials=",
+def pruning_of(caller: SearchCaller, pruner: optuna.pruners.BasePruner) -> dict[str, object]:
+    """Return the rule `optuna:NAME` that is the study's pruner."""
+    kind = type(pruner).__name__
+    names = {known: name for name, (known, _) in CLASSES.items()}
+    name = names.get(kind)
+    if name == "nop":
+        return {}
+    shape = {key.removeprefix("_"): value for key, value in vars(pruner).items()}
+    if (wrapped := shape.get("wrapped_pruner")) is not None:
+        inner = shape["wrapped_pruner"] = names.get(type(wrapped).__name__)
+        # The setting is one of these names, and has no settings.
+        if inner not in _WRAPPED or vars(wrapped) != vars(type(wrapped)()):
+            name = None
+    if name is None:
+        raise caller.error(
+            f"the study has a {kind}, which is not taken over; name the rule: "
+            f"{caller.option('pruning', 'spec.pruning.name', 'optuna:hyperband')}"
         )
-    return trials
-
-
-def _pruning(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:
-    import optuna
-
-    if isinstance(pruner, optuna.pruners.NopPruner):
-        return None
-    if type(pruner) is not optuna.pruners.MedianPruner:
-        raise InvalidArgument.at(
-            _CALLER,
-            f"the study has a {type(pruner).__name__}; name the rule, as in pruning='asha' or "
-            "pruning='optuna:hyperband'",
-        )
-    shape = vars(pruner)
-    return {
-        "name": "optuna:median",
-        "nStartupTrials": shape["_n_startup_trials"],
-        "nWarmupSteps": shape["_n_warmup_steps"],
-        "intervalSteps": shape["_interval_steps"],
-        "nMinTrials": shape["_n_min_trials"],
-    }
+    _, settings = CLASSES[name]
+    given: dict[str, object] = {"name": f"optuna:{name}"}
+    for each in fields(settings):
+        value = shape.get(each.name)
+        # "auto", or None, is the default.
+        if value not in (None, "auto", each.default):
+            given[camel_case(each.name)] = value
+    return given
 
 
 def _frozen(
@@ -287,6 +357,7 @@ def _frozen(
         distributions={name: distributions[name] for name in named},
         user_attrs=kept.get("user_attrs", {}),
         system_attrs={
+            _MARK: trial_name(record.experiment.name, record.experiment.uid, trial.number),
             **kept.get("system_attrs", {}),
             **{f"constraints:{key}": value for key, value in kept.get("constraints", {}).items()},
         },
@@ -297,3 +368,13 @@ def _frozen(
 def _local(time: datetime | None) -> datetime | None:
     """Return the time as Optuna shows it: local and naive."""
     return None if time is None else time.astimezone().replace(tzinfo=None)
+
+
+def add_results(study: optuna.Study, found: optuna.Study) -> None:
+    """Add the trials of a search to a study that may have some of them."""
+    had = {each.system_attrs.get(_MARK) for each in study.get_trials(deepcopy=False)}
+    for trial in found.get_trials(deepcopy=False):
+        if trial.system_attrs[_MARK] not in had:
+            study.add_trial(trial)
+    for key, value in found.user_attrs.items():
+        study.set_user_attr(key, value)

@@ -14,7 +14,7 @@ from controller.runtime import trial_files
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
-from tuner.session import CLUSTER, run_session
+from tuner.session import CLUSTER, Shell, run_session
 from tuner.study import Study, listed, raise_if_unfinished, workspace_of
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ def run(
             return cluster.hand_over(
                 file,
                 files,
-                caller="run",
+                caller="tuner.run",
                 context=context,
                 progress=progress,
                 overrides=overrides,
             )
         if import_from is not None:
-            import_into(file, workspace, import_from, caller="run", context=context)
+            import_into(file, workspace, import_from, caller="tuner.run", context=context)
         return control(workspace, file, context=context, progress=progress)
 
 
@@ -134,6 +134,7 @@ def control(
     context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Sequence[Callback] = (),
+    shell: Shell | None = None,
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
     file.check_runnable()
@@ -153,7 +154,14 @@ def control(
     spec = file.document.spec
     called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None
     experiment = run_session(
-        workspace, act, progress=progress, context=context, on_admitted=on_admitted, on_trial=called
+        workspace,
+        act,
+        progress=progress,
+        context=context,
+        on_admitted=on_admitted,
+        on_trial=called,
+        shell=shell,
+        document=file.document,
     )
     if called is not None and called.error is not None:
         raise called.error

@@ -13,6 +13,8 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from controller import app
@@ -22,15 +24,35 @@ from tuner.notebook import NotebookView, in_notebook
 from tuner.waiting import in_event_loop
 
 if TYPE_CHECKING:
+    from controller.app.experiment_file import FileOptions
     from controller.app.run import RunResult, Session
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
     from controller.core.snapshot import DesiredState
     from controller.report.lines import View
+    from controller.spec import Document
     from suggest.trial import Trial as StoredTrial
 
 # In place of the name of a runtime: the controller that is installed in the cluster.
 CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A program that runs the searches of a script: where they are stored, what its flags say of
+    them, and what shows them.
+
+    script: the script's absolute path.
+    begin, end: called before and after a run, with its view and what was read, or its result and
+        the signal that interrupted it. `end` may raise SystemExit.
+    """
+
+    script: str
+    workspace: Workspace
+    options: FileOptions
+    view: Callable[[], View]
+    begin: Callable[[View, Document], None]
+    end: Callable[[View, RunResult, signal.Signals | None], None]
 
 
 def run_session(
@@ -41,12 +63,17 @@ def run_session(
     context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     on_trial: Callable[[StoredTrial], DesiredState] | None = None,
+    shell: Shell | None = None,
+    document: Document | None = None,
 ) -> StoredExperiment:
     """Run `act` with a session, and return its experiment.
 
     Raises KeyboardInterrupt or SystemExit after a signal that interrupted it.
     """
-    view = _view(progress)
+    view_of = partial(_view, progress) if shell is None else shell.view
+    view = view_of()
+    if shell is not None and document is not None:
+        shell.begin(view, document)
     with workspace.opened(make=True) as experiments:
 
         async def done(controls: Interruptions) -> RunResult:
@@ -60,10 +87,12 @@ def run_session(
                 on_trial=on_trial,
             )
             result = await act(session)
-            await session.confirm(result, lambda: _view(progress))
+            await session.confirm(result, view_of)
             return result
 
         result, interrupted = _interruptible(done, view.print_line)
+    if shell is not None:
+        shell.end(view, result, interrupted)
     if interrupted is signal.SIGINT:
         raise KeyboardInterrupt
     if interrupted is not None:

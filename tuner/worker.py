@@ -6,7 +6,7 @@ imports little; the function is read from the experiment's folder. On a cluster 
 archive of `tuner.archive`.
 
 Calls the function with the trial, and prints what it returned. An exception ends the process with
-code 1 and its traceback, without the frames of this module. Processes that the function spawns
+code 1 and its traceback, without the frames of this package. Processes that the function spawns
 import this module as `__mp_main__`.
 """
 
@@ -193,9 +193,12 @@ def _install_script(names: dict[str, Any]) -> None:
 
 
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames of this module and of `tuner.trial`."""
-    own_files = {__file__, sys.modules[Trial.__module__].__file__}
-    while trace is not None and trace.tb_frame.f_code.co_filename in own_files:
+    """Return the traceback from the objective's own frame on."""
+    while trace is not None:
+        names = trace.tb_frame.f_globals
+        # This module runs as `__main__`, as the objective's may.
+        if names is not globals() and not names.get("__name__", "").startswith("tuner."):
+            break
         trace = trace.tb_next
     return trace
 

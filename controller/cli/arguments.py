@@ -50,11 +50,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.print_help(sys.stderr)
         parser.exit(2)
     _refuse_bytes(parser, argv)
+    argv, of_script = _without_script_words(argv)
     words = _verb_first(_joined(argv), valued)
     if not words[0].startswith("-") and words[0] not in verbs:
         parser.error(_unknown(words[0], verbs))
     _refuse_guesses(parser, words)
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    arguments.of_script = of_script
+    return arguments
+
+
+def _without_script_words(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Split `run study.py -- --epochs 3` into the words for this program and for the script."""
+    if "--" in argv and any(word.endswith(".py") for word in argv):
+        end = argv.index("--")
+        return argv[:end], argv[end + 1 :]
+    return argv, ()
 
 
 def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller import app, cli, core, report
@@ -19,6 +21,7 @@ from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import (
     extension_of,
+    file_options_of,
     file_or_name,
     is_name,
     read_file,
@@ -28,6 +31,7 @@ from controller.cli.terminal import is_sure, say
 from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
+from controller.spec.reading import is_script
 from suggest import server
 from suggest.errors import InvalidArgument, Unavailable
 
@@ -49,11 +53,48 @@ WITH_RECOVERY = "kubernetes"  # the runtime that --from-cluster asks, unless --r
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if is_script(arguments.file):
+        return _run_script(arguments)
     if arguments.dry_run:
         return cli.check.dry_run(arguments)
     return _start(
         arguments, read_file(arguments.file, arguments), lambda session, file: session.run(file)
     )
+
+
+def _run_script(arguments: argparse.Namespace) -> int:
+    """Run a script that was written for Optuna, and its searches as those of a file."""
+    if arguments.dry_run:
+        raise InvalidArgument.at(
+            "--dry-run", "the searches of a script are known when it runs; omit it"
+        )
+    # Here, because few commands need the Python API.
+    from tuner import optuna_script
+    from tuner.session import Shell
+
+    workspace = workspace_of(arguments)
+
+    def end(view: View, result: RunResult, received: signal.Signals | None) -> None:
+        _print_result(arguments, view, result)
+        experiment = result.experiment
+        if experiment.spec.confirm is not None:
+            named = experiment.name, experiment.namespace
+            asyncio.run(print_confirmation(arguments, workspace, *named))
+        # What a callback or another command has stopped is a result.
+        stopped = ExitCode.OK if received is None else exits.of_interruption(received)
+        if code := exits.of_run(result, stopped=stopped):
+            raise SystemExit(code)
+
+    terminal.leave_root_logger()
+    shell = Shell(
+        str(Path(arguments.file).absolute()),
+        workspace,
+        file_options_of(arguments),
+        view=partial(view_of, arguments),
+        begin=lambda view, document: _show_notices(document, view),
+        end=end,
+    )
+    return optuna_script.run(arguments.file, arguments.of_script, shell)
 
 
 def resume(arguments: argparse.Namespace) -> int:

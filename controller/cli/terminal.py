@@ -74,6 +74,18 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
     logging.getLogger("controller").setLevel(level)
 
 
+def leave_root_logger() -> None:
+    """Move the handler to the loggers of this program: a script may set up the root logger."""
+    root = logging.getLogger()
+    (handler,) = root.handlers
+    root.handlers.clear()
+    root.setLevel(logging.WARNING)
+    for name in ("controller", "suggest"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
 def write_data(text: str) -> None:
     """Write JSON, YAML or CSV to stdout.
 

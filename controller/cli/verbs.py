@@ -42,7 +42,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: "
         "interrupted trials do not count against the budget and run again on resume. A second "
-        "Ctrl-C kills them.",
+        "Ctrl-C kills them. FILE may be a script of Python that calls study.optimize of Optuna; "
+        "its own arguments follow --.",
     ),
     Verb(
         "apply",

@@ -101,6 +101,7 @@ def judge(
     asked_because: str = "",
     timeout_s: float | None = None,
     may_pause: bool = True,
+    calls_function: bool = False,
 ) -> Judgment:
     """Judge how an attempt ended.
 
@@ -112,10 +113,13 @@ def judge(
         timeout_s: The attempt's timeout, for the message.
         may_pause: A command that could not be executed pauses the experiment; otherwise it is an
             error of the trial.
+        calls_function: The worker of Python's functions ends with 0 only if the function has
+            returned: a request to stop came too late.
     """
     # A requested stop comes before the timeout, which may expire within
     # the grace period of that stop.
-    if cause is not None and (end.stopped or end.unknown):
+    returned = calls_function and end.code == 0
+    if cause is not None and (end.stopped or end.unknown) and not returned:
         return Judgment(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""

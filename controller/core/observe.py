@@ -90,6 +90,7 @@ def _ended(
     metrics: LogReader,
     spec: ExperimentSpec,
 ) -> Ended:
+    template = spec.template_of(attempt.trial)
     metric = metrics.lacking or spec.objective.metric
     end_lost = end.log_end_lost if metrics is log else end.metrics_end_lost
     reported = metrics.value_of(metric)
@@ -113,8 +114,9 @@ def _ended(
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,
         asked_because=attempt.reason,
-        timeout_s=spec.template_of(attempt.trial).timeout_s,
+        timeout_s=template.timeout_s,
         may_pause=spec.breaker,
+        calls_function=template.calls_function,
     )
     value, reason = metrics.value, spec.words(judged.reason)
     if judged.verdict is AttemptState.SUCCEEDED and attempt.trial is not FINAL and metrics.text:

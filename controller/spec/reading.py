@@ -339,28 +339,31 @@ def written(text: str, source: str, overrides: Sequence[str] = ()) -> Data:
 def read_path(path: str | Path, **options: Unpack[ReadOptions]) -> Document:
     """Return the experiment in a file; `-` is standard input.
 
-    A file NAME.py is a script that was written for Optuna.
-
     Raises:
-        SpecErrors: As in `read`, and if the file does not exist or is not text.
+        SpecErrors: As in `read`, and if the file does not exist, is not text, or is a script.
     """
     if str(path) == STDIN:
         source, content = "standard input", sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
         source = str(path)
         content = _content(source)
-    text, is_script = _decode(content, source), source.endswith(_SCRIPT)
-    left_out: tuple[str, ...] = ()
-    if is_script:
-        from controller.spec.script import experiment_text  # lazy: most files are no scripts
+        if is_script(source):
+            raise _unreadable(
+                source,
+                f"is a script, whose searches are known when it runs: {command('run', source)}; "
+                "then name the search that it has made",
+            )
+    return read(_decode(content, source), source=source, **options)
 
-        text, left_out = experiment_text(text, source, options.get("overrides", ()))
-    document = read(text, source=source, is_file=not is_script, **options)
-    return replace(
-        document,
-        is_native=document.is_native and not is_script,
-        warnings=(*left_out, *document.warnings),
-    )
+
+def is_script(path: str) -> bool:
+    """Return whether a file is a script of Python, whose searches are known when it runs."""
+    return path.endswith(_SCRIPT)
+
+
+def script_text(path: str) -> str:
+    """Return the text of a script. Raises SpecErrors if it does not exist or is not text."""
+    return _decode(_content(path), path)
 
 
 def _content(source: str) -> bytes:

@@ -93,19 +93,19 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("study.tell(study.ask(), 1.0)", "has run trials; pass a new study"),
+        ("study.tell(study.ask(), 1.0)", "has trials that were not run here; pass a new study"),
         (
-            "study.pruner = optuna.pruners.HyperbandPruner()",
-            "the study has a HyperbandPruner; name",
+            "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})()",
+            "the study has a Mine, which is not taken over; name",
         ),
         (
             "study.sampler = optuna.samplers.TPESampler(constraints_func=lambda trial: (0,))",
-            "the study's sampler has a constraints_func; only Optuna calls it; report each by",
+            "the study's sampler has a constraints_func, which only Optuna calls; report each constraint by",
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (
             "study.sampler = optuna.samplers.GridSampler({'x': [1, 2]})",
-            "the sampler says which values are tried, and only Optuna reads that; write them in",
+            "the study has a GridSampler, which says which values are tried, and only Optuna reads that",
         ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
         ("options['callbacks'] = print", "callbacks: expected a list of functions, got"),

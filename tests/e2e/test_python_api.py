@@ -268,21 +268,21 @@ for read in (short.result, short.log, short.measurements):
     )
     assert (
         callbacks
-        == "minimize: callbacks: expected a list of functions, got <built-in function print>"
+        == "tuner.minimize: callbacks: expected a list of functions, got <built-in function print>"
     )
-    assert one == "minimize: callbacks: expected a list of functions, got [3]"
+    assert one == "tuner.minimize: callbacks: expected a list of functions, got [3]"
     assert (
         initial
-        == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
+        == "tuner.minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
     )
     assert (
         trials == "tuner.minimize: trials: expected a whole number of at least 1, got the number 0"
     )
     assert metric == (
-        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a "
+        "tuner.minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a "
         "letter or _"
     )
-    assert constraint.startswith("optimize: metric 'size in MB': expected letters")
+    assert constraint.startswith("tuner.optimize: metric 'size in MB': expected letters")
     assert choice == "Choice: values[1]: expected a finite number, got inf (float)"
     assert settings.startswith(
         "tuner.minimize: spec.algorithm.settings.startupTrials[0]: expected text, a number,"
@@ -383,9 +383,10 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
 """)
     first, second, third, fourth = out.splitlines()
     assert first.startswith(
-        "the objective cannot be sent to another process: it uses lock, which cannot be pickled"
+        "tuner.minimize: the objective cannot be sent to another process: it uses lock, which "
+        "cannot be pickled"
     )
-    assert second == "minimize: expected a function of one argument, the trial, got 7"
+    assert second == "tuner.minimize: expected a function of one argument, the trial, got 7"
     assert third == "tuner.minimize: unknown argument 'trails'; did you mean trials?"
     assert fourth == (
         "tuner.minimize: unknown argument 'direction'; call tuner.maximize for the largest value, "
@@ -984,7 +985,7 @@ except TypeError as error:
         "TypeError: the objective neither reported nor returned loss, size",
         "TypeError: size: expected a number, got 'large' (str)",
         "TypeError: the objective neither reported nor returned size",
-        "optimize: target belongs to one objective; use minimize or maximize",
+        "tuner.optimize: target belongs to one objective; use minimize or maximize",
     ]
 
 

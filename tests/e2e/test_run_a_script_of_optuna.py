@@ -11,23 +11,49 @@ from tests.e2e.cli import Cli, eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "optuna.md"
 WAITS = """
-import os, time
+import argparse, os, time
 import optuna
 
-study = optuna.create_study(storage="sqlite:///optuna.db", directions=["minimize", "maximize"])
-study.enqueue_trial({"x": 0.25})
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=1)
+    arguments = parser.parse_args()
 
-def objective(trial, scale):
-    with open("starts.txt", "a") as file:
-        file.write(f"{trial.number}\\n")
-    x = trial.suggest_float("x", 0, 1)
-    while not os.path.exists("go"):
-        time.sleep(0.01)
-    return scale * x, x
+    def objective(trial):
+        with open("starts.txt", "a") as file:
+            file.write(f"{trial.number}\\n")
+        x = trial.suggest_float("x", 0, 1)
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        return x, arguments.trials
 
-study.optimize(lambda trial: objective(trial, 2), n_trials=3, n_jobs=2)
-print("the best:", study.best_trials)
+    study = optuna.create_study(
+        study_name="Kept", storage="sqlite:///optuna.db", load_if_exists=True,
+        directions=["minimize", "maximize"],
+    )
+    study.enqueue_trial({"x": 0.25}, skip_if_exists=True)
+    study.optimize(objective, n_trials=arguments.trials, n_jobs=2)
+    print("trials", [trial.number for trial in study.trials], study.trials[0].params)
+
+if __name__ == "__main__":
+    main()
 """
+
+
+def ran(cli: Cli, script: str, *arguments: str) -> str:
+    """Write the body of a script, run it, and return what it has printed."""
+    (cli.folder / "script.py").write_text(f"import optuna\n{script}")
+    code, out, err = cli.tuner("run", "script.py", *arguments)
+    assert code == 0, err
+    return out
+
+
+def refused(cli: Cli, script: str, *arguments: str) -> str:
+    (cli.folder / "script.py").write_text(f"import optuna\n{script}")
+    code, out, err = cli.tuner("run", "script.py", *arguments)
+    assert code == 2, (out, err)
+    assert not out
+    return err.splitlines()[-1]
 
 
 def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
@@ -36,119 +62,232 @@ def test_the_script_of_the_page_runs_unchanged(cli: Cli) -> None:
     assert script is not None
     (cli.folder / "study.py").write_text(script[1])
     commands = re.findall(r"^\$ tuner (.*)$", section, re.MULTILINE)
-    assert commands == ["run study.py", "convert study.py > experiment.yaml"]
+    assert commands == ["run study.py", "get trials study"]
     code, out, err = cli.tuner("run", "study.py")
     assert code == 0, err
-    assert "best value" in out
-    trials = cli.json("get", "trials", "study", "-o", "json")
-    assert len(trials) == 30
-    code, out, err = cli.tuner("convert", "study.py")
-    assert code == 0, err
-    cli.file.write_text(out)
-    code, out, err = cli.tuner("validate", "experiment.yaml")
-    assert "experiment study, parameters that its trials name, default, 30 trials" in out, err
+    assert "study: best value" in out
+    assert "{'x': " in out, "what follows the search is run"
+    assert len(cli.json("get", "trials", "study", "-o", "json")) == 30
 
 
-@pytest.mark.parametrize(
-    ("given", "directions"),
-    [
-        ("spec.objective={metric: gain, direction: maximize}", ["maximize"]),
-        (
-            "spec.objectives=[{metric: gain, direction: maximize}, {metric: cost, direction: "
-            "minimize}]",
-            ["maximize", "minimize"],
-        ),
-    ],
-)
-def test_the_objectives_that_set_gives_reach_the_trials(
-    cli: Cli, given: str, directions: list[str]
-) -> None:
-    (cli.folder / "told.py").write_text(
-        "import optuna\n\ndef objective(trial):\n"
-        "    told = [each.name.lower() for each in trial.study.directions]\n"
-        '    trial.suggest_categorical("told", [repr(told)])\n'
-        '    values = [trial.suggest_float("x", 0, 1), 0.0]\n'
-        "    return values[:len(told)] if len(told) > 1 else values[0]\n\n"
-        "optuna.create_study().optimize(objective, n_trials=1)\n"
-    )
-    code, _, err = cli.tuner("run", "told.py", "--set", given)
-    assert code == 0, err
-    (trial,) = cli.json("get", "trials", "told", "-o", "json")
-    assert trial["parameters"]["told"] == repr(directions)
-
-
-def test_a_script_ends_its_search(cli: Cli) -> None:
-    (cli.folder / "stops.py").write_text(
-        "import optuna\n\ndef objective(trial):\n"
-        '    x = trial.suggest_float("x", 0, 1)\n'
-        "    if trial.number == 1:\n        study.stop()\n"
-        "    return x * (study.direction.name == 'MAXIMIZE')\n\n"
-        "if __name__ == '__main__':\n"
-        '    study = optuna.create_study(direction="maximize")\n'
-        "    study.optimize(objective, n_trials=9)\n"
-    )
-    code, _, err = cli.tuner("run", "stops.py")
-    assert code == 0, err
-    assert "trial 1 called study.stop()" in err
-    values = [trial["value"] for trial in cli.json("get", "trials", "stops", "-o", "json")]
-    assert len(values) == 2
-    assert min(values) > 0
-
-
-def test_a_script_is_bound_by_the_constraints_that_it_names(cli: Cli) -> None:
-    (cli.folder / "bound.py").write_text(
-        "import optuna\n\ndef objective(trial):\n"
-        '    trial.set_constraint("weight", trial.number - 0.5)\n'
-        "    return -trial.number\n\n"
-        "optuna.create_study().optimize(objective, n_trials=2)\n"
-    )
-    code, _, err = cli.tuner("run", "bound.py")
-    assert code == 0, err
-    assert cli.json("best", "bound", "-o", "json")["number"] == 0
-
-
-def test_attributes_of_an_enqueued_point_are_those_of_its_trial(cli: Cli) -> None:
-    (cli.folder / "told.py").write_text(
-        "import optuna\n\ndef objective(trial):\n"
-        '    trial.suggest_categorical("from", [trial.user_attrs.get("from", "")])\n'
-        '    return trial.suggest_float("x", 0, 1)\n\n'
-        "study = optuna.create_study()\n"
-        'study.enqueue_trial({"x": 0.5}, user_attrs={"from": "${paper}"})\n'
-        "study.optimize(objective, n_trials=1)\n"
-    )
-    code, _, err = cli.tuner("run", "told.py")
-    assert code == 0, err
-    (trial,) = cli.json("get", "trials", "told", "-o", "json")
-    assert trial["parameters"] == {"from": "${paper}", "x": 0.5}
-
-
-def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
-    (cli.folder / "study.py").write_text(
-        "import optuna\n\ndef objective(trial):\n"
-        '    return trial.suggest_categorical("x", [None, [1, 2], 0.00001]) is None\n\n'
-        'optuna.create_study(direction="maximize").optimize(objective, n_trials=4)\n'
-    )
-    code, _, err = cli.tuner("run", "study.py")
-    assert code == 0, err
-    code, _, err = cli.tuner("confirm", "study", "--top", "3", "--seeds", "2")
-    assert code == 0, err
-    trials = cli.json("get", "trials", "study", "-o", "json")
-    again = cli.json("get", "trials", "study-confirm", "-o", "json")
-    points = [trial["parameters"] for trial in trials]
-    assert all(trial["parameters"] in points for trial in again), again
-    assert {trial["state"] for trial in again} == {"succeeded"}
-
-
-def test_a_killed_script_continues_and_its_own_study_is_never_made(cli: Cli) -> None:
+def test_a_killed_script_continues_and_its_study_gets_each_trial_once(cli: Cli) -> None:
     (cli.folder / "waits.py").write_text(WAITS)
-    first = cli.start("run", "waits.py")
+    first = cli.start("run", "waits.py", "--", "--trials", "3")
     eventually(lambda: len(cli.starts()) == 1)
     first.kill()
     first.communicate()
     cli.let_go()
-    code, _, err = cli.tuner("run", "waits.py")
-    assert code == 0, err
-    trials = cli.json("get", "trials", "waits", "-o", "json")
-    assert trials[0]["parameters"] == {"x": 0.25}
+    for _ in range(2):
+        code, out, err = cli.tuner("run", "waits.py", "--", "--trials", "3")
+        assert code == 0, err
+        assert "trials [0, 1, 2] {'x': 0.25}" in out
     assert sorted(cli.starts()) == ["0", "1", "2"], "each trial has run once"
-    assert not (cli.folder / "optuna.db").exists()
+    trials = cli.json("get", "trials", "kept", "-o", "json")
+    assert [trial["state"] for trial in trials] == ["succeeded"] * 3
+
+
+def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "for number in (1, 2):\n"
+        "    study = optuna.create_study()\n"
+        "    for _ in range(number):\n"
+        "        study.optimize(objective, n_trials=2)\n"
+        "    print('has', len(study.trials))\n",
+    )
+    assert re.findall("has .*", out) == ["has 2", "has 4"]
+    searches = cli.json("get", "experiments", "-o", "json")
+    assert {each["name"]: each["trials"] for each in searches} == {
+        "script": {"succeeded": 2},
+        "script-2": {"succeeded": 4},
+    }
+
+
+def test_callbacks_and_failures_are_those_of_optuna(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "class Objective:\n"
+        "    def __call__(self, trial):\n"
+        "        trial.set_user_attr('seen', trial.user_attrs.get('from', ''))\n"
+        "        if trial.number == 1:\n            raise ValueError\n"
+        "        return trial.suggest_float('x', 0, 1)\n"
+        "def ended(study, trial):\n"
+        "    print('ended', trial.number, trial.state.name)\n"
+        "    if len(study.trials) == 3:\n        study.stop()\n"
+        "study = optuna.create_study(pruner=optuna.pruners.NopPruner())\n"
+        "study.enqueue_trial({'x': 0.5}, user_attrs={'from': '${paper}'})\n"
+        "study.optimize(Objective(), catch=(ValueError,), callbacks=[ended])\n"
+        "print(study.trials[0].params, study.trials[0].user_attrs)\n",
+    )
+    ended = ["ended 0 COMPLETE", "ended 1 FAIL", "ended 2 COMPLETE"]
+    assert re.findall("ended .*", out) == ended
+    assert "{'x': 0.5} {'from': '${paper}', 'seen': '${paper}'}" in out
+
+
+def test_the_logging_and_the_modules_of_a_script_are_its_own(cli: Cli) -> None:
+    (cli.folder / "beside.py").write_text("def double(x):\n    return 2 * x\n")
+    (cli.folder / "script.py").write_text(
+        "import logging, multiprocessing, optuna\n"
+        "from beside import double\n"
+        "def squared(x):\n    return x * x\n"
+        "def objective(trial):\n    return double(trial.suggest_float('x', 0, 1))\n"
+        "if __name__ == '__main__':\n"
+        "    logging.basicConfig(level=logging.INFO, format='own %(message)s')\n"
+        "    logging.info('begun')\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        logging.info(pool.map(squared, [3]))\n"
+        "    optuna.create_study().optimize(objective, n_trials=1)\n"
+    )
+    code, _, err = cli.tuner("run", "script.py")
+    assert code == 0, err
+    assert "own begun\nown [9]\n" in err
+
+
+def test_an_objective_ends_the_search_and_names_constraints(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "def objective(trial):\n"
+        "    x = trial.suggest_float('x', 0, 1)\n"
+        "    trial.set_constraint('weight', trial.number - 0.5)\n"
+        "    if trial.number == 1:\n        study.stop()\n"
+        "    return -trial.number * (study.direction.name == 'MINIMIZE')\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(objective, timeout=600)\n"
+        "print('ran', len(study.trials), 'best', study.best_trial.number)\n",
+    )
+    assert "ran 2 best 0" in out
+
+
+def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
+    ran(
+        cli,
+        "def objective(trial):\n"
+        "    return trial.suggest_categorical('x', [None, [1, 2], 0.00001]) is None\n"
+        "optuna.create_study(direction='maximize').optimize(objective, n_trials=4)\n",
+    )
+    code, _, err = cli.tuner("confirm", "script", "--top", "3", "--seeds", "2")
+    assert code == 0, err
+    again = cli.json("get", "trials", "script-confirm", "-o", "json")
+    assert {trial["state"] for trial in again} == {"succeeded"}
+
+
+def test_a_search_that_fails_ends_the_script_with_its_exit_code(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import optuna\ndef objective(trial):\n    raise ValueError('no')\n"
+        "optuna.create_study().optimize(objective, n_trials=9)\nprint('after')\n"
+    )
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out) == (8, "")
+    assert "ValueError: no" in err
+    assert "optuna_trial.py" not in err, "its traceback begins at the objective"
+
+
+def test_a_script_never_continues_the_search_of_another_one(cli: Cli) -> None:
+    for folder, sign in (("one", "+"), ("two", "-")):
+        (cli.folder / folder).mkdir()
+        (cli.folder / folder / "study.py").write_text(
+            "import optuna\n"
+            f"optuna.create_study().optimize(lambda t: {sign}t.suggest_float('x', 0, 1), 1)\n"
+        )
+    code, _, err = cli.tuner("run", "one/study.py")
+    assert code == 0, err
+    code, _, err = cli.tuner("run", "two/study.py")
+    assert code == 6
+    owner = cli.folder / "one" / "study.py"
+    assert f"two/study.py:2: study is the search of {owner}; give the study of this" in err
+    # The same script elsewhere is the same search.
+    owner.rename(cli.folder / "study.py")
+    code, _, err = cli.tuner("run", "study.py")
+    assert code == 0, err
+
+
+def test_a_search_in_an_objective_is_that_of_optuna(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "def objective(trial):\n"
+        "    x = trial.suggest_float('x', 0, 1)\n"
+        "    inner = optuna.create_study()\n"
+        "    inner.enqueue_trial({'y': 0})\n"
+        "    inner.optimize(lambda each: each.suggest_float('y', 0, 1), n_trials=2)\n"
+        "    return len(inner.trials) + inner.best_value\n"
+        "study = optuna.create_study()\nstudy.optimize(objective, n_trials=1)\n"
+        "print('inner', study.best_value)\n",
+    )
+    assert "inner 2.0" in out
+
+
+def test_a_script_that_fails_by_itself_shows_where(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text("import optuna\nx = 1 / 0\noptuna.optimize\n")
+    code, _, err = cli.tuner("run", "script.py")
+    assert code == 1
+    lines = err.splitlines()
+    assert lines[1].endswith('script.py", line 2, in <module>')
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=2)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        ("study = optuna.create_study()\nstudy.ask()\n", [], "calls no study.optimize"),
+        ("def objective(trial)\n", [], "2:21 is not Python: expected ':'"),
+        (
+            SEARCHES.format(
+                study="optuna.create_study(sampler=optuna.samplers.GridSampler({'x': [1]}))"
+            ),
+            [],
+            "script.py:2: the study has a GridSampler, which says which values are tried, and only "
+            "Optuna reads that",
+        ),
+        (
+            "class Mine(optuna.pruners.NopPruner):\n    pass\n"
+            + SEARCHES.format(study="optuna.create_study(pruner=Mine())"),
+            [],
+            "script.py:4: the study has a Mine, which is not taken over; name the rule: "
+            "add --set spec.pruning.name=optuna:hyperband",
+        ),
+        (
+            "study = optuna.create_study()\nstudy.add_trial(optuna.create_trial(value=1))\n"
+            + SEARCHES.format(study="study"),
+            [],
+            "has trials that were not run here; give the study another name or storage",
+        ),
+        (
+            SEARCHES.format(study="optuna.create_study()"),
+            ["--set", "spec.objective.direction=maximize"],
+            "--set spec.objective.direction: is what the study in the script says",
+        ),
+        (
+            "def objective(trial):\n    return trial.study.best_value\n"
+            "optuna.create_study().optimize(objective, n_trials=2)\n",
+            [],
+            "script.py:4: the objective uses study.best_value, and each trial is a process",
+        ),
+        (
+            "import threading\nlock = threading.Lock()\ndef objective(trial):\n    return lock\n"
+            "optuna.create_study().optimize(objective, n_trials=2)\n",
+            [],
+            "script.py:6: the objective cannot be sent to another process: it uses lock",
+        ),
+        (
+            SEARCHES.format(study="optuna.create_study()"),
+            ["--dry-run=client"],
+            "--dry-run: the searches",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_its_place(
+    cli: Cli, script: str, arguments: list[str], message: str
+) -> None:
+    assert message in refused(cli, script, *arguments)
+
+
+@pytest.mark.parametrize("verb", ["validate", "resume", "convert"])
+def test_other_verbs_take_the_name_of_a_script_s_search(cli: Cli, verb: str) -> None:
+    (cli.folder / "script.py").write_text("import optuna\n")
+    code, _, err = cli.tuner(verb, "script.py")
+    assert code == 2
+    assert "is a script, whose searches are known when it runs: tuner run script.py" in err

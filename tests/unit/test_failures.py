@@ -321,6 +321,17 @@ def test_a_stop_without_a_reason_names_its_cause() -> None:
     )
 
 
+def test_a_function_that_has_returned_before_it_was_stopped_has_succeeded() -> None:
+    def verdict(code: int, *, calls_function: bool) -> AttemptState:
+        end, log = Exit(START, code=code, stopped=True), LogSummary(value=0.5)
+        return judge(end, log, StopCause.PRUNED, calls_function=calls_function).verdict
+
+    assert verdict(0, calls_function=True) is SUCCEEDED
+    assert verdict(143, calls_function=True) is AttemptState.PRUNED
+    # Any other program may end with 0 because it was stopped.
+    assert verdict(0, calls_function=False) is AttemptState.PRUNED
+
+
 def test_a_long_last_line_is_cut_in_the_reason() -> None:
     assert len(judge(Exit(START, code=1), LogSummary(last_line="x" * 9000), None).reason) == 500
 

@@ -1,0 +1,239 @@
+"""`tuner run SCRIPT`: runs a script that was written for Optuna, with `optimize_optuna` in place of
+`study.optimize`.
+
+The calls are replaced in the text of the script only. A search within an objective is Optuna's.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os
+import re
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from controller.core.attempt import RuntimeLost
+from controller.core.model import MAX_NAME_LENGTH
+from controller.kube.errors import ApiError
+from controller.spec.problems import LocatedProblem, Mark, SpecErrors
+from controller.spec.reading import script_text
+from suggest.errors import InvalidArgument, TunerError
+from tuner.functions import SearchOptions
+from tuner.optuna_study import Point, SearchCaller, add_results, run_search
+
+if TYPE_CHECKING:
+    import optuna
+
+    from tuner.session import Shell
+
+# The methods of a study that are replaced, and by what name the script finds what replaces them.
+_METHODS = ("optimize", "enqueue_trial")
+_METHOD_OF = "__tuner_{}__"
+# What the script's study says, and its trials report.
+_OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
+
+
+def run(path: str, words: Sequence[str], shell: Shell) -> int:
+    """Run the script as a program with these arguments, and return its exit code.
+
+    Raises SpecErrors if it cannot be read or has no search, SystemExit as the script and `shell`
+    raise it, and the errors of `optimize_optuna`.
+    """
+    tree, code = _compiled(path, shell.script)
+    if not any(
+        isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
+    ):
+        message = (
+            "calls no study.optimize(objective, …), and so is not the search of an objective that "
+            "was written for Optuna; write what stands between study.ask() and study.tell() as an "
+            "objective. A script that calls tuner.minimize or tuner.optimize_optuna runs by "
+            f"itself: python {path}"
+        )
+        raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
+    searches = _Searches(path, _constraints(tree), shell)
+    script = ModuleType("__main__")
+    script.__file__ = shell.script
+    for name in _METHODS:
+        setattr(script, _METHOD_OF.format(name), _MethodOf(name, searches))
+    sys.modules["__main__"] = script
+    sys.path.insert(0, str(Path(shell.script).parent))
+    sys.argv = [path, *words]
+    try:
+        exec(code, vars(script))
+    except (TunerError, ApiError, RuntimeLost):
+        raise
+    except Exception as error:
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, _of_script(error.__traceback__, shell.script))
+        return 1
+    return 0
+
+
+def _compiled(path: str, file: str) -> tuple[ast.Module, CodeType]:
+    """Return a script as it is written, and its code. Raises SpecErrors."""
+    text = script_text(path)
+    try:
+        replaced = ast.fix_missing_locations(_Replaced().visit(ast.parse(text)))
+        return ast.parse(text), compile(replaced, file, "exec")
+    except SyntaxError as error:
+        mark = Mark(error.lineno or 1, error.offset or 1)
+        raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
+
+
+class _Searches:
+    """The searches of a script, in the order in which it runs them."""
+
+    def __init__(self, path: str, constraints: Iterable[str], shell: Shell) -> None:
+        self._path = path
+        self._constraints = {name: {"max": 0.0} for name in constraints}
+        self._shell = shell
+        overrides = [each.partition("=") for each in shell.options.overrides]
+        self._given = {key.strip(): value.strip() for key, _, value in overrides}
+        self._names: list[tuple[optuna.Study, str]] = []
+        self._trials: Counter[str] = Counter()
+        self._points: defaultdict[str, list[Point]] = defaultdict(list)
+
+    def optimize(
+        self,
+        study: optuna.Study,
+        func: Callable[[optuna.Trial], float | Sequence[float]],
+        n_trials: int | None = None,
+        timeout: float | None = None,
+        n_jobs: int = 1,
+        catch: Iterable[type[Exception]] | type[Exception] = (),
+        callbacks: Iterable[Callable[[optuna.Study, optuna.trial.FrozenTrial], None]] | None = None,
+        gc_after_trial: bool = False,
+        show_progress_bar: bool = False,
+    ) -> None:
+        """Run a search, and add its trials to the study. See `optuna.Study.optimize`."""
+        caller = SearchCaller(self._place(), self._shell)
+        for key in _OF_STUDY:
+            if any(f"{given}.".startswith(f"{key}.") for given in self._given):
+                raise InvalidArgument.at(
+                    f"--set {key}", "is what the study in the script says; change it there"
+                )
+        name = self._name(study)
+        options: SearchOptions = {
+            "name": name,
+            "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else n_jobs,
+            "constraints": self._constraints,
+            "callbacks": list(callbacks or ()),
+            "spec": {} if n_trials is not None else {"budget": {"trials": "none"}},
+        }
+        if n_trials is not None:
+            self._trials[name] += int(n_trials)
+            options["trials"] = self._trials[name]
+        if timeout is not None:
+            options["timeout"] = float(timeout)
+        if catch != ():
+            options["spec"] = {**options["spec"], "breaker": "off"}
+        if any(given.startswith("spec.pruning") for given in self._given):
+            options["pruning"] = {}
+        if "spec.algorithm.name" in self._given:
+            options["algorithm"] = self._given["spec.algorithm.name"]
+        flags = self._shell.options
+        if runtime := flags.runtime or self._given.get("spec.runtime"):
+            options["runtime"] = runtime
+        if flags.namespace is not None:
+            options["namespace"] = flags.namespace
+        if flags.context is not None:
+            options["context"] = flags.context
+        add_results(study, run_search(caller, func, study, self._points[name], options))
+
+    def enqueue_trial(
+        self,
+        study: optuna.Study,
+        params: Mapping[str, Any],
+        user_attrs: Mapping[str, Any] | None = None,
+        skip_if_exists: bool = False,
+    ) -> None:
+        """Try a point first. See `optuna.Study.enqueue_trial`."""
+        points = self._points[self._name(study)]
+        if not skip_if_exists or all(known != params for known, _ in points):
+            points.append((dict(params), dict(user_attrs or {})))
+
+    def _place(self) -> str:
+        """Return the line of the script that is being run."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self._shell.script:
+            frame = frame.f_back
+        return self._path if frame is None else f"{self._path}:{frame.f_lineno}"
+
+    def _name(self, study: optuna.Study) -> str:
+        """Return the name of the study's search, which is the same in each run of the script."""
+        for known, name in self._names:
+            if known is study:
+                return name
+        given = study.study_name
+        # As Optuna calls a study without a name.
+        words = Path(self._path).stem if given.startswith("no-name-") else given
+        letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
+        first = letters[:MAX_NAME_LENGTH].rstrip("-")
+        taken = {name for _, name in self._names}
+        name, number = first, 1
+        # A study that is loaded again has trials.
+        while name in taken and not study.get_trials(deepcopy=False):
+            number += 1
+            end = f"-{number}"
+            name = first[: MAX_NAME_LENGTH - len(end)].rstrip("-") + end
+        self._names.append((study, name))
+        return name
+
+
+class _MethodOf:
+    """Gives the method of a study in a script; in a trial, and of anything else, its own."""
+
+    def __init__(self, name: str, searches: _Searches) -> None:
+        self._name = name
+        self._searches = searches
+
+    # Any: what has an attribute of this name
+    def __call__(self, owner: Any) -> Any:
+        import optuna
+
+        if isinstance(owner, optuna.Study):
+            return partial(getattr(self._searches, self._name), owner)
+        return getattr(owner, self._name)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return operator.attrgetter, (self._name,)
+
+
+class _Replaced(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if node.attr not in _METHODS or not isinstance(node.ctx, ast.Load):
+            return node
+        function = ast.Name(_METHOD_OF.format(node.attr), ast.Load())
+        return ast.copy_location(ast.Call(function, [node.value], []), node)
+
+
+def _constraints(tree: ast.AST) -> list[str]:
+    """Return the names of constraints that a script gives to `trial.set_constraint` as text."""
+    names: dict[str, None] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(attr="set_constraint"), [ast.Constant(str(name)), *_]):
+                names[name] = None
+            case ast.Call(ast.Attribute(attr="set_constraint"), [], [*keywords]):
+                keys = [each.value for each in keywords if each.arg == "key"]
+                names |= dict.fromkeys(
+                    key.value
+                    for key in keys
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                )
+    return list(names)
+
+
+def _of_script(trace: TracebackType | None, file: str) -> TracebackType | None:
+    """Return a traceback without the frames before the script's."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    return trace

@@ -626,7 +626,7 @@ def test_a_slow_experiment_does_not_delay_others(
     ask(stub, a_request(slow, history))
     [study] = [name for name in studies(server) if "slow" in name]
     assert server._started is not None
-    with server._started._studies.writing(parse_study(study, "study")):
+    with server._started._studies.sessions.writing(parse_study(study, "study")):
         waiting = stub.GetSuggestions.future(
             a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60
         )

@@ -169,7 +169,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         difference, but only such a handler can decide whether to read the request.
         """
         if handler.unary_unary is not None:
-            behavior = _freed(self._received(self.answering(handler, method), method))
+            behavior = _freed(self._received(_Method.of(handler, method, serialize=True)))
             if self._measure is not None:
                 behavior = self._measure(behavior, method.rpartition("/")[2])
             return grpc.stream_unary_rpc_method_handler(behavior, response_serializer=_serialized)
@@ -271,19 +271,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except RateLimited as e:
             await _pause(e.late_s)
 
-    def _received(self, answer: Answer, method: str) -> Behavior:
-        """Wrap `answer`: admit the caller, read the request, and count what is in flight."""
-        name = method.rpartition("/")[2]
-        is_limited = not method.startswith(HEALTH)
-        is_recorded = rpc_of(method).recorded and is_limited
+    def _received(self, method: _Method) -> Behavior:
+        """Admit the caller, read the request, and count what is in flight; then answer."""
+        name, path = method.name, method.path
+        is_limited = not path.startswith(HEALTH)
+        is_recorded = method.rpc.recorded and is_limited
         shared = self._shared
-        decoded_size = _decoded_size(method)
+        decoded_size = _decoded_size(path)
 
         async def received(stream: object, context: Context) -> Any:
             peer = context.peer()
             try:
-                await self._admit(method, context)
-                if self._authorizer is not None and not self._authorizer.asks(method):
+                await self._admit(path, context)
+                if self._authorizer is not None and not self._authorizer.asks(path):
                     await self._slow_down(peer)
                 caller = CALLER.get() or host_of(peer)
                 if shared.rate_limiter is not None and is_limited:
@@ -297,10 +297,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         room.resize(
                             await self._in_parser(decoded_size.bytes_of, serialized, caller)
                         )
-                        reply = await answer(serialized, context, caller)
+                        reply = await self._answer(method, serialized, context, caller)
             except TunerError as e:
                 entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
-                await self._refuse(context, e, method, entry)
+                await self._refuse(context, e, path, entry)
             context.add_done_callback(shared.pool.sending(caller, len(reply.serialized)))
             return reply
 
@@ -322,17 +322,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             parsing.give(caller)
 
-    def answering(self, handler: Handler, method: str, *, serialize: bool = True) -> Answer:
-        """Return a coroutine function that answers a request and maps errors to statuses."""
-        return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
-
     def answering_inside(self, handler: Handler, method: str, *, rights: Rights | None) -> Answer:
-        """As `answering`, for calls from the server's own process.
+        """Return what answers calls from the server's own process, and maps errors to statuses.
 
         rights: those of the caller, who is known already; None: on a server with tokens, these
         calls also need one.
         """
-        answer = self.answering(handler, method, serialize=False)
+        answer = functools.partial(self._answer, _Method.of(handler, method, serialize=False))
         if self._authorizer is None:
             return answer
 

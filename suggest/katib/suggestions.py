@@ -16,6 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -93,9 +94,8 @@ class KatibSuggestions:
         self._studies = studies
         self._log = log
         self._checkpoints = checkpoints
-        self._experiments: OrderedDict[bytes, KatibExperiment] = OrderedDict()
         self._searches: OrderedDict[str, _Search] = OrderedDict()
-        self._lock = threading.Lock()  # of the two above
+        self._lock = threading.Lock()  # of the searches
 
     def validate(self, request: pb.ValidateAlgorithmSettingsRequest) -> None:
         """Check an experiment. Raises InvalidArgument."""
@@ -121,7 +121,7 @@ class KatibSuggestions:
             InvalidArgument: the request or the experiment is wrong.
             FailedPrecondition: the search is finished.
         """
-        experiment = self._experiment(frame.experiment)
+        experiment = _experiment(frame.experiment)
         self._check_checkpoints(experiment)
         count, total = frame.current_request_number, frame.total_request_number
         _check_numbers(count, total, len(frame.trials))
@@ -162,20 +162,6 @@ class KatibSuggestions:
                 parents.append(parent)
         for each, parent in zip(reply.parameter_assignments, parents, strict=True):
             checkpoints.prepare(experiment.name, each.trial_name, parent)
-
-    def _experiment(self, raw: bytes) -> KatibExperiment:
-        with self._lock:
-            if (known := self._experiments.get(raw)) is not None:
-                self._experiments.move_to_end(raw)
-                return known
-        experiment = read_experiment(parsed_experiment(raw))
-        if len(raw) > REMEMBERED_BYTES:
-            return experiment
-        with self._lock:
-            self._experiments[raw] = experiment
-            while len(self._experiments) > REMEMBERED:
-                self._experiments.popitem(last=False)
-        return experiment
 
     def _search(self, experiment: KatibExperiment) -> _Search:
         with self._lock:
@@ -329,6 +315,18 @@ class KatibSuggestions:
                 f"search is finished"
             )
         return answers
+
+
+def _experiment(raw: bytes) -> KatibExperiment:
+    """Read an experiment; one of usual size is kept. Raises InvalidArgument."""
+    if len(raw) <= REMEMBERED_BYTES:
+        return _remembered_experiment(raw)
+    return read_experiment(parsed_experiment(raw))
+
+
+@lru_cache(REMEMBERED)
+def _remembered_experiment(raw: bytes) -> KatibExperiment:
+    return read_experiment(parsed_experiment(raw))
 
 
 def parsed_experiment(raw: bytes) -> pb.Experiment:

@@ -11,22 +11,13 @@ from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, under
+from suggest.pruners.optuna_settings import CLASSES
 from suggest.pruners.patient import WRAPPED, PatientPruner
 from suggest.pruners.pruner import Pruner, Rule
 from suggest.settings import Catalog
 from suggest.study import Objective, Pruning
 
 PATIENT = "patient"  # the rule that may contain another one
-_OPTUNA = (
-    "nop",
-    "median",
-    "percentile",
-    "successive-halving",
-    "hyperband",
-    "threshold",
-    "patient",
-    "wilcoxon",
-)
 _MODULES = {
     "auto": "suggest.pruners.auto",
     "median": "suggest.pruners.percentile",
@@ -37,7 +28,7 @@ _MODULES = {
     PATIENT: "suggest.pruners.patient",
     "wilcoxon": "suggest.pruners.wilcoxon",
     "curve": "suggest.pruners.curve",
-    **{f"optuna:{name}": "suggest.pruners.optuna_rule" for name in _OPTUNA},
+    **{f"optuna:{name}": "suggest.pruners.optuna_rule" for name in CLASSES},
 }
 _ELSEWHERE = {
     "median": "medianrule medianstoppingrule",

@@ -220,26 +220,22 @@ class OpenTrial:
         self._end(Outcome(TrialState.SUCCEEDED, result))
 
     def prune(self, reason: str = "") -> None:
-        self._end(Outcome(TrialState.PRUNED, reason=arguments.text("prune", "reason", reason)))
+        self._end_for("prune", TrialState.PRUNED, reason)
 
     def fail(self, reason: str) -> None:
-        self._end(Outcome(TrialState.FAILED, reason=arguments.text("fail", "reason", reason)))
+        self._end_for("fail", TrialState.FAILED, reason)
 
     def infeasible(self, reason: str) -> None:
         """End the trial because its parameters cannot be used.
 
         This is not a failure, and the algorithm learns it.
         """
-        self._end(
-            Outcome(TrialState.INFEASIBLE, reason=arguments.text("infeasible", "reason", reason))
-        )
+        self._end_for("infeasible", TrialState.INFEASIBLE, reason)
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the trial, which then does not count. No error if the trial has ended."""
         if self._open:
-            self._end(
-                Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason))
-            )
+            self._end_for("cancel", TrialState.CANCELLED, reason)
 
     def settle(self) -> None:
         """End the trial if it is open: as succeeded if all values were reported, else as failed."""
@@ -250,6 +246,9 @@ class OpenTrial:
                 metric for metric in self._search.spec.criteria.metrics if metric in self._missing
             ]
             self.fail(f"no finite {' and no finite '.join(metrics)} was reported")
+
+    def _end_for(self, caller: str, state: TrialState, reason: str) -> None:
+        self._end(Outcome(state, reason=arguments.text(caller, "reason", reason)))
 
     def _end(self, outcome: Outcome) -> None:
         if self.lost:

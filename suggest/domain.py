@@ -608,6 +608,11 @@ class Choice:
 Domain: TypeAlias = Float | Int | Choice
 
 
+def kind_of(domain: Domain) -> str:
+    """Return what a person calls the domain."""
+    return {Float: "a float", Int: "an int", Choice: "a choice"}[type(domain)]
+
+
 def last_step(low: Real, high: Real, step: Real) -> Real:
     """Return the largest `low + k * step` up to `high`, which need not be on a step itself.
 

@@ -19,6 +19,7 @@ from suggest.domain import (
     Int,
     Value,
     identity,
+    kind_of,
     number,
     show,
 )
@@ -96,8 +97,8 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
             return Int(min(old.min, new.min), max(old.max, new.max), old.scale)
     raise InvalidArgument.at(
         f"parameter.{name}",
-        f"it was {_kind(old)} in an earlier trial and is {_kind(new)}; a parameter keeps its kind: "
-        "use another name for the other one",
+        f"it was {kind_of(old)} in an earlier trial and is {kind_of(new)}; a parameter keeps its "
+        "kind: use another name for the other one",
     )
 
 
@@ -113,10 +114,6 @@ def _check_scales(name: str, old: Float | Int, new: Float | Int) -> None:
 def _listed(choice: Choice) -> str:
     shown = ", ".join(map(show, choice.values[:8]))
     return f"[{shown}{', …' if len(choice.values) > 8 else ''}]"
-
-
-def _kind(domain: Domain) -> str:
-    return {Float: "a float", Int: "an int", Choice: "a choice"}[type(domain)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.axis import Axis, axis_of
-from suggest.domain import NO_MEMBER, Identity, identity, show
+from suggest.domain import NO_MEMBER, Identity, identity, kind_of, show
 from suggest.errors import InvalidArgument, Problem, raise_if, under
 from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import PastSpace, Study
@@ -117,44 +117,40 @@ def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
 
 
 def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
-    if isinstance(old, Choice) or isinstance(new, Choice):
-        if not (isinstance(old, Choice) and isinstance(new, Choice)):
-            yield Problem(
-                "type",
-                f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}",
-            )
-        elif removed := _members(old, old.values) - _members(new, new.values):
-            values = ", ".join(
-                [show(value) for value in old.values if identity(value) in removed][:8]
-            )
-            values += ", …" * (len(removed) > 8)
-            yield Problem(
-                "values", f"{values} was removed, and existing trials have it; keep it, {WAY_ON}"
-            )
-        return
-    if type(old) is not type(new):
-        yield Problem(
-            "type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}"
-        )
-        return
+    match old, new:
+        case Choice(), Choice():
+            if removed := _members(old, old.values) - _members(new, new.values):
+                gone = [show(value) for value in old.values if identity(value) in removed]
+                values = ", ".join(gone[:8]) + ", …" * (len(removed) > 8)
+                yield Problem(
+                    "values",
+                    f"{values} was removed, and existing trials have it; keep it, {WAY_ON}",
+                )
+        case Float(), Float():
+            yield from _range_problems(old, new)
+        case Int(), Int():
+            yield from _range_problems(old, new)
+        case _:
+            change = f"was {kind_of(old)} and is {kind_of(new)}"
+            yield Problem("type", f"{change}; a parameter keeps its type, {WAY_ON}")
+
+
+def _range_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
     if old.scale is not new.scale:
         message = f"was {old.scale.value} and is {new.scale.value}; a parameter keeps its scale"
         yield Problem("scale", f"{message}, {WAY_ON}")
         return
-    narrower = False
     if new.min > old.min:
-        narrower = True
         yield Problem(
             "min",
             f"{show(new.min)} is above {show(old.min)}, and a range only grows; lower it, {WAY_ON}",
         )
     if new.max < old.max:
-        narrower = True
         yield Problem(
             "max",
             f"{show(new.max)} is below {show(old.max)}, and a range only grows; raise it, {WAY_ON}",
         )
-    if not narrower:
+    if new.min <= old.min and new.max >= old.max:
         yield from _step_problems(old, new)
 
 
@@ -199,13 +195,3 @@ def _lost(old: Axis, new: Axis) -> Value | None:
             old.at(1),
         )
     return None
-
-
-def _kind(domain: Domain) -> str:
-    match domain:
-        case Float():
-            return "a float"
-        case Int():
-            return "an int"
-        case Choice():
-            return "a choice"

@@ -51,10 +51,9 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
     ):
         message = (
-            "calls no study.optimize(objective, …), and so is not the search of an objective that "
-            "was written for Optuna; write what stands between study.ask() and study.tell() as an "
-            "objective. A script that calls tuner.minimize or tuner.optimize_optuna runs by "
-            f"itself: python {path}"
+            "calls no study.optimize(objective, …). If a module that it imports does, call "
+            f"tuner.optimize_optuna there, and run: python {path}. Otherwise write what stands "
+            "between study.ask() and study.tell() as an objective"
         )
         raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
     searches = _Searches(path, _constraints(tree), shell)

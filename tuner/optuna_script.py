@@ -26,7 +26,7 @@ from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.reading import script_text
 from suggest.errors import InvalidArgument, TunerError
 from tuner.functions import SearchOptions
-from tuner.optuna_study import Point, SearchCaller, add_results, run_search
+from tuner.optuna_study import Point, SearchCaller, run_search
 
 if TYPE_CHECKING:
     import optuna
@@ -144,7 +144,7 @@ class _Searches:
             options["namespace"] = flags.namespace
         if flags.context is not None:
             options["context"] = flags.context
-        add_results(study, run_search(caller, func, study, self._points[name], options))
+        run_search(caller, func, study, self._points[name], options)
 
     def enqueue_trial(
         self,

@@ -114,6 +114,8 @@ def run_search(
 ) -> optuna.Study:
     """Run a search, and return a new study with its trials. Raises as `optimize_optuna`.
 
+    The study of a script gets them, too.
+
     points: those that the study waits for.
     """
     _check(caller, objective, study, options)
@@ -142,17 +144,28 @@ def run_search(
     if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
         ours = [each for each in callbacks if isinstance(each, TrialLog)]
         options["callbacks"] = [*ours, results.callback(optunas)]
-    ran = search(
-        caller.name,
-        of_ours,
-        None,
-        dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
-        options,
-        # The objective may use it, too.
-        stand_ins=[(study, inside.OptunaStudy(directions))],
-        shell=shell,
-    )
-    return results.of(ran)
+    try:
+        ran = search(
+            caller.name,
+            of_ours,
+            None,
+            dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
+            options,
+            # The objective may use it, too.
+            stand_ins=[(study, inside.OptunaStudy(directions))],
+            shell=shell,
+        )
+    except KeyboardInterrupt:
+        if shell is None:
+            raise
+        # A script may handle it, and use what was found.
+        ran = Study(workspace, options["name"], options.get("namespace"))
+        _add_results(study, results.of(ran))
+        raise
+    found = results.of(ran)
+    if shell is not None:
+        _add_results(study, found)
+    return found
 
 
 def _check(caller: SearchCaller, objective: object, study: object, options: SearchOptions) -> None:
@@ -370,11 +383,11 @@ def _local(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone().replace(tzinfo=None)
 
 
-def add_results(study: optuna.Study, found: optuna.Study) -> None:
-    """Add the trials of a search to a study that may have some of them."""
+def _add_results(study: optuna.Study, found: optuna.Study) -> None:
+    """Add the finished trials of a search to a study that may have some of them."""
     had = {each.system_attrs.get(_MARK) for each in study.get_trials(deepcopy=False)}
     for trial in found.get_trials(deepcopy=False):
-        if trial.system_attrs[_MARK] not in had:
+        if trial.state.is_finished() and trial.system_attrs[_MARK] not in had:
             study.add_trial(trial)
     for key, value in found.user_attrs.items():
         study.set_user_attr(key, value)

@@ -80,9 +80,8 @@ def _run_script(arguments: argparse.Namespace) -> int:
         if experiment.spec.confirm is not None:
             named = experiment.name, experiment.namespace
             asyncio.run(print_confirmation(arguments, workspace, *named))
-        # What a callback or another command has stopped is a result.
-        stopped = ExitCode.OK if received is None else exits.of_interruption(received)
-        if code := exits.of_run(result, stopped=stopped):
+        # What a callback or another command has stopped is a result; a signal raises by itself.
+        if received is None and (code := exits.of_run(result, stopped=ExitCode.OK)):
             raise SystemExit(code)
 
     terminal.leave_root_logger()

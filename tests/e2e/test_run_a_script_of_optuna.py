@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,25 @@ def test_a_search_that_fails_ends_the_script_with_its_exit_code(cli: Cli) -> Non
     assert (code, out) == (8, "")
     assert "ValueError: no" in err
     assert "optuna_trial.py" not in err, "its traceback begins at the objective"
+
+
+def test_a_script_may_handle_ctrl_c_and_use_what_was_found(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import optuna, time\n"
+        "def objective(trial):\n"
+        "    if trial.number == 1:\n"
+        "        open('starts.txt', 'w').write('1')\n"
+        "        time.sleep(600)\n"
+        "    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study()\n"
+        "try:\n    study.optimize(objective, n_trials=2)\n"
+        "except KeyboardInterrupt:\n    print('so far', len(study.trials))\n"
+    )
+    run = cli.start("run", "script.py")
+    eventually(lambda: cli.starts() == ["1"])
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, "so far 1" in out) == (0, True), err
 
 
 def test_a_script_never_continues_the_search_of_another_one(cli: Cli) -> None:

@@ -105,10 +105,11 @@ class ReflectorView(Generic[ObjectT]):
     """The objects of one namespace, or those with one value of the reflector's label. Close it.
 
     `changed` is called on the same loop after every change for which `matters(before, after)` is
-    true, and when `trouble` changes; not after `drop`.
+    true, and when `reflector.trouble` changes; not after `drop`.
 
     Attributes:
         objects: By name. A changed object is a new dict.
+        keeps_deleted: Deleted objects are in `deleted`; set it before the first list.
         deleted: The last state of deleted objects. The owner clears it after reading.
     """
 
@@ -121,44 +122,20 @@ class ReflectorView(Generic[ObjectT]):
         matters: Callable[[ObjectT | None, ObjectT | None], bool],
     ) -> None:
         self.objects: dict[str, ObjectT] = {}
+        self.keeps_deleted = False
         self.deleted: dict[str, ObjectT] = {}
+        self.reflector = reflector
         self.changed = changed
         self.matters = matters
-        self._reflector = reflector
         self._group = group
-
-    @property
-    def trouble(self) -> str:
-        """Return why the cluster cannot be watched at present, for people."""
-        return self._reflector.trouble
-
-    @property
-    def error(self) -> Exception | None:
-        """Return the same as an exception."""
-        return self._reflector.error
-
-    async def start(self) -> None:
-        """Return once the objects were listed.
-
-        Raises what the client raises; then nothing was started.
-        """
-        await self._reflector.start()
-
-    def put(self, obj: ObjectT) -> None:
-        """Show what a create or patch returned, at once, unless a newer state is known."""
-        self._reflector.put(obj)
-
-    def reveal(self, found: Iterable[ObjectT], labels: Mapping[str, str]) -> None:
-        """Show objects whose labels somebody has changed. See `Reflector.reveal`."""
-        self._reflector.reveal(found, labels)
 
     def drop(self, name: str) -> None:
         """Hide an object that we deleted, at once and not in `deleted`, whatever events follow."""
         if (cached := self.objects.get(name)) is not None:
-            self._reflector.drop(cached)
+            self.reflector.drop(cached)
 
     def close(self) -> None:
-        self._reflector.detach(self, self._group)
+        self.reflector.detach(self, self._group)
 
 
 class Reflector(Generic[ObjectT]):
@@ -189,8 +166,7 @@ class Reflector(Generic[ObjectT]):
                 the first list.
         """
         self.objects: dict[Key, ObjectT] = {}
-        self.trouble = ""  # why the cluster cannot be watched at present, for people
-        self.error: Exception | None = None  # the same
+        self.error: Exception | None = None  # why the cluster cannot be watched at present
         self.kind = kind
         self._client = client
         self._namespace = namespace
@@ -217,6 +193,11 @@ class Reflector(Generic[ObjectT]):
         self._starting = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._bug = ""  # the last unforeseen error
+
+    @property
+    def trouble(self) -> str:
+        """Return why the cluster cannot be watched at present, for people; "" if it can."""
+        return "" if self.error is None else str(self.error)
 
     def view(
         self,
@@ -271,6 +252,7 @@ class Reflector(Generic[ObjectT]):
             self._hide(obj)
 
     def put(self, obj: ObjectT) -> None:
+        """Show what a create or patch returned, at once, unless a newer state is known."""
         cached = self.objects.get(_key(obj))
         if _uid(obj) not in self._dropped and (cached is None or _version(cached) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
@@ -383,8 +365,7 @@ class Reflector(Generic[ObjectT]):
             tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 needs_relist = True
-                self.error = error
-                self._set_trouble(str(error))
+                self._set_error(error)
             if tries:
                 await asyncio.sleep(self._timing.backoff.pause_s(tries - 1))
 
@@ -434,9 +415,8 @@ class Reflector(Generic[ObjectT]):
             self._replace(item)
         for obj in (*deleted, *new):
             self._changed(_key(obj))
-        self.error = None
-        if self.trouble:
-            self._set_trouble("")
+        if self.error is not None:
+            self._set_error(None)
             return
         for view in concerned:
             view.changed()
@@ -540,7 +520,8 @@ class Reflector(Generic[ObjectT]):
         self._carry_over(cached, obj)
         for view in self._views_of(cached or obj):
             view.objects.pop(_name(obj), None)
-            view.deleted[_name(obj)] = obj
+            if view.keeps_deleted:
+                view.deleted[_name(obj)] = obj
 
     def _keep_labels(self, before: ObjectT, after: ObjectT) -> None:
         """Give the object the labels of the domain of `grouped_by` that it had before."""
@@ -559,18 +540,14 @@ class Reflector(Generic[ObjectT]):
         ):
             self._keep(cached, obj)
 
-    def _set_trouble(self, trouble: str) -> None:
-        if bool(trouble) != bool(self.trouble):
-            message = f"lost: {trouble}" if trouble else "watch restored"
-            _log.log(
-                logging.WARNING if trouble else logging.INFO,
-                "kind=%s %s",
-                self.kind.plural,
-                message,
-            )
-        if trouble == self.trouble:
+    def _set_error(self, error: Exception | None) -> None:
+        before, self.error = self.error, error
+        if error is None:
+            _log.info("kind=%s watch restored", self.kind.plural)
+        elif before is None:
+            _log.warning("kind=%s lost: %s", self.kind.plural, error)
+        if str(before) == str(error):
             return
-        self.trouble = trouble
         for views in list(self._views.values()):
             for view in list(views):
                 view.changed()
@@ -611,7 +588,7 @@ class LazyView(Generic[ObjectT]):
             try:
                 view = await self._make()
                 if view is not None:
-                    await view.start()
+                    await view.reflector.start()
                     self._view = view
                     view.changed()  # another experiment may have started the reflector before
                 return
@@ -624,10 +601,6 @@ class LazyView(Generic[ObjectT]):
                     view.close()
             _log.info("not shown for now: %s: %s", self._without, cause)
             await asyncio.sleep(AGAIN_S)
-
-    def clear_deleted(self) -> None:
-        if self._view is not None:
-            self._view.deleted.clear()
 
     async def close(self) -> None:
         if self._opening is not None:

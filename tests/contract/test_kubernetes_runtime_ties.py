@@ -117,7 +117,7 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     assert {
         "runtime._attempts",
         "runtime._opened[0].pods.deleted",
-        "runtime._opened[0]._objects[jobs]._reflector._dropped",
+        "runtime._opened[0]._objects[jobs].reflector._dropped",
         "runtime._queue._reservations._launched",
         "runtime._deletions._under_way",
     } <= set(before)

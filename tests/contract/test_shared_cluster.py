@@ -166,7 +166,8 @@ def test_objects_of_one_name_in_two_namespaces_do_not_merge() -> None:
             PODS, "user1", labels=UID_LABEL, grouped_by=UID_LABEL
         )
         views = {name: pods.view(name, "x", changed=lambda: None) for name in ("user1", "user2")}
-        for namespace in views:
+        for namespace, view in views.items():
+            view.keeps_deleted = True
             api.put("pods", named("a", namespace, **{UID_LABEL: "x"}))
         await pods.start()
         assert len(pods.objects) == 2

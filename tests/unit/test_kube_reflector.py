@@ -72,6 +72,7 @@ class Watcher:
             **selection,
         )
         self.view = self.reflector.view(NAMESPACE, value, changed=self._look)
+        self.view.keeps_deleted = True
 
     def _look(self) -> None:
         self.changes += 1
@@ -100,7 +101,7 @@ async def a_watcher(
     **selection: str,
 ) -> AsyncIterator[Watcher]:
     watcher = Watcher(client, resync_s=resync_s, timing=timing, value=value, **selection)
-    await watcher.view.start()
+    await watcher.reflector.start()
     try:
         yield watcher
     finally:
@@ -137,7 +138,7 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing_running(
     api.forbid("list", "jobs")
     watcher = Watcher(client)
     with pytest.raises(ApiError, match="cannot list"):
-        await watcher.view.start()
+        await watcher.reflector.start()
     await watcher.reflector.close()
 
 
@@ -285,7 +286,7 @@ async def test_a_broken_watch_continues_from_the_last_version_without_a_list(
         api.drop_connections()
         api.put("jobs", job("a"))
         await eventually(lambda: watcher.names == ["a"])
-        assert (lists(api), watcher.view.trouble) == (1, "")
+        assert (lists(api), watcher.reflector.trouble) == (1, "")
 
 
 @pytest.mark.parametrize("form", ["event", "status"])
@@ -350,11 +351,11 @@ async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
-        await eventually(lambda: "cannot be reached" in watcher.view.trouble)
+        await eventually(lambda: "cannot be reached" in watcher.reflector.trouble)
         api.put("jobs", job("a"))
         await api.start()
         await eventually(lambda: watcher.names == ["a"])
-        assert watcher.view.trouble == ""
+        assert watcher.reflector.trouble == ""
 
 
 @with_a_cluster
@@ -365,10 +366,10 @@ async def test_revoked_rights_are_reported_until_they_are_restored(
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
         api.drop_connections()
-        await eventually(lambda: 'cannot watch resource "jobs"' in watcher.view.trouble)
+        await eventually(lambda: 'cannot watch resource "jobs"' in watcher.reflector.trouble)
         api.permit()
         api.put("jobs", job("a"))
-        await eventually(lambda: watcher.names == ["a"] and not watcher.view.trouble)
+        await eventually(lambda: watcher.names == ["a"] and not watcher.reflector.trouble)
 
 
 @with_a_cluster
@@ -376,7 +377,7 @@ async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesC
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
-        await eventually(lambda: "not answered in time" in watcher.view.trouble)
+        await eventually(lambda: "not answered in time" in watcher.reflector.trouble)
         api.silent = False
         api.put("jobs", job("a"))
         await eventually(lambda: watcher.names == ["a"])
@@ -389,7 +390,7 @@ async def test_our_own_writes_are_seen_at_once_and_never_unseen(
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         for number in range(20):
             made = await client.create(JOBS, NAMESPACE, job(f"j{number}"))
-            watcher.view.put(made)
+            watcher.reflector.put(made)
             assert len(watcher.names) == number + 1
             await asyncio.sleep(0.005)
             assert len(watcher.names) == number + 1
@@ -404,7 +405,7 @@ async def test_an_object_created_during_a_list_is_not_missed(
         api.quiet = api.late = True
         before = lists(api)
         await eventually(lambda: lists(api) > before)
-        watcher.view.put(await client.create(JOBS, NAMESPACE, job("a")))
+        watcher.reflector.put(await client.create(JOBS, NAMESPACE, job("a")))
         api.late = False
         before = lists(api)
         await eventually(lambda: lists(api) > before)
@@ -421,7 +422,7 @@ async def test_a_late_deletion_event_does_not_hide_the_successor(
         first = uid(api, "a")
         api.quiet = True
         api.remove("jobs", NAMESPACE, "a")
-        watcher.view.put(await client.create(JOBS, NAMESPACE, job("a")))
+        watcher.reflector.put(await client.create(JOBS, NAMESPACE, job("a")))
         api.quiet = False
         api.put("jobs", job("b"))
         await eventually(lambda: watcher.names == ["a", "b"])
@@ -437,7 +438,7 @@ async def test_an_old_list_does_not_hide_newer_events(
         made = await client.create(JOBS, NAMESPACE, job("a"))
         api.change("jobs", NAMESPACE, "a", touch)
         await eventually(lambda: watcher.view.objects.get("a", {}).get("spec") == {"touched": 1})
-        watcher.view.put(made)
+        watcher.reflector.put(made)
         assert watcher.view.objects["a"]["spec"] == {"touched": 1}
 
 
@@ -487,7 +488,7 @@ async def test_the_state_of_a_restored_server_is_accepted(
     api.put("jobs", job("a"))
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await api.stop()
-        await eventually(lambda: bool(watcher.view.trouble))
+        await eventually(lambda: bool(watcher.reflector.trouble))
         lower = FakeApi()
         lower._port = api._port
         lower.put("jobs", job("a") | {"spec": {"from": "backup"}})
@@ -540,7 +541,7 @@ async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watc
             api.change("jobs", NAMESPACE, name, lambda obj: obj["metadata"].update(labels=new))
         case "our create" if not there:
             with suppress(Unreachable, ApiError):
-                watcher.view.put(await client.create(JOBS, NAMESPACE, job(name)))
+                watcher.reflector.put(await client.create(JOBS, NAMESPACE, job(name)))
         case "our delete" if name in watcher.view.objects:
             (mine,) = uids([watcher.view.objects[name]])
             with suppress(Unreachable, ApiError):
@@ -595,7 +596,7 @@ async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> Non
                 if obj["metadata"]["labels"] == OURS
             }
 
-        await eventually(lambda: watcher.view.objects == truth() and not watcher.view.trouble)
+        await eventually(lambda: watcher.view.objects == truth() and not watcher.reflector.trouble)
         assert watcher.untrue == []
         assert watcher.seen - uids(watcher.view.objects.values()) <= watcher.taken | watcher.dropped
 

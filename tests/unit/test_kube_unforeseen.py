@@ -109,7 +109,7 @@ def test_an_unexpected_error_about_one_hidden_object_leaves_no_other_one_shown(
                 about = {"name": name, "namespace": "user1", "labels": {label: "ours"}}
                 api.put("jobs", {"metadata": about})
             view = reflector.view("user1", "ours", changed=lambda: None)
-            await view.start()
+            await reflector.start()
             view.changed = changed
             for name in "ab":
                 api.remove("jobs", "user1", name)

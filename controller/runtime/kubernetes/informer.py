@@ -200,10 +200,6 @@ class EventWatcher:
         uids = {pod["metadata"]["uid"] for pod in pods}
         return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
 
-    def clear_deleted(self) -> None:
-        for watched in self._watched.values():
-            watched.clear_deleted()
-
     async def close(self) -> None:
         await asyncio.gather(
             self._owners.close(), *(watched.close() for watched in self._watched.values())
@@ -423,9 +419,6 @@ class Workloads:
                 self._by_owner |= dict.fromkeys(_owners_of(workload), workload)
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
-    def clear_deleted(self) -> None:
-        self._watched.clear_deleted()
-
     async def close(self) -> None:
         await self._watched.close()
 
@@ -485,6 +478,7 @@ class Informer:
         self._uid = uid
         self._changed = changed
         self.pods: ReflectorView[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
+        self.pods.keeps_deleted = True
         quotas: Reflector[ResourceQuota] = cluster.reflector(QUOTAS, namespace)
         self._quotas = quotas.view(namespace, changed=changed)
         self._quotas_shown = False
@@ -518,7 +512,10 @@ class Informer:
 
     async def open(self) -> None:
         """Return after every kind was listed once. Raises what the client raises."""
-        needed = [self.pods.start(), *(view.start() for view in self._objects.values())]
+        needed = [
+            self.pods.reflector.start(),
+            *(view.reflector.start() for view in self._objects.values()),
+        ]
         # Trials also run without the right to see quotas;
         # a refusal then shows when a pod is created.
         limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
@@ -534,7 +531,7 @@ class Informer:
 
     async def _start_quotas(self) -> None:
         with contextlib.suppress(ApiForbidden):
-            await self._quotas.start()
+            await self._quotas.reflector.start()
             self._quotas_shown = True
 
     async def watch(self, kind: Kind) -> None:
@@ -542,7 +539,7 @@ class Informer:
         async with self._adding:
             if kind not in self._objects:
                 view: ReflectorView[AttemptObject] = self._of(kind)
-                await view.start()
+                await view.reflector.start()
                 self._objects[kind] = view
 
     async def close(self) -> None:
@@ -556,19 +553,26 @@ class Informer:
     @property
     def trouble(self) -> Exception | None:
         """Return why the cluster cannot be watched at present; None if it can."""
-        errors = (*(view.error for view in self._objects.values()), self.pods.error)
+        errors = (
+            *(view.reflector.error for view in self._objects.values()),
+            self.pods.reflector.error,
+        )
         return next((error for error in errors if error is not None), None)
 
     @property
     def quotas(self) -> list[ResourceQuota]:
         """Return no quotas without the right to see them: a wait on old ones would never end."""
-        return [] if self._quotas.error is not None else list(self._quotas.objects.values())
+        return (
+            [] if self._quotas.reflector.error is not None else list(self._quotas.objects.values())
+        )
 
     @property
     def has_quota(self) -> bool:
         """Whether the namespace has a quota, or this is unknown."""
         return (
-            not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
+            not self._quotas_shown
+            or self._quotas.reflector.error is not None
+            or bool(self._quotas.objects)
         )
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
@@ -588,7 +592,7 @@ class Informer:
         return any(obj["metadata"]["uid"] == uid for _, _, obj in self.objects())
 
     def put(self, kind: Kind, created: AttemptObject) -> None:
-        self._objects[kind].put(created)
+        self._objects[kind].reflector.put(created)
 
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
@@ -600,31 +604,26 @@ class Informer:
         listed, _ = await self._client.list(kind, self._namespace, fields=f"metadata.name={name}")
         found = cast(list[AttemptObject], listed)  # of the kind that was listed
         meant = [obj for obj in found if obj["metadata"]["uid"] == uid]
-        self._objects[kind].reveal(meant, labels)
+        self._objects[kind].reflector.reveal(meant, labels)
 
     async def read_pods(self, job_uid: str) -> None:
         """Show the pods of a Job now: their watch may be behind that of the Job, or stalled."""
         for pod in await self._list_pods(labels=f"{JOB_UID}={job_uid}"):
-            self.pods.put(pod)
+            self.pods.reflector.put(pod)
 
-    async def reveal_pods(self, kind: Kind, owners: Sequence[PodOwner]) -> None:
+    async def reveal_pods(self, owners: Sequence[PodOwner]) -> None:
         """Show the pods of attempts' objects, although somebody has changed their labels.
 
-        Those of Jobs have the labels by which the Job controller knows them, or it makes others.
-        Those of other kinds are known by their names and owners, of which some may be in between.
+        They are known by their names and owners, of which some may be in between.
         """
-        listed: list[Pod] | None = None
+        listed = await self._list_pods() if owners else []
         for owner in owners:
-            if kind == JOBS:
-                listed = await self._list_pods(labels=f"{JOB_UID}={owner.uid}")
-            elif listed is None:
-                listed = await self._list_pods()
-            pods = [pod for pod in listed if kind == JOBS or owner.may_own(pod)]
+            pods = [pod for pod in listed if owner.may_own(pod)]
             without = f"the pods of {owner.name}, whose labels somebody has changed"
             owned = [
                 pod for pod in pods if await self._owners.is_owned(pod, owner.uid, without=without)
             ]
-            self.pods.reveal(owned, owner.labels)
+            self.pods.reflector.reveal(owned, owner.labels)
 
     async def _list_pods(self, **selection: str) -> list[Pod]:
         listed, _ = await self._client.list(PODS, self._namespace, **selection)
@@ -653,14 +652,6 @@ class Informer:
             for pod in existing
             if attempt_of(pod) == attempt and "deletionTimestamp" not in pod["metadata"]
         ]
-
-    def clear_deleted(self) -> None:
-        """Clear the deleted objects of every kind but pods: nothing reads them."""
-        self._quotas.deleted.clear()
-        for view in self._objects.values():
-            view.deleted.clear()
-        self.events.clear_deleted()
-        self.workloads.clear_deleted()
 
     def forget_pods(self, attempt: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):

@@ -359,7 +359,6 @@ class KubernetesRuntime:
     async def reconcile(self) -> None:
         informer, creations = await self._open()
         self._wakeup.clear()  # here and not in read_log: growth from now on causes a notification
-        informer.clear_deleted()
         if self._trouble(informer) is not None:
             for attempt in self._attempts.values():
                 attempt.extend_time_limits()
@@ -525,7 +524,7 @@ class KubernetesRuntime:
             found = informer.find(name)
             if found is not None and _may_have_more(*found, len(pods.get(key, ()))):
                 lacking.append(PodOwner(name, uid, labels))
-        await informer.reveal_pods(kind, lacking)
+        await informer.reveal_pods(lacking)
 
     async def _current(self) -> tuple[Informer, JobCreations]:
         """Return the cache and the creations. Raises what keeps the cluster from being read."""

@@ -99,24 +99,23 @@ class ControllerApi:
     ) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a response. Raises as `get`."""
         with self._explaining(client):
-            return await client.proxied(
-                method,
-                self.namespace,
-                _SERVICE,
-                path,
-                query,
-                body=body,
-                headers_of=self._identity.headers,
-            )
+            place, headers_of = (self.namespace, _SERVICE, path), self._identity.headers
+            async with client.proxied(
+                method, *place, query, body=body, headers_of=headers_of
+            ) as response:
+                return await response.read(), response.headers
 
     async def download(
         self, client: KubernetesClient, path: str, query: Mapping[str, str], file: IO[bytes]
     ) -> None:
         """Write the body at a path into the file. Raises as `get`."""
         with self._explaining(client):
-            await client.download(
-                self.namespace, _SERVICE, path, query, file, headers_of=self._identity.headers
-            )
+            place, headers_of = (self.namespace, _SERVICE, path), self._identity.headers
+            async with client.proxied(
+                "GET", *place, query, is_download=True, headers_of=headers_of
+            ) as response:
+                async for chunk in response.chunks():
+                    file.write(chunk)
 
     @contextmanager
     def _explaining(self, client: KubernetesClient) -> Iterator[None]:

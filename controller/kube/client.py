@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -120,18 +120,6 @@ _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubj
 HeadersOf = Callable[[kubeconfig.ClusterAccess], Sequence[tuple[str, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """silence_s: the limit of a stream; None: not a stream."""
-
-    method: str
-    target: str
-    body: Body | None
-    content_type: str
-    silence_s: float | None
-    headers_of: HeadersOf
-
-
 class Connection:
     """A pool of connections with current credentials.
 
@@ -193,7 +181,7 @@ class Connection:
                         is_fenced=sender != OWN and method != "GET",
                     ) as response,
                 ):
-                    return self.json_of(await _body_of(response))
+                    return self.json_of(await response.read())
             except Unreachable as lost:
                 if repeated or isinstance(lost, NotResponding):
                     raise
@@ -229,22 +217,39 @@ class Connection:
         """
         content_type = content_type or (_MERGE_PATCH if method == "PATCH" else "application/json")
         target = path + (f"?{urlencode(query)}" if query else "")
-        request = _Request(method, target, body, content_type, silence_s, headers_of)
         tries, renewed = 0, False
         while True:
             if self.access.credentials.expired():
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             authorization = access.credentials.authorization()
+            headers = [
+                ("Accept", "application/json"),
+                ("Accept-Encoding", "gzip" if access.compressed else "identity"),
+                ("User-Agent", MANAGER),
+                ("Content-Type", content_type),
+                *access.impersonation,  # each group has a header of its own
+                *headers_of(access),
+            ]
+            if authorization:
+                headers.append(("Authorization", authorization))
+            transport = await self._current_transport()
             if is_fenced:
                 self.fence()
-            sending = self._send(access, authorization, request)
+            sending = transport.request(
+                method,
+                target,
+                headers,
+                body,
+                silence_s=_RESPONSE_S if silence_s is None else silence_s,
+                total_s=_REQUEST_S if silence_s is None else None,
+            )
             response = await self._counted("WATCH" if "watch" in query else method, sending)
             try:
                 if response.status < 300:
                     yield response
                     return
-                status = _status_of(await _body_of(response))
+                status = _status_of(await response.read())
                 error = _error_of(status, response)
             finally:
                 response.close()
@@ -266,30 +271,6 @@ class Connection:
                 raise error
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
-
-    async def _send(
-        self, access: kubeconfig.ClusterAccess, authorization: str, request: _Request
-    ) -> Response:
-        transport = await self._current_transport()
-        headers = [
-            ("Accept", "application/json"),
-            ("Accept-Encoding", "gzip" if access.compressed else "identity"),
-            ("User-Agent", MANAGER),
-            ("Content-Type", request.content_type),
-            *access.impersonation,  # each group has a header of its own
-            *request.headers_of(access),
-        ]
-        if authorization:
-            headers.append(("Authorization", authorization))
-        silence_s = request.silence_s
-        return await transport.request(
-            request.method,
-            request.target,
-            headers,
-            request.body,
-            silence_s=_RESPONSE_S if silence_s is None else silence_s,
-            total_s=_REQUEST_S if silence_s is None else None,
-        )
 
     async def _counted(self, verb: str, sending: Awaitable[Response]) -> Response:
         try:
@@ -515,23 +496,37 @@ class KubernetesClient:
     async def apply(
         self,
         kind: Kind,
-        namespace: str,
+        namespace: str | None,
         name: str,
         body: Raw,
         *,
+        subresource: str = "",
+        manager: str = MANAGER,
         dry_run: bool = False,
         force: bool = False,
     ) -> Raw:
         """Create an object or change it to what the body says, by server-side apply.
 
-        A field that the server does not know is an error. Raises ApiError: 409 if another program
-        has set a field to another value, unless `force` overwrites it.
+        Fields that an earlier call of the manager set are removed if the body lacks them. One that
+        the server does not know is an error, but in a subresource.
+
+        Raises ApiError: 409 if another program has set a field to another value, unless `force`
+        overwrites it, or if the object has not the resourceVersion of the body.
         """
-        query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": manager}
+        query |= {} if subresource else {"fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
         query |= {"force": "true"} if force else {}
-        return await self._apply(kind.path(namespace, name), query, body)
+        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        whole["metadata"] = {"name": name, **body.get("metadata", {})}
+        # The API server reads it as YAML, which has no escapes of surrogate pairs, as JSON has.
+        text = json.dumps(whole, ensure_ascii=False)
+        text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        data = text.encode("utf-8", errors="replace")
+        path = kind.path(namespace, name, subresource)
+        return await self._call("PATCH", path, query, data, content_type=_APPLY_PATCH)
 
+    @asynccontextmanager
     async def proxied(
         self,
         method: str,
@@ -541,89 +536,28 @@ class KubernetesClient:
         query: Mapping[str, str],
         *,
         body: bytes | None = None,
+        is_download: bool = False,
         headers_of: HeadersOf,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        """Send a request to a service by way of the API server; return the body and the headers.
+    ) -> AsyncIterator[Response]:
+        """Send a request to a service by way of the API server, and yield the response.
 
         service: the name between `services/` and `/proxy`, such as `https:tuner:https`. The API
-        server removes the header Authorization. Raises BackendError if the service refuses.
+        server removes the header Authorization. is_download: the answer may take as long as it
+        takes. Raises BackendError if the service refuses.
         """
-        target = f"{SERVICES.path(namespace)}/{service}/proxy{path}"
         async with (
             self._connection.limit.place(self._sender),
             self._connection.response(
                 method,
-                target,
+                f"{SERVICES.path(namespace)}/{service}/proxy{path}",
                 query,
                 body=body,
                 content_type="application/proto",
+                silence_s=_DOWNLOAD_SILENCE_S if is_download else None,
                 headers_of=headers_of,
             ) as response,
         ):
-            return await _body_of(response), response.headers
-
-    async def download(
-        self,
-        namespace: str,
-        service: str,
-        path: str,
-        query: Mapping[str, str],
-        file: IO[bytes],
-        *,
-        headers_of: HeadersOf,
-    ) -> None:
-        """Write what a service has at a path into the file, as it comes. Raises as `proxied`."""
-        target = f"{SERVICES.path(namespace)}/{service}/proxy{path}"
-        async with (
-            self._connection.limit.place(self._sender),
-            self._connection.response(
-                "GET", target, query, silence_s=_DOWNLOAD_SILENCE_S, headers_of=headers_of
-            ) as response,
-        ):
-            async for chunk in response.chunks():
-                file.write(chunk)
-
-    async def set_fields(
-        self, kind: Kind, namespace: str | None, name: str, fields: Raw, *, manager: str
-    ) -> Raw:
-        """Set fields of an object by server-side apply, and leave those of other managers."""
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name},
-            **fields,
-        }
-        query = {"fieldManager": manager, "force": "true"}
-        return await self._apply(kind.path(namespace, name), query, body)
-
-    async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: Raw, *, version: str
-    ) -> Raw:
-        """Set the status by server-side apply: fields that an earlier call set are removed if
-        `status` lacks them.
-
-        version: the resourceVersion that it is the status of. So it reaches no later object of the
-        name, which a uid would not ensure: see `replace_status`.
-
-        Raises ApiError: 404 if there is no such object, 409 if it has another version.
-        """
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name, "resourceVersion": version},
-            "status": status,
-        }
-        query = {"fieldManager": MANAGER, "force": "true"}
-        return await self._apply(kind.path(namespace, name, "status"), query, body)
-
-    async def _apply(self, path: str, query: Mapping[str, str], body: Raw) -> Raw:
-        """Apply server-side. The API server reads the body as YAML, which has no escapes of
-        surrogate pairs, as JSON has them.
-        """
-        text = json.dumps(body, ensure_ascii=False)
-        text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-        data = text.encode("utf-8", errors="replace")
-        return await self._call("PATCH", path, query, data, content_type=_APPLY_PATCH)
+            yield response
 
     async def replace_status(
         self, kind: Kind, namespace: str | None, name: str, status: Raw, *, uid: str
@@ -772,8 +706,8 @@ class KubernetesClient:
             self._connection.limit.place(self._sender),
             self._connection.response("GET", "/version", {}) as response,
         ):
-            version = self._connection.json_of(await _body_of(response))
-            date = response.header("Date")
+            version = self._connection.json_of(await response.read())
+            date = response.headers.get("Date")
         return version, None if date is None else parsedate_to_datetime(date)
 
     async def answers(self) -> bool:
@@ -878,10 +812,6 @@ def _is_installed() -> bool:
     return has_aio or importlib.util.find_spec("kubernetes_asyncio") is not None
 
 
-async def _body_of(response: Response) -> bytes:
-    return b"".join([chunk async for chunk in response.chunks()])
-
-
 def _status_of(body: bytes) -> Raw:
     """Parse the body of an error response.
 
@@ -898,9 +828,8 @@ def _error_of(status: Raw, response: Response | None = None) -> ApiError:
     """Make the error of a `Status`: the body of a response, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
-    after = (response.header("Retry-After") if response is not None else None) or details.get(
-        "retryAfterSeconds"
-    )
+    after = None if response is None else response.headers.get("Retry-After")
+    after = after or details.get("retryAfterSeconds")
     message = status.get("message") or f"HTTP {code}"
     return ApiError(
         code,

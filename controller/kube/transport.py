@@ -60,9 +60,6 @@ class Response:
         self._transport = transport
         self._response = response
 
-    def header(self, name: str) -> str | None:
-        return self._response.headers.get(name)
-
     @property
     def headers(self) -> Mapping[str, str]:
         return self._response.headers
@@ -74,6 +71,10 @@ class Response:
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
             self._transport.raise_unreachable(error)
+
+    async def read(self) -> bytes:
+        """Return the body. Raises Unreachable."""
+        return b"".join([chunk async for chunk in self.chunks()])
 
     def close(self) -> None:
         self._transport.open_responses -= 1

@@ -174,8 +174,12 @@ class ExperimentResources:
         if kind == EXPERIMENTS:
             known = self.find(namespace, about["name"])
             newest = resource if known is None or uid_of(known) != uid else known
-            version = newest["metadata"]["resourceVersion"]
-            written = await client.apply_status(kind, namespace, name, status, version=version)
+            # Which a uid would not ensure: see `KubernetesClient.replace_status`.
+            version = {"resourceVersion": newest["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "status": status}
+            written = await client.apply(
+                kind, namespace, name, body, subresource="status", force=True
+            )
         else:
             written = await client.replace_status(kind, namespace, name, status, uid=uid)
         self.put(kind, written)

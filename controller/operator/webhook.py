@@ -117,7 +117,8 @@ class Webhook:
         hooks = [_registered(hook, bundle, self._paths[kind]) for hook in known]
         if all(_has(hook, ours) for hook, ours in zip(known, hooks, strict=True)):
             return
-        await self.client.set_fields(kind, None, self.name, {"webhooks": hooks}, manager=_MANAGER)
+        fields = {"webhooks": hooks}
+        await self.client.apply(kind, None, self.name, fields, manager=_MANAGER, force=True)
         _log.info("event=webhook name=%s kind=%s registered", self.name, kind.kind)
 
     async def _review(self, request: Request, *, answer: Answer) -> Response:

@@ -40,9 +40,7 @@ from controller.operator.resource import ExperimentResource, owner_of, uid_of
 from controller.runtime import trial_files
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.launch import cluster_launch
-from controller.runtime.kubernetes.lease import Superseded, WriteGuard
 from controller.runtime.kubernetes.provider import runtime_of, target_of
-from controller.runtime.protocol import Conclusion
 from controller.runtime.provider import LaunchBuilder, ObjectRecords, RuntimeConnection
 from suggest.fair_share import FairShare
 from suggest.server import Server
@@ -55,32 +53,6 @@ RUNNING_EXPERIMENTS = 1000
 FindResource = Callable[[str, str], ExperimentResource | None]
 
 
-class _OwnedWrites:
-    """Implements `WriteGuard` for one experiment: creates nothing that would have no owner."""
-
-    def __init__(self, guard: Leadership, *, has_owner: Callable[[], bool]) -> None:
-        self._guard = guard
-        self._has_owner = has_owner
-
-    @property
-    def lost(self) -> Superseded | None:
-        return self._guard.lost
-
-    async def verify(self) -> None:
-        await self._guard.verify()
-
-    async def check(self, owner: Raw | None = None) -> None:
-        await self._guard.check(owner)
-        if owner is not None and not self._has_owner():
-            raise RuntimeLost("the resource of the experiment is gone")
-
-    async def conclude(self, conclusion: Conclusion) -> None:
-        await self._guard.conclude(conclusion)
-
-    async def close(self) -> None:
-        await self._guard.close()
-
-
 class _HostedConnection(RuntimeConnection):
     """One experiment's runtime over the shared cluster, which outlives it."""
 
@@ -91,15 +63,19 @@ class _HostedConnection(RuntimeConnection):
         folders: ExperimentFolders,
         *,
         records: ObjectRecords,
-        owner: Raw,
-        guard: WriteGuard,
+        owner_of: Callable[[], Raw],
+        guard: Leadership,
         log_limit_bytes: int,
     ) -> None:
         spec = experiment.spec
         target = target_of(cluster, experiment, folders, records)
         limit_bytes = min(target.log_limit_bytes, log_limit_bytes)
         target = replace(
-            target, owner=owner, guard=guard, log_limit_bytes=limit_bytes, waits_for_quota=True
+            target,
+            owner_of=owner_of,
+            guard=guard,
+            log_limit_bytes=limit_bytes,
+            waits_for_quota=True,
         )
         super().__init__(runtime_of(spec, target))
         self._client = cluster.client.on_behalf_of(Sender(spec.namespace, experiment.uid))
@@ -158,18 +134,19 @@ class HostedWorkspace(Workspace):
 
         If the resource of the experiment is gone, objects can be removed and none can be created.
         """
-        resource = self._owner_of(experiment)
-        owner = {"metadata": {"name": "", "uid": ""}} if resource is None else owner_of(resource)
-        guard = _OwnedWrites(self.guard, has_owner=lambda: self._owner_of(experiment) is not None)
-        folders = self.state.folders(experiment.uid)
-        records = experiments.object_records(experiment.uid)
+
+        def owner() -> Raw:
+            if (resource := self._owner_of(experiment)) is None:
+                raise RuntimeLost("the resource of the experiment is gone")
+            return owner_of(resource)
+
         return _HostedConnection(
             self.cluster,
             experiment,
-            folders,
-            records=records,
-            owner=owner,
-            guard=guard,
+            self.state.folders(experiment.uid),
+            records=experiments.object_records(experiment.uid),
+            owner_of=owner,
+            guard=self.guard,
             log_limit_bytes=self.policy.log_limit_bytes,
         )
 

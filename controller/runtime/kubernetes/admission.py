@@ -329,7 +329,7 @@ class JobCreator:
     """Creates or adopts objects.
 
     anchor: the manifest of the object that owns everything of the experiment.
-    owner: an existing object that does so instead.
+    owner_of: returns an existing object that does so instead; see `ClusterTarget`.
     """
 
     def __init__(
@@ -339,13 +339,13 @@ class JobCreator:
         anchor: Raw,
         lease: WriteGuard,
         *,
-        owner: Raw | None = None,
+        owner_of: Callable[[], Raw] | None = None,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor
         self._lease = lease
-        self._given_owner = owner
+        self._owner_of = owner_of
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
         self._files: set[str] = set()  # names of the ConfigMaps with files that exist
@@ -394,8 +394,8 @@ class JobCreator:
             ) from error
 
     async def _anchor(self) -> Raw:
-        if self._given_owner is not None:
-            return self._given_owner
+        if self._owner_of is not None:
+            return self._owner_of()
         async with self._owning:  # the first of several attempts creates it
             if self._owner is None:
                 self._owner = await self._create(CONFIG_MAPS, self._manifest)

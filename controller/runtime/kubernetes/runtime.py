@@ -74,7 +74,8 @@ class ClusterTarget:
     closed.
     anchor: the object that owns all others, so that deleting it deletes them. It is created with
     the first of them.
-    owner: an existing object that owns all others instead; `anchor` then only gives their names.
+    owner_of: returns an existing object that owns all others instead; `anchor` then only gives
+    their names. Raises RuntimeLost if it is gone: nothing is created then.
     records: what was done with the objects of attempts.
     folder_of: the folder of a trial's or the final stage's attempt, which need not exist.
     template: the object in the experiment file, if there is one.
@@ -97,7 +98,7 @@ class ClusterTarget:
     holder: LeaseHolder | None = None
     has_collector: bool = False
     log_limit_bytes: int = LOG_LIMIT_BYTES
-    owner: Raw | None = None
+    owner_of: Callable[[], Raw] | None = None
     guard: WriteGuard | None = None
     waits_for_quota: bool = False
 
@@ -477,7 +478,11 @@ class KubernetesRuntime:
                     await informer.close()
                     raise
                 creator = JobCreator(
-                    self._client, target.namespace, target.anchor, self._lease, owner=target.owner
+                    self._client,
+                    target.namespace,
+                    target.anchor,
+                    self._lease,
+                    owner_of=target.owner_of,
                 )
                 record = self._record_created
                 self._opened = (

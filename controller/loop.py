@@ -475,15 +475,14 @@ class Loop:
                 rest_of_study.count(trial)
         # Those that seem to run may have ended: the runtime was not observed yet.
         ended = (each for each in chain.from_iterable(attempts.values()) if each.ended)
-        over = budget.ends_without_set_aside(
-            experiment.spec,
-            rest_of_study.counts,
+        standing = budget.Standing(
+            counts=rest_of_study.counts,
             best=rest_of_study.best_value,
             reached=rest_of_study.reached,
             running_s=experiment.running_s,
             spent=spent_by_all(ended, now=self._clock.now()),
         )
-        if over:
+        if budget.ending(experiment.spec, standing, suspended=True) is not None:
             return trials
         reopened = {trial.number: trial for trial in await self._search.reopen(sorted(marked))}
         return [reopened.get(trial.number, trial) for trial in trials]

@@ -75,27 +75,12 @@ def too_many_failed(spec: ExperimentSpec, counts: Mapping[TrialState, int]) -> b
     return limit is not None and counts.get(TrialState.FAILED, 0) >= limit
 
 
-def ending(
-    spec: ExperimentSpec,
-    counts: Mapping[TrialState, int],
-    *,
-    best: float | None,
-    exhausted: bool,
-    running_s: float,
-    since_best: int = 0,
-    reached: str = "",
-    regret_bound: float | None = None,
-    suspended: bool = False,
-    paused: int = 0,
-    spent: Spent = NOTHING_SPENT,
-    ended_by: int | None = None,
-) -> Ending | None:
-    """Return the strongest reason to end the experiment, or None while there is none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a search has come.
 
-    The limit of failures comes before the target: if an experiment reaches both in the same turn,
-    it is reported as failed, because a person has to look at the failures.
-
-    Args:
+    Attributes:
+        counts: Finished trials by outcome.
         best: The best value of a succeeded trial. An experiment without a succeeded trial fails,
             whatever ends it.
         exhausted: The search has no further point.
@@ -105,13 +90,34 @@ def ending(
             them. With one objective, `best` decides.
         regret_bound: How much better than the best trial another point may still be; None while
             that is unknown.
-        suspended: The circuit breaker has not decided about the failures yet. Until then only the
-            target, a trial, the wall clock and what attempts have used end the experiment.
         paused: How many trials wait for a larger fidelity. None of them can be the best.
         spent: What all attempts have used so far.
         ended_by: The trial that has asked to end the search.
     """
+
+    counts: Mapping[TrialState, int]
+    best: float | None
+    running_s: float
+    exhausted: bool = False
+    since_best: int = 0
+    reached: str = ""
+    regret_bound: float | None = None
+    paused: int = 0
+    spent: Spent = NOTHING_SPENT
+    ended_by: int | None = None
+
+
+def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False) -> Ending | None:
+    """Return the strongest reason to end the experiment, or None while there is none.
+
+    The limit of failures comes before the target: if an experiment reaches both in the same turn,
+    it is reported as failed, because a person has to look at the failures.
+
+    suspended: The circuit breaker has not decided about the failures yet. Until then only the
+    target, a trial, the wall clock and what attempts have used end the experiment.
+    """
     budget, objective = spec.budget, spec.objective
+    counts, best, reached = standing.counts, standing.best, standing.reached
     if too_many_failed(spec, counts) and not suspended:
         failed = quantity(counts[TrialState.FAILED], "trial")
         reason = f"{failed} failed (budget.failedTrials: {budget.failed_trials})"
@@ -124,11 +130,12 @@ def ending(
     succeeded = best is not None or (
         not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0
     )
-    limit = _used_up(spec, running_s, spent)
+    limit = _used_up(spec, standing)
     if limit is not None:
-        return limit.ending(spec, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
-    if ended_by is not None:
-        reason = f"trial {ended_by} called study.stop()"
+        partial = standing.paused + counts.get(TrialState.PRUNED, 0)
+        return limit.ending(spec, succeeded, partial=partial)
+    if standing.ended_by is not None:
+        reason = f"trial {standing.ended_by} called study.stop()"
         return _spent(reason, ReasonCode.STOPPED_BY_TRIAL, succeeded, drain=True, closed=True)
     if suspended:
         return None
@@ -139,21 +146,18 @@ def ending(
             else f"all {budget.trials} trials are done"
         )
         return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
-    if budget.no_improvement is not None and since_best >= budget.no_improvement:
+    if budget.no_improvement is not None and standing.since_best >= budget.no_improvement:
         reason = (
-            f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: "
+            f"no improvement in {quantity(standing.since_best, 'trial')} (budget.noImprovement: "
             f"{budget.no_improvement})"
         )
         return _spent(reason, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
-    if (
-        budget.regret_below is not None
-        and regret_bound is not None
-        and regret_bound <= budget.regret_below
-    ):
-        reason = f"no point is likely to be better by more than {regret_bound:.3g}"
+    bound = standing.regret_bound
+    if budget.regret_below is not None and bound is not None and bound <= budget.regret_below:
+        reason = f"no point is likely to be better by more than {bound:.3g}"
         reason += f" (budget.regretBelow: {budget.regret_below:g})"
         return _spent(reason, ReasonCode.REGRET_BELOW, succeeded, drain=True)
-    if exhausted:
+    if standing.exhausted:
         reason = "every point of the search space has been tried"
         return _spent(reason, ReasonCode.SPACE_EXHAUSTED, succeeded, drain=True)
     return None
@@ -180,12 +184,12 @@ class _UsedUp:
         return Ending(ExperimentState.FAILED, reason, self.drain, code, self.closed)
 
 
-def _used_up(spec: ExperimentSpec, running_s: float, spent: Spent) -> _UsedUp | None:
+def _used_up(spec: ExperimentSpec, standing: Standing) -> _UsedUp | None:
     budget = spec.budget
-    if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
+    if budget.wall_clock_s is not None and standing.running_s >= budget.wall_clock_s:
         reason = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
         return _UsedUp("wallClock", reason, ReasonCode.TIME_SPENT)
-    return _spent_up(budget, spent)
+    return _spent_up(budget, standing.spent)
 
 
 def _spent_up(budget: Budget, spent: Spent) -> _UsedUp | None:
@@ -221,32 +225,6 @@ def until_used_up_s(spec: ExperimentSpec, spent: Spent, rate: Spent) -> float | 
     return min(waits_s, default=None)
 
 
-def ends_without_set_aside(
-    spec: ExperimentSpec,
-    counts: Mapping[TrialState, int],
-    *,
-    best: float | None,
-    reached: str,
-    running_s: float,
-    spent: Spent,
-) -> bool:
-    """Return whether the search is over although trials are set aside, which do not run again then.
-
-    `counts`, `best` and `reached` are of all other trials.
-    """
-    over = ending(
-        spec,
-        counts,
-        best=best,
-        exhausted=False,
-        running_s=running_s,
-        reached=reached,
-        suspended=True,
-        spent=spent,
-    )
-    return over is not None
-
-
 def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estimated: int) -> bool:
     """Return whether the regret has to be bounded (again).
 
@@ -273,7 +251,7 @@ def ending_of(
         counts[state] = counts.get(state, 0) + 1
         if state is TrialState.SUCCEEDED:
             best = spec.objective.better(best, value)
-    return ending(spec, counts, best=best, exhausted=False, running_s=running_s, spent=spent)
+    return ending(spec, Standing(counts=counts, best=best, running_s=running_s, spent=spent))
 
 
 def _spent(

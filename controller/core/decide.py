@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from controller.core import breaker, budget
 from controller.core.failures import may_retry
@@ -140,12 +139,11 @@ class _Verdict:
     @classmethod
     def of(cls, turn: _Turn, snapshot: Snapshot) -> _Verdict:
         spec, unfinished = snapshot.spec, turn.unfinished
-        limits = partial(
-            budget.ending,
-            spec,
-            turn.counts,
+        standing = budget.Standing(
+            counts=turn.counts,
             best=turn.best,
             running_s=snapshot.running_s,
+            exhausted=snapshot.exhausted and not turn.paused,
             since_best=0 if turn.improved else turn.since_best,
             reached=snapshot.reached,
             regret_bound=snapshot.regret_bound,
@@ -153,7 +151,7 @@ class _Verdict:
             spent=snapshot.spent,
             ended_by=snapshot.ended_by,
         )
-        ending = limits(exhausted=snapshot.exhausted and not turn.paused)
+        ending = budget.ending(spec, standing)
         # Ask the breaker before the experiment may end as failed,
         # because trials that it sets aside have not failed.
         trip = _trip(unfinished, turn.streak, snapshot)
@@ -166,7 +164,7 @@ class _Verdict:
         # more if none runs.
         awaited = ending is not None and bool(unfinished)
         if suspended or snapshot.set_aside:
-            ending = limits(exhausted=False, suspended=True)
+            ending = budget.ending(spec, standing, suspended=True)
         if ending is not None:
             ending = replace(ending, reason=spec.words(ending.reason))
             return cls(ending, None, one_more, may_suggest=False)

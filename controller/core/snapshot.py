@@ -150,7 +150,7 @@ class Snapshot:
     desired: DesiredState = DesiredState.RUN
     without_grace: bool = False
     best: float | None = None
-    since_best: int = 0  # `budget.ending` explains this and `reached`
+    since_best: int = 0  # `budget.Standing` explains this and `reached`
     reached: str = ""
     exhausted: bool = False
     running_s: float = 0.0

@@ -500,11 +500,9 @@ class Simulation:
         )
         ending = budget.ending(
             replace(spec, budget=replace(spec.budget, trials=None, wall_clock_s=None)),
-            counts,
-            best=best,
-            exhausted=False,
-            running_s=0.0,
-            ended_by=self._stored().ended_by,
+            budget.Standing(
+                counts=counts, best=best, running_s=0.0, ended_by=self._stored().ended_by
+            ),
         )
         spent = (
             spec.budget.wall_clock_s is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.budget import Ending, ending, needs_estimate, room, spent_trials
+from controller.core.budget import Ending, Standing, ending, needs_estimate, room, spent_trials
 from controller.core.model import (
     Budget,
     ExperimentObjective,
@@ -42,20 +42,19 @@ def judged(
     ended_by: int | None = None,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
-    return ending(
-        spec,
-        counts,
+    standing = Standing(
+        counts=counts,
         best=best,
         exhausted=last,
         running_s=s,
         since_best=since_best,
         reached=reached,
         regret_bound=regret_bound,
-        suspended=suspended,
         paused=paused,
         spent=spent,
         ended_by=ended_by,
     )
+    return ending(spec, standing, suspended=suspended)
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)

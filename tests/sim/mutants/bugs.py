@@ -253,14 +253,13 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
 
 
 @mutant("the search continues after the target is reached", (budget, "ending"))
-def no_ending_but_the_budget(
-    spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any
-) -> Any:
-    if spec.budget.trials is not None and budget.spent_trials(counts) >= spec.budget.trials:
+def no_ending_but_the_budget(spec: ExperimentSpec, standing: budget.Standing, **_more: Any) -> Any:
+    spent = budget.spent_trials(standing.counts)
+    if spec.budget.trials is not None and spent >= spec.budget.trials:
         return budget.Ending(ExperimentState.SUCCEEDED, "done", True, ReasonCode.TRIALS_DONE)
     return (
         budget.Ending(ExperimentState.SUCCEEDED, "tried", True, ReasonCode.SPACE_EXHAUSTED)
-        if known["exhausted"]
+        if standing.exhausted
         else None
     )
 

@@ -49,7 +49,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Unavai
 async def check_acceptance(
     client: KubernetesClient, spec: ExperimentSpec, folders: ExperimentFolders
 ) -> None:
-    """Check the experiment with its cluster, by four concurrent requests.
+    """Check the experiment with its cluster, by concurrent requests.
 
     Raises InvalidArgument, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError
     for errors of the server.

@@ -26,6 +26,7 @@ from itertools import chain
 from typing import cast
 
 from controller.kube.client import (
+    CLAIMS,
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -109,7 +110,6 @@ class Right:
         return line_of_role(self.group, self.resource, verbs)
 
 
-_RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
 ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
 # To show a trial the parameters that it asks for.
 ANSWERING = Right(PODS, ("patch",), without="searches whose trials name their parameters")
@@ -151,21 +151,16 @@ async def missing_rights(
 ) -> list[tuple[Right, tuple[str, ...]]]:
     """Return the rights with verbs that the server denies us. Raises what the client raises.
 
-    All rules are read at once. Verbs that no rule grants are reviewed one by one:
-    other authorizers may grant them.
+    Each verb is reviewed, all at once: a list of the rules lacks what other authorizers grant.
     """
-    rules = await _rules(client, namespace)
 
     async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
-        open_verbs = [
-            verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)
-        ]
         reviews = (
             client.review(verb, right.kind, namespace, subresource=right.subresource)
-            for verb in open_verbs
+            for verb in right.verbs
         )
         allowed = await asyncio.gather(*reviews)
-        return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
+        return right, tuple(verb for verb, may in zip(right.verbs, allowed, strict=True) if not may)
 
     return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
 
@@ -196,25 +191,6 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
         if any(map(queue_of, objects)) and await served(client, "Workload")
         else []
     )
-
-
-async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
-    """Return the rules not limited to resource names; [] if the server does not list them."""
-    body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
-    try:
-        answer = await client.create(_RULES, None, body)
-    except (ApiForbidden, ApiNotFound):
-        return []
-    return [
-        rule
-        for rule in answer["status"].get("resourceRules") or ()
-        if not rule.get("resourceNames")
-    ]
-
-
-def _grants(rule: Raw, right: Right, verb: str) -> bool:
-    attributes = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
-    return all({"*", expected} & set(rule.get(key) or ()) for key, expected in attributes)
 
 
 # What is found
@@ -431,7 +407,6 @@ def gpus_of(node: Node) -> dict[str, str]:
 
 # What a file's pods depend on
 
-CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")
 CLASSES = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
 RUNTIME_CLASSES = Kind("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False)

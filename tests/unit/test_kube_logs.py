@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from controller.core.metric_lines import GAP_LINE
 from controller.kube.errors import ApiError, Unreachable
 from controller.kube.log_streams import READS_PER_S, LogStreams
+from controller.kube.loop_turns import LoopTurns
 from controller.kube.request_limit import Sender
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
@@ -39,14 +40,14 @@ class Node:
     """A kubelet's log of one container, behind an API server that cuts sinceTime to whole seconds.
 
     breaks: after how many bytes each stream ends, and whether with an error; then none does.
-    answers: errors that come first. kept_from: older lines were rotated away.
+    errors: those that come first. kept_from: older lines were rotated away.
     """
 
     # time, nanoseconds below its microsecond
     lines: list[tuple[datetime, int, bytes]] = field(default_factory=list)
     ending: bytes = b"\n"
     breaks: list[tuple[int, bool]] = field(default_factory=list)
-    answers: list[Exception] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
     kept_from: int = 0
     chunk: int = 1 << 16
     zone: str = "Z"
@@ -55,6 +56,13 @@ class Node:
     asked: list[str] = field(default_factory=list)
     over: bool = False
     more: asyncio.Event = field(default_factory=asyncio.Event)
+    log_streams: LogStreams = field(default_factory=LogStreams)
+    turns: LoopTurns = field(default_factory=LoopTurns)
+
+    async def may_stream(self) -> None: ...
+
+    async def answers(self) -> bool:
+        return True
 
     def print(self, text: bytes, *, after_s: float = 0.0) -> None:
         self.lines.append((START + timedelta(seconds=after_s), 0, text))
@@ -89,8 +97,8 @@ class Node:
     async def stream(
         self, since: str, last_lines: int, previous: bool, follow: bool
     ) -> AsyncIterator[bytes]:
-        if self.answers:
-            raise self.answers.pop(0)
+        if self.errors:
+            raise self.errors.pop(0)
         left, broken = self.breaks.pop(0) if self.breaks else (1 << 60, False)
         from_time = (
             datetime.fromisoformat(since).replace(microsecond=0)
@@ -151,7 +159,7 @@ def follower(
     of = PodContainer(POD, CONTAINER, started=None if read_after_s is None else START)
     now = START + timedelta(seconds=read_after_s or 0)
     return LogFollower(
-        LogCopying(node, LogStreams(), Sender("team-a", "uid"), now=lambda: now),
+        LogCopying(node, Sender("team-a", "uid"), now=lambda: now),
         of,
         folder,
         grown=grown,
@@ -284,7 +292,7 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
 
 def test_the_copy_of_a_long_log_is_capped(tmp_path: Path) -> None:
     of = PodContainer(POD, CONTAINER)
-    copying = LogCopying(Node(()), LogStreams(), Sender("team-a", "uid"), limit_bytes=1 << 20)
+    copying = LogCopying(Node(()), Sender("team-a", "uid"), limit_bytes=1 << 20)
     followed = LogFollower(copying, of, tmp_path, grown=lambda: None)
 
     async def scenario() -> None:
@@ -319,7 +327,7 @@ def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> N
 
 def test_the_log_of_a_waiting_container_is_requested_until_it_runs(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(answers=[WAITING] * 4)
+        node = Node(errors=[WAITING] * 4)
         node.print(b"at last")
         followed = follower(node, tmp_path)
         followed.begin()
@@ -331,12 +339,12 @@ def test_the_log_of_a_waiting_container_is_requested_until_it_runs(tmp_path: Pat
 
 
 def test_a_container_that_never_ran_has_no_log(tmp_path: Path) -> None:
-    followed = copied(Node(answers=[WAITING] * 100), tmp_path)
+    followed = copied(Node(errors=[WAITING] * 100), tmp_path)
     assert (followed.done, followed.trouble, text_of(tmp_path)) == (True, "", b"")
 
 
 def test_a_node_that_learns_late_that_a_container_ran_is_asked_again(tmp_path: Path) -> None:
-    node = Node(answers=[WAITING] * 4)
+    node = Node(errors=[WAITING] * 4)
     node.print(b"at last")
     node.end()
     followed = copied(node, tmp_path, read_after_s=0)
@@ -350,13 +358,13 @@ def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> N
         followed = follower(node, tmp_path)
         followed.begin()
         await eventually(lambda: text_of(tmp_path) == b"one\n")
-        node.answers = [GONE]
+        node.errors = [GONE]
         node.end()
         await eventually(lambda: followed.done)
         assert followed.trouble == "its pod was deleted before all of its log was read"
         followed.ended()
         await followed.close()
-        heir = follower(Node(answers=[GONE]), tmp_path)
+        heir = follower(Node(errors=[GONE]), tmp_path)
         heir.begin()
         await eventually(lambda: heir.done)
         await heir.close()
@@ -367,14 +375,14 @@ def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> N
 
 def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"one\ntwo\n")
-    assert copied(Node(answers=[GONE]), tmp_path).done
+    assert copied(Node(errors=[GONE]), tmp_path).done
     assert text_of(tmp_path) == b"one\ntwo\n"
 
 
 def test_an_answer_of_a_node_that_does_not_know_the_pod_yet_is_not_its_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = Node(
-            answers=[ApiError(404, "NotFound", "the server could not find the requested resource")]
+            errors=[ApiError(404, "NotFound", "the server could not find the requested resource")]
         )
         node.print(b"here I am")
         followed = follower(node, tmp_path)
@@ -557,7 +565,7 @@ def test_a_rotation_between_two_streams_of_an_idle_log_is_not_a_gap(
         node = Node(breaks=[(52, False)])  # the first stream ends behind the first line
         node.print(b"epoch=1 accuracy=0.9")
         of = PodContainer(POD, CONTAINER)
-        copying = LogCopying(node, LogStreams(), Sender("team-a", "uid"), now=lambda: clock)
+        copying = LogCopying(node, Sender("team-a", "uid"), now=lambda: clock)
         followed = LogFollower(copying, of, tmp_path, grown=lambda: None)
         followed.begin()
         await eventually(lambda: text_of(tmp_path) != b"")
@@ -678,7 +686,7 @@ def test_an_unreadable_end_of_a_log_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
-    node = Node(answers=[Unreachable("no route to the node")] * 1000)
+    node = Node(errors=[Unreachable("no route to the node")] * 1000)
     reason = "the end of its log could not be read: nothing arrived for 0 s: no route to the node"
     assert copied(node, tmp_path).trouble == reason
 
@@ -696,17 +704,17 @@ def test_time_in_a_queue_of_this_process_is_no_silence_of_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
-    node = Node()
+
+    class Queued(Node):
+        async def may_stream(self) -> None:
+            await asyncio.sleep(0.5)
+
+    node = Queued()
     node.print(b"accuracy=0.9")
     node.end()
 
-    async def wait_in_a_queue() -> None:
-        await asyncio.sleep(0.5)
-
     async def scenario() -> None:
-        sender = Sender("team-a", "uid")
-        copying = LogCopying(node, LogStreams(), sender, may_ask=wait_in_a_queue)
-        followed = LogFollower(copying, PodContainer(POD, CONTAINER), tmp_path, grown=lambda: None)
+        followed = follower(node, tmp_path)
         followed.ended()
         followed.begin()
         await eventually(lambda: followed.done)
@@ -739,22 +747,22 @@ def test_no_end_of_a_log_is_abandoned_while_the_api_server_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
-    node = Node(answers=[Unreachable("connection refused")] * 1_000_000)
-    node.print(b"accuracy=0.9")
-    node.end()
     asked = 0
 
-    async def server_answers() -> bool:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            node.answers.clear()
-        return asked > 3
+    class Away(Node):
+        async def answers(self) -> bool:
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                self.errors.clear()
+            return asked > 3
+
+    node = Away(errors=[Unreachable("connection refused")] * 1_000_000)
+    node.print(b"accuracy=0.9")
+    node.end()
 
     async def scenario() -> None:
-        sender = Sender("team-a", "uid")
-        copying = LogCopying(node, LogStreams(), sender, server_answers=server_answers)
-        followed = LogFollower(copying, PodContainer(POD, CONTAINER), tmp_path, grown=lambda: None)
+        followed = follower(node, tmp_path)
         followed.begin()
         followed.ended()
         await eventually(lambda: followed.done)
@@ -833,7 +841,7 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
     )
 
     async def play() -> None:
-        node = Node(answers=[Unreachable("away")] * 20 + [ApiError(403, "Forbidden", refusal)] * 20)
+        node = Node(errors=[Unreachable("away")] * 20 + [ApiError(403, "Forbidden", refusal)] * 20)
         node.print(b"score=1")
         node.end()
         followed = follower(node, tmp_path)
@@ -927,7 +935,8 @@ def begun(
     node: Node, streams: LogStreams, folder: Path, *, is_awaited: bool = False
 ) -> LogFollower:
     folder.mkdir()
-    copying = LogCopying(node, streams, Sender("team-a", "uid"), is_awaited=lambda: is_awaited)
+    node.log_streams = streams
+    copying = LogCopying(node, Sender("team-a", "uid"), is_awaited=lambda: is_awaited)
     follower = LogFollower(copying, PodContainer(POD, CONTAINER), folder, grown=lambda: None)
     follower.begin()
     return follower

@@ -15,6 +15,7 @@ import pytest
 from controller.core.attempt import RuntimeLost
 from controller.kube.client import JOBS
 from controller.kube.log_streams import LogStreams
+from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import AttemptObject, Raw
 from controller.kube.reflector import Reflector, WatchTiming
 from controller.kube.request_limit import Sender
@@ -127,6 +128,13 @@ class OddNode:
     def __init__(self, times: int) -> None:
         self.times = times
         self.over = asyncio.Event()
+        self.log_streams = LogStreams()
+        self.turns = LoopTurns()
+
+    async def may_stream(self) -> None: ...
+
+    async def answers(self) -> bool:
+        return True
 
     async def log(self, *_: str, follow: bool = True, **asked: Any) -> AsyncIterator[bytes]:
         if self.times:
@@ -145,7 +153,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow(node: OddNode, folder: Path) -> LogFollower:
     follower = LogFollower(
-        LogCopying(node, LogStreams(), Sender("user1", "uid")),
+        LogCopying(node, Sender("user1", "uid")),
         PodContainer("a-x", "trial"),
         folder,
         grown=lambda: None,

@@ -213,6 +213,9 @@ _ROTATED_END = "the end of its log may be missing: the node had rotated the log 
 class LogSource(Protocol):
     """The part of `client.KubernetesClient` that a follower needs."""
 
+    log_streams: LogStreams
+    turns: LoopTurns
+
     def log(
         self,
         namespace: str,
@@ -225,12 +228,9 @@ class LogSource(Protocol):
         follow: bool = True,
     ) -> AsyncIterator[bytes]: ...
 
+    async def may_stream(self) -> None: ...
 
-async def _always() -> bool:
-    return True
-
-
-async def _at_once() -> None: ...
+    async def answers(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,26 +241,19 @@ class LogCopying:
         log: what a copy is called.
         grown: called when a log has grown.
         ended: called when a log is complete.
-        may_ask: returns when a request for a log may be sent.
-        server_answers: whether the API server answers at all.
         now: the nodes' clock.
         is_awaited: whether somebody waits for lines now.
         limit_bytes: the cap of each copy on disk.
-        turns: those of the event loop, one for each chunk of a log.
     """
 
     client: LogSource
-    streams: LogStreams
     sender: Sender
     log: CopiedLog = TRIAL_LOG
     grown: Callable[[], None] = lambda: None
     ended: Callable[[], None] = lambda: None
-    may_ask: Callable[[], Awaitable[None]] = _at_once
-    server_answers: Callable[[], Awaitable[bool]] = _always
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     is_awaited: Callable[[], bool] = lambda: True
     limit_bytes: int = LOG_LIMIT_BYTES
-    turns: LoopTurns = field(default_factory=LoopTurns)
 
 
 class _Patience:
@@ -472,7 +465,7 @@ class LogFollower:
             longest_s = _BACKOFF.longest_s
             follow = True
             try:
-                async with self._copying.streams.turn(
+                async with self._copying.client.log_streams.turn(
                     self._copying.sender, self._copying.is_awaited
                 ) as follow:
                     await self._copy(follow=follow)
@@ -486,14 +479,9 @@ class LogFollower:
                 # 400: the container waits, for which the pod status has the reason.
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
-            except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                self.denied = None if isinstance(error, RuntimeLost) else error
-                self._problem = str(error)
-                longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
-            # a follower that stops silently would lose the rest of the log
             except Exception as error:
-                self._report_bug(error)
-                longest_s = _OFTEN_ENOUGH_S
+                self._note_error(error)
+                longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
             pause_s = _BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S
             await asyncio.sleep(pause_s)
@@ -507,12 +495,12 @@ class LogFollower:
         while True:
             if await self._read_until_silent():
                 return
-            if not await self._copying.server_answers():
+            if not await self._copying.client.answers():
                 continue
             cause = self._problem
             if await self._read_until_silent(last_lines=_END_LINES):
                 return
-            if await self._copying.server_answers():
+            if await self._copying.client.answers():
                 break
         problem = f": {cause}" if cause else ""
         self._losses = (
@@ -549,13 +537,10 @@ class LogFollower:
                     except ApiError as error:
                         if self._useless(error):
                             return True
-                    except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
-                        self.denied = None if isinstance(error, RuntimeLost) else error
-                        self._problem = str(error)
+                    except Exception as error:
+                        self._note_error(error)
                         if isinstance(error, _DiskTrouble):
                             self.extend_time_limit()  # the node still has the log
-                    except Exception as error:
-                        self._report_bug(error)
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
             return False
@@ -571,8 +556,15 @@ class LogFollower:
             await self._copy_previous()
         return self.restarted_after != self._at.newest
 
-    def _report_bug(self, error: Exception) -> None:
-        """Show an unforeseen error. It is logged once, however often it recurs."""
+    def _note_error(self, error: Exception) -> None:
+        """Show why the log cannot be copied now: a follower that ends would lose the rest of it.
+
+        An unforeseen error is logged once, however often it recurs.
+        """
+        if isinstance(error, RuntimeLost | AccessDenied | _DiskTrouble):
+            self.denied = None if isinstance(error, RuntimeLost) else error
+            self._problem = str(error)
+            return
         bug = f"{type(error).__name__}: {error}"
         if bug != self._bug:
             self._bug = bug
@@ -636,7 +628,7 @@ class LogFollower:
             previous=previous,
             follow=follow,
         )
-        await self._queued(self._copying.may_ask())
+        await self._queued(self._copying.client.may_stream())
         received, loop, asked_at = 0, asyncio.get_running_loop(), self._copying.now()
         self._reading_since = self._reading_since or asked_at
         self._followed = follow
@@ -645,7 +637,7 @@ class LogFollower:
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
                 async for chunk in stream:
                     # Also for a container that prints faster than we read, where no read waits.
-                    await self._queued(self._copying.turns.next(self._copying.sender))
+                    await self._queued(self._copying.client.turns.next(self._copying.sender))
                     reading.feed(chunk)
                     self._problem, self.denied = "", None
                     received += len(chunk)

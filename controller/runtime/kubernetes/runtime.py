@@ -202,16 +202,12 @@ class KubernetesRuntime:
         self._lines_are_awaited = True
         self._copying = LogCopying(
             self._client,
-            self._client.log_streams,
             sender,
             grown=self._wakeup.notify_log_growth,
             ended=self._wakeup.notify,
-            may_ask=self._client.may_stream,
-            server_answers=self._client.answers,
             now=self._server_clock.now,
             is_awaited=lambda: self._lines_are_awaited,
             limit_bytes=target.log_limit_bytes,
-            turns=self._client.turns,
         )
         self._log_times = log_file.LogTimes()
         self._deletions = BackgroundRequests(failed=self._wakeup.notify)

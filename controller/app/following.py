@@ -22,6 +22,7 @@ from typing import Generic, TypeAlias, TypeVar
 from controller.app import query
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import StudyReads
+from controller.background_tasks import cancelled
 from controller.core.model import Attempt, Experiment
 from controller.report.record import (
     ExperimentRecord,
@@ -113,9 +114,7 @@ class _Pages(Generic[Item]):
         return page
 
     async def close(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.gather(self._next, return_exceptions=True)
+        await cancelled(self._next)
 
 
 class _Trials:

@@ -28,6 +28,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import RuntimeLost
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import (
@@ -234,11 +235,7 @@ class Reflector(Generic[ObjectT]):
                 self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        for task in (self._following, self._reading_hidden):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        await cancelled(self._following, self._reading_hidden)
 
     def reveal(self, found: Iterable[ObjectT], labels: Mapping[str, str]) -> None:
         """Show objects that were read elsewhere with these labels, whatever they have now."""
@@ -603,9 +600,7 @@ class LazyView(Generic[ObjectT]):
             await asyncio.sleep(AGAIN_S)
 
     async def close(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        await cancelled(self._opening)
         if self._view is not None:
             self._view.close()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from controller.background_tasks import meanwhile
 from controller.kube.client import PODS, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, Unreachable
 from controller.kube.objects import Raw
@@ -27,13 +27,8 @@ async def leader_label(client: KubernetesClient, namespace: str, pod: str) -> As
     if not pod:
         yield
         return
-    marking = asyncio.create_task(mark(client, namespace, pod))
-    try:
+    async with meanwhile(mark(client, namespace, pod)):
         yield
-    finally:
-        marking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await marking
 
 
 async def mark(client: KubernetesClient, namespace: str, pod: str) -> None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import RuntimeLost
 from controller.experiment_store import Fence
 from controller.kube.client import LEASES, KubernetesClient
@@ -160,9 +161,7 @@ class Leadership:
 
         Afterwards `acquire` may be called again.
         """
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+        await cancelled(self._renewing)
         if not self.holds:
             return
         self._valid_until_s = float("-inf")

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from typing import cast
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Uid
 from controller.kube.client import Kind, KubernetesClient
@@ -229,9 +230,7 @@ class ExperimentResources:
         return [each.reflector.kind.plural for each in self._watched if each.reflector.trouble]
 
     async def close(self) -> None:
-        for task in self._later:
-            task.cancel()
-        await asyncio.gather(*self._later, return_exceptions=True)
+        await cancelled(*self._later)
         await asyncio.gather(*(each.reflector.close() for each in self._watched))
 
 

@@ -22,6 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 
 from controller.app.local_experiments import LocalExperiments
+from controller.background_tasks import cancelled
 from controller.core.model import Experiment
 from controller.folders import AttemptFolders
 from controller.operator.access import KEPT_S, Access, Caller
@@ -179,9 +180,7 @@ class VisitorBoard:
         except (Unauthenticated, Unavailable):
             return  # the page connects again, and is told so
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            await cancelled(following)
 
     async def experiment(self, namespace: str, name: str) -> Experiment:
         await self._visitor.check(namespace)

@@ -16,7 +16,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +26,7 @@ from pathlib import Path
 from starlette.routing import Mount
 
 from controller.app.state_directory import StateDirectory
+from controller.background_tasks import meanwhile
 from controller.core.model import UID_LABEL
 from controller.experiment_store import StaleEpoch
 from controller.kube.client import KubernetesClient
@@ -176,12 +177,8 @@ async def _measured(
         api_requests_waiting=lambda: client.requests_waiting,
     )
     metrics = ControllerMetrics(sources)
-    async with Endpoint(port, metrics.answer):
-        measuring = asyncio.create_task(metrics.measure_loop())
-        try:
-            yield metrics
-        finally:
-            measuring.cancel()
+    async with Endpoint(port, metrics.answer), meanwhile(metrics.measure_loop()):
+        yield metrics
 
 
 @asynccontextmanager
@@ -197,98 +194,94 @@ async def _manager(
 
     hosts: the names of the controller in the cluster.
     """
-    state = options.state
-    state.make()
-    server: Server | None = None
+    options.state.make()
     # Of this leader: another one may change the resources in between.
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
-    scopes: Sequence[str | None] = options.namespaces or [None]
-    following = [
-        asyncio.create_task(watched_trials.follow(client, namespace, kind))
-        for namespace, kind in product(scopes, katib)
-    ]
     kinds = ExperimentKinds([TunerExperiments(), *katib])
     resources = ExperimentResources(client, options.namespaces, kinds)
     access = Access(client)
     authenticator = ClusterAuthenticator(access, lambda: resources.namespaces)
-    cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
-    standby = metrics.sources
-    cluster.created_after = metrics.created_after
     policy = options.policy
+    cluster = Cluster(client, labels=UID_LABEL, all_namespaces=not options.namespaces)
+    cluster.created_after = metrics.created_after
     cluster.node_prices = NodePrices(client, policy.node_label, policy.node_prices)
-    try:
+    standby = metrics.sources
+
+    def stand_by() -> None:
+        health.leader_trouble, metrics.sources = lambda: "", standby
+
+    async with AsyncExitStack() as stack:
+        stack.callback(stand_by)
+        stack.push_async_callback(cluster.close_reflectors)
+        stack.push_async_callback(resources.close)
+        scopes: Sequence[str | None] = options.namespaces or [None]
+        pairs = product(scopes, katib)
+        watching = (watched_trials.follow(client, scope, kind) for scope, kind in pairs)
+        await stack.enter_async_context(meanwhile(*watching))
         health.leader_trouble = lambda: resources.trouble
         await resources.start()
         waiting = _StoreWait(leadership, resources, health)
         server = await _server(options, hosts, authenticator, leadership, waiting)
+        stack.push_async_callback(server.stop)
         experiments = await _store(options, server, leadership, waiting)
-        with contextlib.closing(experiments):
-            health.leader_trouble = lambda: resources.trouble or experiments.away
-            has_prices = bool(options.policy.prices)
-            clock = options.clock or cluster.clock
-            budgets = TenantBudgets(client, experiments, clock, options.namespaces, has_prices)
-            await budgets.start()
-            cluster.bar = budgets.bar
-            experiments.budget_of = budgets.said
-            following.append(asyncio.create_task(budgets.follow()))
-            workspace = HostedWorkspace(
-                state,
-                server=server,
-                experiments=experiments,
-                cluster=cluster,
-                guard=leadership,
-                policy=options.policy,
-                queues=DefaultQueues(client),
-                find=resources.find,
-                is_left=resources.is_left,
-                put=resources.put,
-                running=FairShare(options.running_experiments),
-                on_event=metrics.attempt_event,
-            )
-            manager = Manager(workspace, resources, experiments)
-            metrics.sources = replace(
-                standby,
-                resources=lambda: resources.all,
-                broken_watches=lambda: [
-                    *resources.broken_watches,
-                    *cluster.broken_watches,
-                    *([TENANT_BUDGETS.plural] if budgets.unread else []),
-                ],
-                status_writes=manager.status_writes,
-                store_errors=server.store_errors,
-                archive_is_away=lambda: experiments.archive_is_away,
-                archive_behind=lambda: len(experiments.behind or ()),
-                used=lambda: budgets.used,
-                budgets_spent=lambda: budgets.spent,
-            )
-            board = ClusterBoard(workspace, experiments, resources)
-            storage = options.state.url_of(options.storage)
-            api = HttpApi(access, experiments, server, authenticator, resources, storage)
-            webhook = Webhook(
-                client=client,
-                name=options.webhook,
-                certificate=Path(server.certificate),
-                policy=options.policy,
-                kinds=kinds,
-                experiments=experiments,
-            )
-            db_manager = ClusterDbManager(workspace, Peers(client, options.namespaces))
-            async with (
-                _http(options, server, access, api, board, webhook),
-                served(options.db_manager_port, db_manager),
-                _archiving(options, experiments),
-            ):
-                yield manager
-    finally:
-        health.leader_trouble = lambda: ""
-        metrics.sources = standby
-        for task in following:
-            task.cancel()
-        await asyncio.gather(*following, return_exceptions=True)
-        await resources.close()
-        await cluster.close_reflectors()
-        if server is not None:
-            await server.stop()
+        stack.enter_context(contextlib.closing(experiments))
+        health.leader_trouble = lambda: resources.trouble or experiments.away
+        clock = options.clock or cluster.clock
+        budgets = TenantBudgets(
+            client, experiments, clock, options.namespaces, has_prices=bool(policy.prices)
+        )
+        await budgets.start()
+        cluster.bar = budgets.bar
+        experiments.budget_of = budgets.said
+        workspace = HostedWorkspace(
+            options.state,
+            server=server,
+            experiments=experiments,
+            cluster=cluster,
+            guard=leadership,
+            policy=policy,
+            queues=DefaultQueues(client),
+            find=resources.find,
+            is_left=resources.is_left,
+            put=resources.put,
+            running=FairShare(options.running_experiments),
+            on_event=metrics.attempt_event,
+        )
+        manager = Manager(workspace, resources, experiments)
+        metrics.sources = replace(
+            standby,
+            resources=lambda: resources.all,
+            broken_watches=lambda: [
+                *resources.broken_watches,
+                *cluster.broken_watches,
+                *([TENANT_BUDGETS.plural] if budgets.unread else []),
+            ],
+            status_writes=manager.status_writes,
+            store_errors=server.store_errors,
+            archive_is_away=lambda: experiments.archive_is_away,
+            archive_behind=lambda: len(experiments.behind or ()),
+            used=lambda: budgets.used,
+            budgets_spent=lambda: budgets.spent,
+        )
+        board = ClusterBoard(workspace, experiments, resources)
+        storage = options.state.url_of(options.storage)
+        api = HttpApi(access, experiments, server, authenticator, resources, storage)
+        webhook = Webhook(
+            client=client,
+            name=options.webhook,
+            certificate=Path(server.certificate),
+            policy=policy,
+            kinds=kinds,
+            experiments=experiments,
+        )
+        db_manager = ClusterDbManager(workspace, Peers(client, options.namespaces))
+        async with (
+            meanwhile(budgets.follow()),
+            _http(options, server, access, api, board, webhook),
+            served(options.db_manager_port, db_manager),
+            _archiving(options, experiments),
+        ):
+            yield manager
 
 
 @asynccontextmanager
@@ -304,12 +297,8 @@ async def _archiving(
 
     retention = Retention(options.keep_logs_s, options.keep_logs_bytes)
     experiments.archiver = Archiver(LogArchive(options.archive), experiments, retention)
-    archiving = asyncio.create_task(experiments.archiver.run())
-    try:
+    async with meanwhile(experiments.archiver.run()):
         yield
-    finally:
-        archiving.cancel()
-        await asyncio.gather(archiving, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from yarl import URL
 
+from controller.background_tasks import meanwhile
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, Unreachable
 from controller.kube.objects import KubernetesObject, Raw
@@ -188,12 +189,8 @@ def _registered(hook: Raw, bundle: str, path: str) -> Raw:
 @asynccontextmanager
 async def registered(webhook: Webhook) -> AsyncIterator[None]:
     """Keep the webhook registered while the context is open, if there is one."""
-    keeping = asyncio.create_task(webhook.keep_registered()) if webhook.name else None
-    try:
+    async with meanwhile(*([webhook.keep_registered()] if webhook.name else [])):
         yield
-    finally:
-        if keeping is not None:
-            keeping.cancel()
 
 
 def _says(found: Raw, kind: ExperimentKind) -> tuple[object, object]:

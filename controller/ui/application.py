@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from controller.app import query
+from controller.background_tasks import cancelled
 from controller.report import colors, figures, html_page
 from controller.report.record import TrialList
 from controller.ui.live_table import Event, Json
@@ -375,6 +376,4 @@ async def _sent(
             yield f"event: {name}\n{identity}data: {data.text}\n\n"
             following = asyncio.ensure_future(anext(events))
     finally:
-        closed.cancel()
-        following.cancel()
-        await asyncio.gather(closed, following, return_exceptions=True)
+        await cancelled(closed, following)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Generic
 
 from controller.app.following import Changed, Follower, Record
+from controller.background_tasks import cancelled
 from controller.ui.live_table import Encoded, Event, Json, LiveTable
 from suggest.errors import NotFound, TunerError
 
@@ -68,10 +69,7 @@ class SharedReader(Generic[Record]):
         self.error: TunerError | None = None  # of the last read, if it failed
 
     async def close(self) -> None:
-        tasks = [task for task in (self._looking, self._reading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._looking, self._reading)
 
     @property
     def gone(self) -> bool:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FINAL, FailureClass
 from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
@@ -509,9 +510,7 @@ class BackgroundRequests:
         """Give requests under way _PATIENCE_S to finish, then cancel them."""
         if self._under_way:
             _, late = await asyncio.wait(list(self._under_way.values()), timeout=_PATIENCE_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await cancelled(*late)
 
     async def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Exception | None:
         try:

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import cast
 
+from controller.background_tasks import cancelled
 from controller.core.model import AttemptKey
 from controller.kube.client import (
     EVENTS,
@@ -251,9 +252,7 @@ class NodeList:
             self._listing = asyncio.create_task(self._list())
 
     async def close(self) -> None:
-        if self._listing is not None:
-            self._listing.cancel()
-            await asyncio.wait([self._listing])
+        await cancelled(self._listing)
 
     async def _list(self) -> None:
         without = "whether a node could ever run a waiting pod"
@@ -329,9 +328,7 @@ class OwnerLookup:
         return owner is not None and owner["uid"] == uid
 
     async def close(self) -> None:
-        for task in self._climbing:
-            task.cancel()
-        await asyncio.gather(*self._climbing, return_exceptions=True)
+        await cancelled(*self._climbing)
 
     async def _follow_owners(self, uid: str, at: ObjectReference) -> None:
         for _ in range(DEPTH):

@@ -32,6 +32,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import RuntimeLost
 from controller.core.model import ExperimentState
 from controller.kube.client import CONFIG_MAPS, LEASES, KubernetesClient
@@ -276,9 +277,7 @@ class FencingLease:
 
     async def close(self) -> None:
         """Release the lease, and sweep the namespace if we held it."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+        await cancelled(self._renewing)
         if self._epoch and self.lost is None and not self._disabled:
             with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):

@@ -53,6 +53,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
+from controller.background_tasks import cancelled
 from controller.core.attempt import RuntimeLost
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.kube.errors import AccessDenied, ApiError, rule_for
@@ -428,11 +429,7 @@ class LogFollower:
             self._resting.renew()
 
     async def close(self) -> None:
-        task = self._task
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await cancelled(self._task)
         self._note()
 
     async def _run(self) -> None:

@@ -31,6 +31,7 @@ from urllib.parse import unquote, urlsplit
 import grpc
 from google.protobuf.message import DecodeError
 
+from controller.background_tasks import cancelled
 from controller.core.model import PUSHED
 from controller.runtime.local.collectors.collected import json_line
 from controller.runtime.local.listening import SUPERVISOR_LOCK, private_socket
@@ -327,10 +328,8 @@ async def _pass_on(client: _Streams, server: _Streams) -> None:
             asyncio.create_task(_copy(client[0], server[1])),
             asyncio.create_task(_copy(server[0], client[1])),
         ]
-        _, unfinished = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in unfinished:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await cancelled(*ways)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

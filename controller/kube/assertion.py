@@ -106,7 +106,11 @@ def _chain(statement: str) -> list[x509.Certificate]:
 def _check_issued(
     chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate], now: datetime
 ) -> None:
-    """Check that an authority has issued the first certificate, by way of the following ones."""
+    """Check that an authority has issued the first certificate, by way of the following ones.
+
+    The verifier of `cryptography` refuses version 1 of X.509, in which `openssl x509 -req` writes
+    certificates, and which the API server accepts.
+    """
     for position, certificate in enumerate(chain):
         _check_valid(certificate, now)
         if position and not _may_issue(certificate, between=position - 1):

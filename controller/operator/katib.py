@@ -61,7 +61,6 @@ from controller.operator.katib_volume import claim_of
 from controller.operator.resource import (
     FINALIZER,
     ExperimentResource,
-    annotation,
     is_deleted,
     object_name,
     owner_of,
@@ -69,7 +68,7 @@ from controller.operator.resource import (
 )
 from controller.operator.status import Observation, Status
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.labels import attempt_named, owner_reference
+from controller.runtime.kubernetes.labels import annotation, attempt_named, owner_reference
 from controller.runtime.kubernetes.launch import katib_trial_name, retains
 from controller.runtime.launch import fidelity
 from controller.search import study_name

@@ -31,7 +31,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.objects import LeaseSpec, Raw
-from controller.runtime.kubernetes.lease import Superseded, format_time
+from controller.runtime.kubernetes.lease import Superseded, format_time, held
 from controller.runtime.protocol import Conclusion
 
 NAME = "tuner-controller"
@@ -231,9 +231,8 @@ class Leadership:
             epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-            await self._client.create(
-                LEASES, self._namespace, {**body, "spec": self._as_holder(now, epoch)}
-            )
+            holding = held(self._identity, epoch, DURATION_S, now)
+            await self._client.create(LEASES, self._namespace, {**body, "spec": holding})
             # Not before: a standby that another one outran remains a standby.
             self.epoch = epoch
             return True
@@ -248,7 +247,7 @@ class Leadership:
         if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(_version_of(lease), self._as_holder(now, epoch))
+        await self._write(_version_of(lease), held(self._identity, epoch, DURATION_S, now))
         self.epoch = epoch
         return True
 
@@ -280,15 +279,6 @@ class Leadership:
     def _is_ours(self, spec: LeaseSpec) -> bool:
         is_known = spec.get("leaseTransitions") in (self.epoch, self._raised_to)
         return bool(self.epoch) and spec.get("holderIdentity") == self._identity and is_known
-
-    def _as_holder(self, now: str, epoch: int) -> LeaseSpec:
-        return {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": DURATION_S,
-            "leaseTransitions": epoch,
-            "acquireTime": now,
-            "renewTime": now,
-        }
 
     async def _write(self, version: str, spec: LeaseSpec) -> None:
         """Patch this version of the lease; the server refuses (409) if there is a later one."""

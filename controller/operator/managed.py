@@ -54,7 +54,6 @@ from controller.operator.resource import (
     RETRY,
     ExperimentResource,
     FromCluster,
-    annotation,
     asks_the_same,
     is_deleted,
     is_suspended,
@@ -76,7 +75,7 @@ from controller.operator.status import (
 from controller.operator.trial_templates import config_map_of
 from controller.report.confirmation import confirmation_name
 from controller.report.lines import EventView
-from controller.runtime.kubernetes.labels import owned
+from controller.runtime.kubernetes.labels import annotation, owned
 from controller.runtime.kubernetes.recovery import trials_on_cluster
 from controller.runtime.provider import RecoveredExperiment
 from controller.spec import Change, Document, allowed_in_revision

@@ -19,7 +19,7 @@ from controller.kube.custom_resource import RESUME as RESUME
 from controller.kube.custom_resource import RETRY as RETRY
 from controller.kube.objects import KubernetesObject, Raw
 from controller.operator.katib_volume import with_volume
-from controller.runtime.kubernetes.labels import MANAGED_BY
+from controller.runtime.kubernetes.labels import MANAGED_BY, annotation
 from controller.spec import SUSPEND, ConfigMapOf, Document, from_document, read
 from suggest.server import admin
 
@@ -108,10 +108,6 @@ def asks_the_same(before: ExperimentResource, after: ExperimentResource) -> bool
 def _asked(resource: ExperimentResource) -> object:
     about = {key: value for key, value in resource["metadata"].items() if key not in _OF_VERSIONS}
     return about, resource.get("spec")
-
-
-def annotation(resource: ExperimentResource, key: str) -> str | None:
-    return (resource["metadata"].get("annotations") or {}).get(key)
 
 
 def keeps_study(resource: ExperimentResource) -> bool:

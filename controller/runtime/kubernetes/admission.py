@@ -250,6 +250,10 @@ class JobCreations:
     """Creates admitted attempts in the background.
 
     on_created: called when an attempt is on the cluster. changed: called after any other outcome.
+
+    Attributes:
+        refused: Attempts that could not be created, until the runtime removes them.
+        requests: The creations under way, by the names of the attempts.
     """
 
     def __init__(
@@ -261,14 +265,13 @@ class JobCreations:
         on_created: Callable[[Launch, AttemptObject], None],
         changed: Callable[[], None],
     ) -> None:
-        # Attempts that could not be created, until the runtime removes them.
         self.refused: dict[str, AttemptStatus] = {}
+        self.creator = creator
+        self.requests = BackgroundRequests(failed=changed)
         self._queue = queue
-        self._creator = creator
         self._informer = informer
         self._on_created = on_created
         self._changed = changed
-        self._requests = BackgroundRequests(failed=changed)
 
     async def admit(self, *, running: int, without_node: int, barred: str) -> None:
         """Start to create the attempts that there is room for, oldest first.
@@ -284,21 +287,11 @@ class JobCreations:
             barred=barred,
         ):
             launch, objects = admitted
-            await self._requests.send(launch.name, self._make(launch, objects))
-
-    def forget_anchor(self) -> None:
-        self._creator.forget_anchor()
-
-    async def settle(self, name: str) -> None:
-        """Wait until a creation under way has ended."""
-        await self._requests.settle(name)
-
-    async def close(self) -> None:
-        await self._requests.close()
+            await self.requests.send(launch.name, self._make(launch, objects))
 
     async def _make(self, launch: Launch, objects: Sequence[Raw]) -> None:
         try:
-            kind, created = await self._creator.make(objects, files=build_files(launch))
+            kind, created = await self.creator.make(objects, files=build_files(launch))
             await self._informer.watch(kind)
             # Record first: if that fails, the object is adopted and recorded later.
             self._on_created(launch, created)

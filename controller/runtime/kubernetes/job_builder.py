@@ -52,6 +52,7 @@ from controller.runtime.kubernetes.labels import (
     TIMEOUT,
     TRIAL_CONTAINER,
     UID,
+    annotation,
     annotations_of,
     experiment_labels,
     labels_of,
@@ -147,17 +148,12 @@ def _key(place: int, path: str) -> str:
 
 def timeout_of(obj: AnyObject) -> float | None:
     """Return the timeout that build_objects wrote on the object."""
-    seconds = _annotation(obj, TIMEOUT)
+    seconds = annotation(obj, TIMEOUT)
     return None if seconds is None else float(seconds)
 
 
 def grace_of(obj: AnyObject) -> float:
-    return float(_annotation(obj, GRACE) or 30)
-
-
-def _annotation(obj: AnyObject, key: str) -> str | None:
-    annotations: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
-    return annotations.get(key)
+    return float(annotation(obj, GRACE) or 30)
 
 
 def _job(launch: Launch, part: ClusterPart) -> Raw:

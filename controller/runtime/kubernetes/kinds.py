@@ -39,6 +39,7 @@ from controller.runtime.kubernetes.labels import (
     VOLCANO_GROUP,
     VOLCANO_TASK,
     VOLCANO_TASK_INDEX,
+    annotation,
     queue_of,
 )
 from controller.runtime.kubernetes.pod_status import condition
@@ -664,9 +665,7 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
     """
     if obj is None:
         return _JOB_RULES
-    rules = _json_object(
-        str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}"))
-    )
+    rules = _json_object(str(annotation(obj, STATUS_RULES) or "{}"))
     preset = preset_of(obj) or JOB
     primary_pod, primary = preset.primary_pod(dict(obj)), rules.get("primary") or {}
     success, failure = _condition(rules.get("success")), _condition(rules.get("failure"))

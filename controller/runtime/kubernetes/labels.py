@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Mapping
 
 from controller.core.model import (
     EXPERIMENT_LABEL,
@@ -100,11 +101,17 @@ def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     }
 
 
+def annotation(obj: AnyObject, key: str) -> str | None:
+    """Return the value of an annotation; None if the object lacks it."""
+    annotations: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
+    return annotations.get(key)
+
+
 def parameters_of(obj: AnyObject) -> Raw | None:
     """Return the parameters that annotations_of wrote; None if they are missing or unreadable."""
-    annotation = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
+    text = annotation(obj, PARAMETERS)
     try:
-        parameters = load_json(annotation) if isinstance(annotation, str) else None
+        parameters = load_json(text) if isinstance(text, str) else None
     except ValueError:
         return None
     return parameters if isinstance(parameters, dict) else None

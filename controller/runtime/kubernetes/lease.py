@@ -54,6 +54,7 @@ from controller.runtime.kubernetes.labels import (
     EXPERIMENT,
     HOLDER,
     MANAGED_BY,
+    annotation,
     owner_reference,
 )
 from controller.runtime.kubernetes.pod_status import parse_time
@@ -363,7 +364,8 @@ class FencingLease:
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
         metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
-        await self._write(lease, self._as_holder(now, epoch), metadata)
+        holding = held(self._identity, epoch, DURATION_S, format_time(now))
+        await self._write(lease, holding, metadata)
         self._remember_tenure(epoch, now)
 
     async def _make(self, now: datetime) -> None:
@@ -378,9 +380,8 @@ class FencingLease:
         with _holder_file_errors():
             before = self._own_holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
-        await self._client.create(
-            LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)}
-        )
+        holding = held(self._identity, epoch, DURATION_S, format_time(now))
+        await self._client.create(LEASES, self._namespace, body | {"spec": holding})
         self._remember_tenure(epoch, now)
 
     def _remember_tenure(self, epoch: int, now: datetime) -> None:
@@ -415,7 +416,7 @@ class FencingLease:
             left = parse_time(tenure.time)
             return tenure.ended or left is None or (now - left).total_seconds() <= KEPT_S
         spec: LeaseSpec = lease.get("spec") or {}
-        if self._identity in (_annotation(lease, HOLDER), spec.get("holderIdentity")):
+        if self._identity in (annotation(lease, HOLDER), spec.get("holderIdentity")):
             return True
         if not tenure.epoch:  # it has never run the experiment, and takes it over as it is
             conclusion = conclusion_of(lease)
@@ -458,15 +459,6 @@ class FencingLease:
 
     def _owned(self) -> Raw:
         return {} if self._owner is None else {"ownerReferences": [owner_reference(self._owner)]}
-
-    def _as_holder(self, now: datetime, epoch: int) -> LeaseSpec:
-        return {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": DURATION_S,
-            "leaseTransitions": epoch,
-            "acquireTime": format_time(now),
-            "renewTime": format_time(now),
-        }
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
         return bool(self._epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
@@ -531,14 +523,10 @@ def conclusion_of(lease: AnyObject) -> Conclusion | None:
 
 def _record_of_end(lease: AnyObject) -> Raw:
     try:
-        record = load_json(_annotation(lease, ENDED) or "{}")
+        record = load_json(annotation(lease, ENDED) or "{}")
     except ValueError:
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _annotation(obj: AnyObject, key: str) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(key, ""))
 
 
 async def wait_until_free(
@@ -583,7 +571,7 @@ def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
 
 def last_holder(lease: AnyObject) -> str:
     """Return `host:folder` of the controller that holds the lease, or that held it last."""
-    return _annotation(lease, HOLDER).rpartition(" ")[0]
+    return (annotation(lease, HOLDER) or "").rpartition(" ")[0]
 
 
 def holder_of(spec: LeaseSpec) -> str:
@@ -596,6 +584,17 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
     if renewed is None or not spec.get("holderIdentity"):
         return 0.0
     return (renewed - now).total_seconds() + float(spec.get("leaseDurationSeconds") or 0)
+
+
+def held(identity: str, epoch: int, duration_s: int, now: str) -> LeaseSpec:
+    """Return the spec of a Lease that this holder takes now."""
+    return {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": duration_s,
+        "leaseTransitions": epoch,
+        "acquireTime": now,
+        "renewTime": now,
+    }
 
 
 def format_time(moment: datetime) -> str:

@@ -11,7 +11,14 @@ from controller.core.model import FINAL
 from controller.kube.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
 from controller.kube.objects import Raw
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
+from controller.runtime.kubernetes.labels import (
+    EXPERIMENT,
+    MANAGED_BY,
+    PARAMETERS,
+    UID,
+    annotation,
+    attempt_of,
+)
 from controller.runtime.kubernetes.lease import end_on_cluster, wait_until_free
 from controller.runtime.provider import RecoveredExperiment
 from suggest.errors import FailedPrecondition, NotFound
@@ -115,11 +122,11 @@ def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
     by_number: dict[int, tuple[Assignment, list[int]]] = {}
     for obj in objects:
         key = attempt_of(obj)
-        annotation = obj["metadata"].get("annotations", {}).get(PARAMETERS)
-        if key is None or annotation is None:
+        parameters = annotation(obj, PARAMETERS)
+        if key is None or parameters is None:
             continue
         trial, attempt = key
         if trial is not FINAL:
-            _, attempts = by_number.setdefault(trial, (load_json(annotation), []))
+            _, attempts = by_number.setdefault(trial, (load_json(parameters), []))
             attempts.append(attempt)
     return by_number

@@ -46,6 +46,7 @@ from controller.runtime.kubernetes.kinds import (
 )
 from controller.runtime.kubernetes.labels import (
     ANSWERS,
+    annotation,
     attempt_labels,
     attempt_named,
     attempt_of,
@@ -277,7 +278,7 @@ class KubernetesRuntime:
     async def stop(self, name: str, *, grace_s: float) -> None:
         informer, creations = await self._open()
         self._queue.drop(name)
-        await creations.settle(name)
+        await creations.requests.settle(name)
         attempt = self._find(informer, name)
         if (
             attempt is None
@@ -295,7 +296,7 @@ class KubernetesRuntime:
         self._log_times.forget(name)
         informer, creations = await self._open()
         self._queue.drop(name)
-        await creations.settle(name)
+        await creations.requests.settle(name)
         creations.refused.pop(name, None)
         informer.events.forget(name)
         attempt = self._find(informer, name)
@@ -373,7 +374,7 @@ class KubernetesRuntime:
             status = attempt.cached_status() or await self._reconcile_attempt(informer, attempt)
             if attempt.existing is None:
                 # the anchor may be gone too, and have taken this object with it
-                creations.forget_anchor()
+                creations.creator.forget_anchor()
             if status is not None:
                 latest.append((attempt, status))
         await self._admit(creations)
@@ -397,18 +398,15 @@ class KubernetesRuntime:
         informer, _ = await self._open()
         attempt = self._find(informer, name)
         for pod in () if attempt is None else attempt.pods:
-            about = pod["metadata"]
-            if (about.get("annotations") or {}).get(ANSWERS) == answers:
+            if annotation(pod, ANSWERS) == answers:
                 continue
             await self._ask(self._lease.check())
-            with _ANSWER:
-                await self._ask(self._annotate(about["name"], {ANSWERS: answers}))
-
-    async def _annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of a pod, unless it is gone."""
-        body = {"metadata": {"annotations": dict(annotations)}}
-        with contextlib.suppress(ApiNotFound):
-            await self._client.patch(PODS, self._target.namespace, pod, body)
+            pod_name, body = pod["metadata"]["name"], {"annotations": {ANSWERS: answers}}
+            with _ANSWER, contextlib.suppress(ApiNotFound):
+                patched = self._client.patch(
+                    PODS, self._target.namespace, pod_name, {"metadata": body}
+                )
+                await self._ask(patched)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
@@ -449,7 +447,7 @@ class KubernetesRuntime:
         self._queue.close()
         if opened is not None:
             informer, creations = opened
-            await asyncio.gather(creations.close(), self._deletions.close())
+            await asyncio.gather(creations.requests.close(), self._deletions.close())
             await self._lease.close()
             await informer.close()
 
@@ -747,8 +745,7 @@ def _is_retained(attempt: AttemptOnCluster) -> bool:
     """Return whether the attempt has ended, and its object is to stay until its owner goes."""
     if attempt.obj is None or attempt.status().exit is None:
         return False
-    annotations = attempt.obj["metadata"].get("annotations") or {}
-    return annotations.get(RETAIN) == "true"
+    return annotation(attempt.obj, RETAIN) == "true"
 
 
 def _may_have_more(kind: Kind, obj: AttemptObject, pods: int) -> bool:

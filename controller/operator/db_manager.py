@@ -31,7 +31,7 @@ from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import Raw
 from controller.operator.answers import Answers
 from controller.operator.hosting import HostedWorkspace
-from controller.operator.http_server import ALL_INTERFACES
+from controller.operator.http_api import ALL_INTERFACES
 from controller.operator.katib_status import number_text
 from controller.runtime.kubernetes.launch import katib_trial_name
 from controller.search import study_name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -45,6 +46,8 @@ from suggest.errors import (
 )
 from suggest.server import Server
 
+# Of both families, where the system has both.
+ALL_INTERFACES = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
 _HEADERS = (AUTHORIZATION.lower(), "authorization")
 _LONGEST_REQUEST = 1 << 16  # bytes of the message of a method
 _METHOD_S = 60.0

@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from controller.app.state_directory import StateDirectory
@@ -41,10 +42,8 @@ from controller.operator.db_manager import ClusterDbManager, Peers, served
 from controller.operator.default_queue import DefaultQueues
 from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
-from controller.operator.health import Health
 from controller.operator.hosting import RUNNING_EXPERIMENTS, HostedWorkspace
-from controller.operator.http_api import HttpApi
-from controller.operator.http_server import ALL_INTERFACES, http_server
+from controller.operator.http_api import ALL_INTERFACES, HttpApi, error_response
 from controller.operator.katib import KatibExperiments, KatibSelection
 from controller.operator.leader_label import leader_label
 from controller.operator.leadership import RENEW_S, Leadership
@@ -55,10 +54,11 @@ from controller.operator.policy import NO_EXCEPTIONS, Policy
 from controller.operator.rpc_access import ClusterAuthenticator
 from controller.operator.tenant_budgets import BudgetClock, TenantBudgets
 from controller.operator.webhook import Webhook, registered
+from controller.ui.server import LimitedListener, listen, running
 from suggest.address import Address
 from suggest.backoff import Backoff
-from suggest.endpoint import Endpoint
-from suggest.errors import StoreBroken, Unavailable
+from suggest.endpoint import Endpoint, PlainReply
+from suggest.errors import StoreBroken, TunerError, Unavailable
 from suggest.fair_share import FairShare
 from suggest.server import Protection, Server, ServerOptions
 
@@ -102,6 +102,37 @@ class ControllerOptions:
     requests_per_s: float = PER_S
     running_experiments: int = RUNNING_EXPERIMENTS
     clock: BudgetClock | None = None
+
+
+_OK = PlainReply("200 OK", b"ok\n")
+
+
+class Health:
+    """The answers to the probes: `/healthz`, and `/readyz`.
+
+    Ready is a standby that reads the lease, or the leader with working watches and a store.
+    """
+
+    def __init__(self, leadership: Leadership) -> None:
+        # Returns what keeps the leader from its work at present.
+        self.leader_trouble: Callable[[], str] = lambda: ""
+        self._leadership = leadership
+
+    def trouble(self) -> str:
+        """Return why the process is not ready; "" if it is."""
+        if self._leadership.lost is not None:
+            return str(self._leadership.lost)
+        return self._leadership.trouble or self.leader_trouble()
+
+    def answer(self, path: str, _accept: str) -> PlainReply:
+        match path:
+            case "/healthz":
+                return _OK
+            case "/readyz":
+                trouble = self.trouble()
+                unavailable = PlainReply("503 Service Unavailable", f"{trouble}\n".encode())
+                return unavailable if trouble else _OK
+        return PlainReply("404 Not Found", b"there are /healthz and /readyz\n")
 
 
 async def run_controller(options: ControllerOptions) -> None:
@@ -422,15 +453,13 @@ async def _http(
         board, access, options.page_proxy, port=port, stored=server.page_sessions()
     )
     shown = page(authenticator, closing, sign_in="proxy" if options.page_proxy else "token")
-    serving = http_server(
-        port,
-        [*api.routes, *webhook.routes, Mount("/", shown)],
-        closing=closing,
-        tls=partial(_tls, server, options.page_proxy),
-        most_connections=server.max_connections // 2,
-    )
+    routes = [*api.routes, *webhook.routes, Mount("/", shown)]
+    app = Starlette(routes=routes, exception_handlers={TunerError: error_response})
+    listener = listen(ALL_INTERFACES, (port,), flag="--http-port")
+    limited = LimitedListener(listener, server.max_connections // 2)
+    tls = partial(_tls, server, options.page_proxy)
     try:
-        async with serving, registered(webhook):
+        async with running(app, limited, closing, tls=tls), registered(webhook):
             yield
     finally:
         await authenticator.close()

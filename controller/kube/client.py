@@ -49,7 +49,7 @@ from controller.kube.errors import (
 )
 from controller.kube.log_streams import LogStreams
 from controller.kube.loop_turns import LoopTurns
-from controller.kube.objects import Body, ListMeta, Raw
+from controller.kube.objects import Body, Raw
 from controller.kube.request_limit import OWN, PER_S, RequestLimit, Sender
 from suggest.distribution import install_command
 
@@ -450,7 +450,7 @@ class KubernetesClient:
                 query, items = _selectors(labels, fields), []
                 continue
             items += page.get("items") or []
-            about: ListMeta = page["metadata"]
+            about = page["metadata"]
             if not about.get("continue"):
                 for item in items:
                     item.setdefault("apiVersion", kind.api_version)

@@ -17,9 +17,6 @@ Body: TypeAlias = Raw | list[Raw] | bytes  # of a request; a list is a JSON patc
 AnyObject: TypeAlias = Mapping[str, Any]
 
 
-ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)
-
-
 class ObjectReference(TypedDict, total=False):
     """controller: of an owner: it is the one that manages the object."""
 
@@ -108,29 +105,20 @@ class Container(TypedDict, total=False):
     volumeMounts: list[VolumeMount]
 
 
-class LocalObjectReference(TypedDict, total=False):
-    name: str
+class VolumeSource(TypedDict, total=False):
+    """claimName: of a claim; secretName: of a Secret; name: of a ConfigMap."""
 
-
-class ClaimVolumeSource(TypedDict, total=False):
     claimName: str
-
-
-class SecretVolumeSource(TypedDict, total=False):
     secretName: str
-    optional: bool
-
-
-class ConfigMapVolumeSource(TypedDict, total=False):
     name: str
     optional: bool
 
 
 class Volume(TypedDict, total=False):
     name: str
-    persistentVolumeClaim: ClaimVolumeSource
-    secret: SecretVolumeSource
-    configMap: ConfigMapVolumeSource
+    persistentVolumeClaim: VolumeSource
+    secret: VolumeSource
+    configMap: VolumeSource
 
 
 class NodeSelectorRequirement(TypedDict, total=False):
@@ -176,7 +164,7 @@ class PodSpec(TypedDict, total=False):
     containers: list[Container]
     initContainers: list[Container]
     volumes: list[Volume]
-    imagePullSecrets: list[LocalObjectReference]
+    imagePullSecrets: list[KeySelector]
 
 
 class ContainerStateWaiting(TypedDict, total=False):
@@ -336,10 +324,6 @@ class LeaseSpec(TypedDict, total=False):
     leaseTransitions: int
 
 
-class RequeueState(TypedDict, total=False):
-    requeueAt: str
-
-
 class AdmissionCheck(TypedDict, total=False):
     name: str
     state: str
@@ -349,13 +333,9 @@ class AdmissionCheck(TypedDict, total=False):
 class WorkloadStatus(TypedDict, total=False):
     conditions: list[StatusCondition]
     admissionChecks: list[AdmissionCheck]
-    requeueState: RequeueState
-
-
-class WorkloadSpec(TypedDict, total=False):
-    active: bool
+    requeueState: dict[str, str]
 
 
 class Workload(KubernetesObject, total=False):
-    spec: WorkloadSpec
+    spec: dict[str, bool]
     status: WorkloadStatus

@@ -66,7 +66,6 @@ _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
 _RESPONSE_S = 15.0
 _ANSWER_S = 5.0  # to the shortest question
-_TOO_MANY, _SERVER_ERROR = 429, 500
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _MERGE_PATCH, _JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # With its parameter, the `kubernetes` package sends the bytes that it is given.
@@ -718,7 +717,7 @@ class KubernetesClient:
         except (Unreachable, TimeoutError):
             return False
         except ApiError as error:
-            return error.status != _TOO_MANY and error.status < _SERVER_ERROR
+            return not error.is_of_server
         except AccessDenied:
             pass
         return True

@@ -67,6 +67,11 @@ class ApiError(Exception):
         self.details = details or {}
 
     @property
+    def is_of_server(self) -> bool:
+        """Return whether the server is in trouble or busy: the same request may succeed later."""
+        return self.status == 429 or self.status >= 500
+
+    @property
     def refusal(self) -> Refusal | None:
         """Return what RBAC denied; None for other errors, also a 403 of a quota or of admission."""
         match = _REFUSED.search(self.message) if isinstance(self, ApiForbidden) else None

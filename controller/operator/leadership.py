@@ -42,7 +42,6 @@ DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
 _CLOSE_S = 2.0
-_TOO_MANY, _SERVER_ERROR = 429, 500
 _log = logging.getLogger(__name__)
 
 
@@ -174,7 +173,7 @@ class Leadership:
     def _require_passing(self, error: Exception) -> None:
         """Raise the error unless the same request may succeed in a moment, and nobody need act."""
         if isinstance(error, ApiError) and error.refusal is None:
-            if error.status != _TOO_MANY and error.status < _SERVER_ERROR:
+            if not error.is_of_server:
                 raise error
         elif isinstance(error, ApiError | AccessDenied):
             found = self._errors.classify(error, patient=True)

@@ -574,7 +574,7 @@ class LogFollower:
         """Whether another request for the rest would get the same response."""
         self._problem = f"its log cannot be read: {error}"
         self.denied = error if rule_for(error) else None
-        if self.denied is not None or error.status == 429 or error.status >= 500:
+        if self.denied is not None or error.is_of_server:
             return False
         if self._gone(error):
             self._losses, self._problem = self._losses or GONE, ""

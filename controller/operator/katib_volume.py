@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.kube.objects import Raw
+from controller.runtime.kubernetes.kinds import append
 
 FROM_VOLUME = "FromVolume"
 _PBT = "pbt"
@@ -51,13 +52,12 @@ def with_volume(experiment: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     if found is None:
         return spec
     pod, container = found
-    mounts = container.get("volumeMounts") or []
-    if any(_is_at(mount, folder) for mount in mounts):
+    if any(_is_at(mount, folder) for mount in container.get("volumeMounts") or ()):
         return spec
     claim = {"claimName": f"{experiment}-{_PBT}"}
     volume = {"name": _VOLUME, "persistentVolumeClaim": claim}
-    pod["volumes"] = [*(pod.get("volumes") or ()), volume]
-    container["volumeMounts"] = [*mounts, {"name": _VOLUME, "mountPath": folder}]
+    append(pod, "volumes", volume)
+    append(container, "volumeMounts", {"name": _VOLUME, "mountPath": folder})
     return whole
 
 

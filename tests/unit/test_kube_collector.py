@@ -180,6 +180,16 @@ def test_the_sidecar_is_added_to_a_job_template_beside_its_primary_container() -
     assert before == JOB
 
 
+@pytest.mark.parametrize("source", [MetricsFile("/katib/metrics.log"), KatibReports()])
+def test_lists_of_a_template_may_be_null(source: MetricsSource) -> None:
+    empty = {**POD, "volumes": None, "automountServiceAccountToken": False}
+    empty["containers"] = [{"name": "main", "volumeMounts": None}]
+    job = {**JOB, "spec": {"template": {"spec": empty}}}
+    pod = pod_of(source, template=job)
+    (volume,), (mount,) = pod["volumes"], pod["containers"][0]["volumeMounts"]
+    assert volume["name"] == mount["name"]
+
+
 def test_a_sidecar_of_the_template_is_not_changed() -> None:
     mine = {"name": "tuner-collector", "image": "mine:1"}
     job = {**JOB, "spec": {"template": {"spec": {**POD, "initContainers": [mine]}}}}

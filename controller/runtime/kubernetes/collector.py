@@ -24,6 +24,7 @@ from controller.core.model import (
 from controller.kube.objects import ContainerStatus, Pod, Raw
 from controller.runtime.kubernetes.kinds import (
     JOB,
+    append,
     at,
     containers_in,
     mappings,
@@ -85,7 +86,7 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         # Katib's SDK reports to a name, which is the sidecar's own address
         # in this pod: nothing leaves it.
         alias = {"ip": REPORTS_ADDRESS.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
-        spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
+        append(spec, "hostAliases", alias)
         if spec.get("automountServiceAccountToken") is False:
             _show_namespace(spec)
     # First, so that it also reads what the user's init containers write.
@@ -110,12 +111,10 @@ def _show_namespace(spec: Raw) -> None:
     if not without:
         return
     field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
-    spec.setdefault("volumes", []).append(
-        {"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}}
-    )
+    append(spec, "volumes", {"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}})
     mount = {"name": NAMESPACE_VOLUME, "mountPath": _ACCOUNT, "readOnly": True}
     for each in without:
-        each["volumeMounts"] = [*(each.get("volumeMounts") or ()), mount]
+        append(each, "volumeMounts", mount)
 
 
 def _arguments(collection: Collection) -> Iterator[str]:
@@ -138,16 +137,17 @@ def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
     A volume of the user's that holds it is shared. Below one of ours the folder would be missing,
     so it is a volume of its own.
     """
-    mounts: list[Raw] = trial.setdefault("volumeMounts", [])
+    mounts: list[Raw] = trial.get("volumeMounts") or []
     around = [mount for mount in mounts if PurePosixPath(folder).is_relative_to(mount["mountPath"])]
     nearest = max(around, key=lambda mount: len(mount["mountPath"]), default=None)
     if nearest is not None and (
         nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")
     ):
         return nearest
-    spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
-    mounts.append({"name": VOLUME, "mountPath": folder})
-    return dict(mounts[-1])
+    mount = {"name": VOLUME, "mountPath": folder}
+    append(spec, "volumes", {"name": VOLUME, "emptyDir": {}})
+    append(trial, "volumeMounts", mount)
+    return mount
 
 
 def collector_status(pod: Pod) -> ContainerStatus:

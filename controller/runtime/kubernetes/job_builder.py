@@ -30,6 +30,7 @@ from controller.runtime.kubernetes.collector import add_collector, has_collector
 from controller.runtime.kubernetes.kinds import (
     JOB,
     KEPT_S,
+    append,
     at,
     below,
     containers_in,
@@ -756,8 +757,8 @@ def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -
     """
     trial = _primary(spec, part)
     volume, mount = _checkpoint_mount(launch, part, claim)
-    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
-    trial["volumeMounts"] = [*(trial.get("volumeMounts") or ()), mount]
+    append(spec, "volumes", volume)
+    append(trial, "volumeMounts", mount)
     if part.parent_checkpoint:
         spec["initContainers"] = [
             _parent_copier(launch, part, trial),
@@ -770,10 +771,10 @@ def _add_answers(obj: Raw, file: PurePosixPath) -> None:
     for template in pod_templates(obj):
         spec = template["spec"]
         volume, mount = _answers_mount(file)
-        spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+        append(spec, "volumes", volume)
         for key in ("initContainers", "containers"):
             for container in mappings(spec.get(key)):
-                container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+                append(container, "volumeMounts", mount)
 
 
 def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:

@@ -864,6 +864,11 @@ def below(obj: Raw, key: str) -> Raw:
     return child if isinstance(child, dict) else {}
 
 
+def append(obj: Raw, key: str, item: Raw) -> None:
+    """Add an item to a list of the object, which may lack it, or have null in its place."""
+    obj[key] = [*(obj.get(key) or ()), item]
+
+
 def mappings(items: object) -> Iterator[Raw]:
     """Yield the mappings of a list; nothing if it is not a list."""
     if isinstance(items, list):

@@ -25,9 +25,8 @@ from controller.app.suggestion_service import SessionClient
 from controller.app.surroundings import GitState
 from controller.app.workspace import StudyReads, Workspace
 from controller.core.attempt import RuntimeLost
-from controller.core.model import Event, Experiment
-from controller.folders import ExperimentFolders
-from controller.kube.client import Kind
+from controller.core.model import Event, Experiment, ExperimentSpec
+from controller.kube.client import Kind, KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.kube.loop_turns import LoopTurns
 from controller.kube.objects import Raw
@@ -41,7 +40,8 @@ from controller.runtime import trial_files
 from controller.runtime.kubernetes import acceptance
 from controller.runtime.kubernetes.launch import cluster_launch
 from controller.runtime.kubernetes.provider import runtime_of, target_of
-from controller.runtime.provider import LaunchBuilder, ObjectRecords, RuntimeConnection
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.provider import LaunchBuilder, RuntimeConnection
 from suggest.fair_share import FairShare
 from suggest.server import Server
 
@@ -57,28 +57,10 @@ class _HostedConnection(RuntimeConnection):
     """One experiment's runtime over the shared cluster, which outlives it."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        experiment: Experiment,
-        folders: ExperimentFolders,
-        *,
-        records: ObjectRecords,
-        owner_of: Callable[[], Raw],
-        guard: Leadership,
-        log_limit_bytes: int,
+        self, runtime: KubernetesRuntime, client: KubernetesClient, spec: ExperimentSpec
     ) -> None:
-        spec = experiment.spec
-        target = target_of(cluster, experiment, folders, records)
-        limit_bytes = min(target.log_limit_bytes, log_limit_bytes)
-        target = replace(
-            target,
-            owner_of=owner_of,
-            guard=guard,
-            log_limit_bytes=limit_bytes,
-            waits_for_quota=True,
-        )
-        super().__init__(runtime_of(spec, target))
-        self._client = cluster.client.on_behalf_of(Sender(spec.namespace, experiment.uid))
+        super().__init__(runtime)
+        self._client = client
         self._spec = spec
 
     async def check(self) -> None:
@@ -140,15 +122,18 @@ class HostedWorkspace(Workspace):
                 raise RuntimeLost("the resource of the experiment is gone")
             return owner_of(resource)
 
-        return _HostedConnection(
-            self.cluster,
-            experiment,
-            self.state.folders(experiment.uid),
-            records=experiments.object_records(experiment.uid),
+        folders, records = self.state.folders(experiment.uid), experiments.object_records
+        target = target_of(self.cluster, experiment, folders, records(experiment.uid))
+        target = replace(
+            target,
             owner_of=owner,
             guard=self.guard,
-            log_limit_bytes=self.policy.log_limit_bytes,
+            log_limit_bytes=min(target.log_limit_bytes, self.policy.log_limit_bytes),
+            waits_for_quota=True,
         )
+        sender = Sender(experiment.namespace, experiment.uid)
+        client = self.cluster.client.on_behalf_of(sender)
+        return _HostedConnection(runtime_of(experiment.spec, target), client, experiment.spec)
 
     def _owner_of(self, experiment: Experiment) -> ExperimentResource | None:
         resource = self.find(experiment.namespace, experiment.name)

@@ -20,6 +20,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Set
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -61,6 +62,7 @@ from controller.runtime.kubernetes.labels import (
     workers_of,
 )
 from controller.runtime.kubernetes.launch import ClusterPart, part_of
+from controller.runtime.kubernetes.resource_quota import shown_amount
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
 from controller.runtime.trial_variables import PARAMETER_ANSWERS
@@ -325,27 +327,17 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
 def _resources(resources: Resources) -> dict[str, str]:
     amounts: dict[str, str] = {}
     if resources.cpu is not None:
-        amounts["cpu"] = _cores(resources.cpu)
+        thousandths = max(1, round(resources.cpu * 1000))
+        amounts["cpu"] = shown_amount("cpu", Decimal(thousandths) / 1000)
     if resources.memory_bytes is not None:
-        amounts["memory"] = _bytes(resources.memory_bytes)
+        amounts["memory"] = shown_amount("memory", Decimal(resources.memory_bytes))
     if resources.gpu:
         amounts["nvidia.com/gpu"] = f"{resources.gpu:g}"
     if resources.ephemeral_storage_bytes is not None:
-        amounts["ephemeral-storage"] = _bytes(resources.ephemeral_storage_bytes)
+        disk = Decimal(resources.ephemeral_storage_bytes)
+        amounts["ephemeral-storage"] = shown_amount("ephemeral-storage", disk)
     amounts |= {name: str(count) for name, count in resources.extended.items() if count}
     return amounts
-
-
-def _cores(cores: float) -> str:
-    thousandths = max(1, round(cores * 1000))
-    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
-
-
-def _bytes(amount: int) -> str:
-    for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-        if amount and amount % size == 0:
-            return f"{amount // size}{unit}"
-    return str(amount)
 
 
 def _list(value: object) -> list[Any]:

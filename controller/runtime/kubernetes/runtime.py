@@ -105,7 +105,7 @@ class ClusterTarget:
 
 
 class Wakeup:
-    """Coalescing wakeup: one future instead of a task per notification, as these are frequent.
+    """Coalescing wakeup: an event instead of a task per notification, as these are frequent.
 
     Notifications come in bursts, and each turn of the reader costs more the busier the machine is.
     `wait` therefore rests once the experiments of the process have read for more than their share
@@ -119,8 +119,8 @@ class Wakeup:
         self._namespace = namespace
         self._began_s = budget.clock()
         self._notified = self._growth = False
-        self._waiting: asyncio.Future[None] | None = None
         self._waits_for_growth = False
+        self._wake = asyncio.Event()
 
     def clear(self) -> None:
         """Note that the reader begins to read."""
@@ -133,30 +133,23 @@ class Wakeup:
 
     def notify(self) -> None:
         self._notified = True
-        self._wake()
+        self._wake.set()
 
     def notify_log_growth(self) -> None:
         self._growth = True
         if self._waits_for_growth:
-            self._wake()
+            self._wake.set()
 
     async def wait(self, within_s: float, *, growth: bool) -> None:
         """Wait for a notification, at most within_s. Only one task may wait at a time."""
         await asyncio.sleep(min(self._budget.rest_s(self._namespace), within_s))
         if self._notified or (growth and self._growth):
             return
-        loop = asyncio.get_running_loop()
-        self._waiting, self._waits_for_growth = loop.create_future(), growth
-        patience = loop.call_later(within_s, self._wake)
-        try:
-            await self._waiting
-        finally:
-            patience.cancel()
-            self._waiting = None
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._waits_for_growth = growth
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._wake.wait()
 
 
 class _Look(NamedTuple):

@@ -123,11 +123,10 @@ class HostedWorkspace(Workspace):
             return owner_of(resource)
 
         folders, records = self.state.folders(experiment.uid), experiments.object_records
-        target = target_of(self.cluster, experiment, folders, records(experiment.uid))
+        target = target_of(self.cluster, experiment, folders, records(experiment.uid), self.guard)
         target = replace(
             target,
             owner_of=owner,
-            guard=self.guard,
             log_limit_bytes=min(target.log_limit_bytes, self.policy.log_limit_bytes),
             waits_for_quota=True,
         )

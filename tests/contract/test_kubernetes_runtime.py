@@ -20,7 +20,7 @@ from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRunti
 from controller.runtime.protocol import Launch, Runtime
 from controller.runtime.testing import RuntimeContract, Script
 from tests.kube import fake_kubelet
-from tests.kube.experiment import KeptRecords
+from tests.kube.experiment import KeptRecords, Unfenced
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
@@ -60,6 +60,7 @@ class ClusterTestbed:
             ANCHOR,
             self._records,
             lambda trial, attempt: self._directory(trial),
+            Unfenced(),
         )
         return KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
 

@@ -18,7 +18,7 @@ from controller.runtime.kubernetes.admission import MOST_WITHOUT_NODE, Admission
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from tests.kube.experiment import KeptRecords, look, look_until, running
+from tests.kube.experiment import KeptRecords, Unfenced, look, look_until, running
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
@@ -38,7 +38,7 @@ class Tenant:
             "metadata": {"name": f"tiny-{uid[:5]}", "labels": experiment_labels("tiny", uid)},
         }
         target = ClusterTarget(
-            cluster, namespace, uid, anchor, KeptRecords(), lambda trial, attempt: directory
+            cluster, namespace, uid, anchor, KeptRecords(), lambda *_attempt: directory, Unfenced()
         )
         self.runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
         part = ClusterPart(

@@ -24,9 +24,9 @@ from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
-from controller.runtime.kubernetes.lease import LeaseHolder
+from controller.runtime.kubernetes.lease import LeaseHolder, Superseded
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import Runtime
+from controller.runtime.protocol import Conclusion, Runtime
 from suggest.errors import Unavailable
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
@@ -65,6 +65,20 @@ class KeptRecords:
     def _check(self) -> None:
         if self.trouble:
             raise Unavailable(self.trouble)
+
+
+class Unfenced:
+    """Implements `WriteGuard` where no other controller can exist."""
+
+    lost: Superseded | None = None
+
+    async def verify(self) -> None: ...
+
+    async def check(self, owner: Raw | None = None) -> None: ...
+
+    async def conclude(self, conclusion: Conclusion) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Experiment:
@@ -108,8 +122,8 @@ class Experiment:
             ANCHOR,
             self.records,
             self.directory,
+            self.holder(holder) if holder else Unfenced(),
             template,
-            self.holder(holder) if holder else None,
             collects,
         )
         runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=own), clock=clock)

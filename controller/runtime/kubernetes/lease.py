@@ -160,7 +160,7 @@ class WriteGuard(Protocol):
 class FencingLease:
     """`check` before each write; `close` lets the next controller in at once.
 
-    holder: None: there is no lease. lost: why nothing may be written any more; `changed` is called
+    lost: why nothing may be written any more; `changed` is called
     when this is detected.
     """
 
@@ -169,7 +169,7 @@ class FencingLease:
         client: KubernetesClient,
         namespace: str,
         anchor: Raw,
-        holder: LeaseHolder | None,
+        holder: LeaseHolder,
         *,
         clock: ServerClock,
         changed: Callable[[], None],
@@ -186,25 +186,18 @@ class FencingLease:
         self._epoch = 0
         self._valid_until_s = float("-inf")
         self._clock = clock
-        self._disabled = holder is None
+        self._disabled = False
         self._errors = ErrorClassifier(settle_s=LEASE_SETTLE_S)
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
-
-    @property
-    def _own_holder(self) -> LeaseHolder:
-        assert self._holder is not None, "without a holder there is no lease"
-        return self._holder
 
     async def verify(self) -> None:
         """Return unless another controller has run the experiment since we did. Only reads.
 
         Raises Superseded, RuntimeLost, and what the client raises.
         """
-        if self._holder is None:
-            return
         with _holder_file_errors():
-            self._identity, has_held = self._own_holder.identity, self._own_holder.tenure.epoch > 0
+            self._identity, has_held = self._holder.identity, self._holder.tenure.epoch > 0
         if not has_held:
             return
         await self._clock.read()
@@ -219,8 +212,6 @@ class FencingLease:
 
         Raises as `check` does.
         """
-        if self._holder is None:
-            return
         try:
             if not self._epoch and await self._find() is None:
                 return
@@ -249,7 +240,7 @@ class FencingLease:
             except (ApiConflict, ApiNotFound):
                 continue
             with _holder_file_errors():
-                self._own_holder.remember(epoch=self._epoch, now=now, ended=True)
+                self._holder.remember(epoch=self._epoch, now=now, ended=True)
             return
         raise self._contended()
 
@@ -291,8 +282,8 @@ class FencingLease:
         if not self._is_ours(lease["spec"]):
             return
         with contextlib.suppress(OSError):  # it has the time of the acquisition
-            self._own_holder.remember(
-                epoch=self._epoch, now=self._clock.now(), ended=self._own_holder.tenure.ended
+            self._holder.remember(
+                epoch=self._epoch, now=self._clock.now(), ended=self._holder.tenure.ended
             )
         await self._write(lease, {"holderIdentity": None})
 
@@ -307,7 +298,7 @@ class FencingLease:
 
     async def _ask(self) -> None:
         """Acquire or renew the lease."""
-        if not self._identity and self._holder is not None:
+        if not self._identity:
             with _holder_file_errors():
                 self._identity = self._holder.identity
         for _ in range(_TRIES):
@@ -378,7 +369,7 @@ class FencingLease:
         }
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
         with _holder_file_errors():
-            before = self._own_holder.tenure.epoch
+            before = self._holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
         holding = held(self._identity, epoch, DURATION_S, format_time(now))
         await self._client.create(LEASES, self._namespace, body | {"spec": holding})
@@ -386,7 +377,7 @@ class FencingLease:
 
     def _remember_tenure(self, epoch: int, now: datetime) -> None:
         with _holder_file_errors():
-            self._own_holder.remember(epoch=epoch, now=now)
+            self._holder.remember(epoch=epoch, now=now)
         self._epoch = epoch
 
     def _lose(self, lease: Raw) -> NoReturn:
@@ -404,7 +395,7 @@ class FencingLease:
         It may have run the experiment since this one, or has ended it.
         """
         with _holder_file_errors():
-            tenure = self._own_holder.tenure
+            tenure = self._holder.tenure
         if self._is_latest(lease, tenure, now):
             return
         self.lost = Superseded(self._successor(lease, tenure, now))

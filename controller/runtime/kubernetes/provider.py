@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -36,7 +35,7 @@ from controller.runtime.kubernetes import acceptance, job_builder, recovery
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.job_builder import anchor
 from controller.runtime.kubernetes.launch import cluster_launch
-from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
+from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
 from controller.runtime.kubernetes.preflight import check_cluster, check_needs
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.kubernetes.sample_manifests import (
@@ -71,8 +70,9 @@ def target_of(
     experiment: Experiment,
     folders: ExperimentFolders,
     records: ObjectRecords,
+    guard: WriteGuard | LeaseHolder,
 ) -> ClusterTarget:
-    """Return where the experiment's objects are, without a lease."""
+    """Return where the experiment's objects are. For `guard` see `ClusterTarget`."""
     spec = experiment.spec
     return ClusterTarget(
         cluster=cluster,
@@ -81,6 +81,7 @@ def target_of(
         anchor=anchor(spec, experiment.uid),
         records=records,
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
+        guard=guard,
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         has_collector=spec.collection is not None,
         log_limit_bytes=spec.trial.log_limit_bytes,
@@ -104,9 +105,9 @@ class _ClusterConnection(RuntimeConnection):
     ) -> None:
         spec = experiment.spec
         self._cluster = Cluster(client, labels=f"{UID_LABEL}={experiment.uid}")
-        target = target_of(self._cluster, experiment, folders, records)
-        runtime = runtime_of(spec, replace(target, holder=LeaseHolder(folders.root)))
-        super().__init__(runtime, client.context)
+        holder = LeaseHolder(folders.root)
+        target = target_of(self._cluster, experiment, folders, records, holder)
+        super().__init__(runtime_of(spec, target), client.context)
         self._spec = spec
         self._folders = folders
 

@@ -79,10 +79,9 @@ class ClusterTarget:
     their names. Raises RuntimeLost if it is gone: nothing is created then.
     records: what was done with the objects of attempts.
     folder_of: the folder of a trial's or the final stage's attempt, which need not exist.
+    guard: checks each write, or is this controller's identity in a lease of the experiment, which
+    does.
     template: the object in the experiment file, if there is one.
-    holder: the identity of this controller in the experiment's lease; None: it has no lease, as no
-    other controller can exist.
-    guard: checks each write instead of a lease of the experiment.
     has_collector: the trials' measurements are in the log of a sidecar.
     log_limit_bytes: the cap of each copy of a log on this machine's disk.
     waits_for_quota: attempts wait also where they exceed all that a quota allows, until somebody
@@ -95,12 +94,11 @@ class ClusterTarget:
     anchor: Raw
     records: ObjectRecords
     folder_of: Callable[[TrialOrFinal, int], Path]
+    guard: WriteGuard | LeaseHolder
     template: Raw | None = None
-    holder: LeaseHolder | None = None
     has_collector: bool = False
     log_limit_bytes: int = LOG_LIMIT_BYTES
     owner_of: Callable[[], Raw] | None = None
-    guard: WriteGuard | None = None
     waits_for_quota: bool = False
 
 
@@ -210,14 +208,18 @@ class KubernetesRuntime:
         self._errors = ErrorClassifier()
         # whether the last check of the quota was for the final stage
         self._looked_for_room: bool | None = None
-        self._lease: WriteGuard = target.guard or FencingLease(
-            target.cluster.client,
-            target.namespace,
-            target.anchor,
-            target.holder,
-            clock=self._server_clock,
-            changed=self._wakeup.notify,
-        )
+        self._lease: WriteGuard
+        if isinstance(target.guard, LeaseHolder):
+            self._lease = FencingLease(
+                target.cluster.client,
+                target.namespace,
+                target.anchor,
+                target.guard,
+                clock=self._server_clock,
+                changed=self._wakeup.notify,
+            )
+        else:
+            self._lease = target.guard
         self._pod_field: str | None = ""  # of the template, as this cluster has it
 
     # The protocol

@@ -90,32 +90,28 @@ class ClusterBoard(Board):
         return reader
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """Somebody who looks, and whose rights may change at any time.
+class VisitorBoard:
+    """What one visitor sees: `controller.ui.experiment_routes.ExperimentContent`.
 
-    caller: returns who it is. Raises Unauthenticated, and Unavailable if that is not known.
+    caller: returns who looks, whose rights may change at any time. Raises Unauthenticated, and
+    Unavailable if that is not known.
     """
 
-    access: Access
-    caller: Callable[[], Awaitable[Caller]]
-
-    async def check(self, namespace: str) -> None:
-        """Raises PermissionDenied, Unauthenticated, Unavailable."""
-        await self.access.check(await self.caller(), "get", namespace)
-
-    async def readable(self, namespaces: Collection[str]) -> frozenset[str] | None:
-        """As `Access.readable`. Raises what it raises, and Unauthenticated."""
-        return await self.access.readable(await self.caller(), namespaces)
-
-
-class VisitorBoard:
-    """What one visitor sees: `controller.ui.experiment_routes.ExperimentContent`."""
-
-    def __init__(self, board: ClusterBoard, visitor: Visitor, limits: VisitorLimits) -> None:
+    def __init__(
+        self,
+        board: ClusterBoard,
+        access: Access,
+        caller: Callable[[], Awaitable[Caller]],
+        limits: VisitorLimits,
+    ) -> None:
         self.limits = limits
         self._board = board
-        self._visitor = visitor
+        self._access = access
+        self._caller = caller
+
+    async def _check(self, namespace: str) -> None:
+        """Raises PermissionDenied, Unauthenticated, Unavailable."""
+        await self._access.check(await self._caller(), "get", namespace)
 
     async def close(self) -> None:
         """Do nothing: the board is everybody's."""
@@ -130,7 +126,7 @@ class VisitorBoard:
     async def _list(self) -> Encoded:
         resources = self._board.resources
         try:
-            readable = await self._visitor.readable(resources.namespaces)
+            readable = await self._access.readable(await self._caller(), resources.namespaces)
         except (PermissionDenied, Unavailable) as error:
             return Encoded.of({"searches": [], "trouble": str(error), "source": ""})
         seen = [
@@ -164,7 +160,7 @@ class VisitorBoard:
         following: asyncio.Future[Event] | None = None
         try:
             while True:
-                await self._visitor.check(namespace)
+                await self._check(namespace)
                 if following is None:
                     following = asyncio.ensure_future(anext(events))
                 elif following.done():
@@ -183,21 +179,21 @@ class VisitorBoard:
             await cancelled(following)
 
     async def experiment(self, namespace: str, name: str) -> Experiment:
-        await self._visitor.check(namespace)
+        await self._check(namespace)
         return self._board.find(namespace, name)
 
     async def record(self, namespace: str, name: str) -> ExperimentRecord:
-        await self._visitor.check(namespace)
+        await self._check(namespace)
         return await self._board.record(namespace, name)
 
     async def drawn(
         self, namespace: str, name: str, figure: str, trials: Sequence[int]
     ) -> ExperimentRecord:
-        await self._visitor.check(namespace)
+        await self._check(namespace)
         return await self._board.drawn(namespace, name, figure, trials)
 
     async def trial(self, namespace: str, name: str, number: int) -> Json:
-        await self._visitor.check(namespace)
+        await self._check(namespace)
         return await self._board.trial(namespace, name, number) | {"actions": {}}
 
     async def log_file(self, experiment: Experiment, trial: TrialRecord, attempt: int) -> Path:
@@ -353,7 +349,7 @@ class PageAuthenticator(TokenAuthenticator[VisitorBoard]):
     def _board_of(
         self, caller: Callable[[], Awaitable[Caller]], limits: VisitorLimits
     ) -> VisitorBoard:
-        return VisitorBoard(self._shared, Visitor(self._access, caller), limits)
+        return VisitorBoard(self._shared, self._access, caller, limits)
 
     async def _is_valid(self, token: str) -> bool:
         try:

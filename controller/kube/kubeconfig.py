@@ -417,14 +417,7 @@ _CLUSTER_FIELDS = frozenset(
         "extensions",
     )
 )
-_PLUGIN_KEYS = (
-    "server",
-    "tls-server-name",
-    "insecure-skip-tls-verify",
-    "certificate-authority-data",
-    "proxy-url",
-    "disable-compression",
-)
+_PLUGIN_KEYS = sorted(_CLUSTER_FIELDS - {"certificate-authority", "extensions"})
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _SCHEMES = ("http", "https")
 _PORTS = {"http": 80, "https": 443}

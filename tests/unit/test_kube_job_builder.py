@@ -572,9 +572,12 @@ def test_a_template_is_unchanged_except_for_its_name_and_labels() -> None:
 
 
 def test_a_template_without_retries_gets_none() -> None:
-    quiet = the_job(a_launch(template=a_job()))["spec"]
-    assert (quiet["backoffLimit"], quiet["ttlSecondsAfterFinished"]) == (0, 604800)
-    assert quiet["template"]["spec"]["restartPolicy"] == "Never"
+    nothing = a_job(backoffLimit=None)
+    nothing["spec"]["template"]["spec"]["restartPolicy"] = None
+    for template in (a_job(), nothing):
+        quiet = the_job(a_launch(template=template))["spec"]
+        assert (quiet["backoffLimit"], quiet["ttlSecondsAfterFinished"]) == (0, 604800)
+        assert quiet["template"]["spec"]["restartPolicy"] == "Never"
     assert the_job(a_launch(template=a_job(backoffLimit=4)))["spec"]["backoffLimit"] == 4
 
 

@@ -35,6 +35,7 @@ from controller.runtime.kubernetes.kinds import (
     at,
     below,
     containers_in,
+    default,
     foreign_version,
     is_pod_template,
     mappings,
@@ -537,8 +538,8 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
     preset = preset_of(obj)
     shape = preset or JOB
-    if pod_field and at(obj, f"spec.{pod_field}") is None:
-        put(obj, f"spec.{pod_field}", [])
+    if pod_field:
+        default(obj, f"spec.{pod_field}", [])
     about = _marked(obj.get("metadata"), part) | {"name": launch.name, "namespace": part.namespace}
     annotations = about.get("annotations", {}) | annotations_of(launch, part)
     obj["metadata"] = about | {"annotations": annotations}
@@ -564,12 +565,11 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
         primary = _primary(reporting, part, shape.primary_pod(obj).container)
         add_collector(reporting, primary, part.collection)
     for job in _job_specs(obj):
-        job.setdefault("backoffLimit", 0)
-        job["template"]["spec"].setdefault("restartPolicy", "Never")
+        default(job, "backoffLimit", 0)
+        default(job, "template.spec.restartPolicy", "Never")
     if preset is not None:
         for path, value in preset.defaults.items():
-            if at(obj, path) is None:
-                put(obj, path, value)
+            default(obj, path, value)
     if queue := part.template.cluster.get("queue"):
         obj["metadata"]["labels"][QUEUE] = queue
         if preset is not None and preset.suspend:

@@ -433,9 +433,9 @@ def _with_submitter(obj: Raw) -> list[Raw]:
                 "resources": resources,
             }
             spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
-        below(below(spec, "submitterPodTemplate"), "spec").setdefault("restartPolicy", "Never")
+        default(spec, "submitterPodTemplate.spec.restartPolicy", "Never")
         # a second submitter would print all lines again
-        below(spec, "submitterConfig").setdefault("backoffLimit", 0)
+        default(spec, "submitterConfig.backoffLimit", 0)
     if not {"shutdownAfterJobFinishes", "deletionStrategy", "clusterSelector"} & spec.keys():
         spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _RAY_KEPT_S}
     return list(pod_templates(obj))
@@ -851,6 +851,12 @@ def put(obj: Raw, path: str, value: object) -> None:
     for ancestor in above:
         obj = below(obj, ancestor)
     obj[key] = value
+
+
+def default(obj: Raw, path: str, value: object) -> None:
+    """Set a field by its path, unless it has a value. Null is none."""
+    if at(obj, path) is None:
+        put(obj, path, value)
 
 
 def below(obj: Raw, key: str) -> Raw:

@@ -17,7 +17,7 @@ import pytest
 from suggest.client import Client
 from suggest.errors import NotFound, NotOwner, Unavailable
 from suggest.storage.postgres_store import SILENCE_S, OwnedByHeartbeat, PostgresStore
-from suggest.storage.store import Lease
+from suggest.storage.store import Addition, Lease
 from suggest.trial import Outcome, TrialState
 from tests import forked
 from tests.conditions import eventually
@@ -203,7 +203,7 @@ def test_a_process_frozen_within_a_transaction_does_not_block_others(postgres_ur
     try:
         store.insert_study(a_study())
         lease = store.take(DIGITS, uid="default-digits", address="here")
-        store.add_trial(lease, queued(0), request_id="add", measurements=[])
+        store.add_trials(lease, [Addition(queued(0), "add")])
         with pytest.raises(
             Unavailable, match=r"was idle in a transaction|connection broke|gives no connection"
         ):

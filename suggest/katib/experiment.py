@@ -328,24 +328,18 @@ def _not_negative(name: str, count: int, word: str) -> int:
 # for are checked, as in Katib's files.
 
 
-def _gamma(text: str) -> dict[str, Value]:
-    share = float(text)
-    if not 0 < share < 1:
-        raise SettingRefused("gamma should be in the range of (0, 1)")
-    return {}
+def _number(
+    holds: Callable[[float], bool], rule: str, ours: str = ""
+) -> Callable[[str], dict[str, Value]]:
+    """Return a reader of a number, refused with Katib's `rule`. ours: our setting, if any."""
 
+    def read(text: str) -> dict[str, Value]:
+        value = float(text)
+        if not holds(value):
+            raise SettingRefused(rule)
+        return {ours: value} if ours else {}
 
-def _prior_weight(text: str) -> dict[str, Value]:
-    if not float(text) > 0:
-        raise SettingRefused("prior_weight should be great than zero")
-    return {}
-
-
-def _sigma(text: str) -> dict[str, Value]:
-    sigma = float(text)
-    if not sigma >= 0:
-        raise SettingRefused("sigma should be greate or equal than zero")
-    return {}
+    return read
 
 
 def _restarts(text: str) -> dict[str, Value]:
@@ -403,14 +397,8 @@ def _population(text: str) -> dict[str, Value]:
     return {"population": count}
 
 
-def _share(setting: str, rule: str) -> Callable[[str], dict[str, Value]]:
-    def read(text: str) -> dict[str, Value]:
-        share = float(text)
-        if not 0 <= share <= 1:
-            raise SettingRefused(rule)
-        return {setting: share}
-
-    return read
+def _is_share(value: float) -> bool:
+    return 0 <= value <= 1
 
 
 def _anything(text: str) -> dict[str, Value]:
@@ -435,8 +423,8 @@ _ALGORITHMS = {
             **_OPTUNA_TPE,
             "random_state": _seed(_GREAT),
             "n_EI_candidates": _hyperopt_candidates,
-            "gamma": _gamma,
-            "prior_weight": _prior_weight,
+            "gamma": _number(lambda x: 0 < x < 1, "gamma should be in the range of (0, 1)"),
+            "prior_weight": _number(lambda x: x > 0, "prior_weight should be great than zero"),
         },
         {"multivariate": False},
     ),
@@ -454,7 +442,11 @@ _ALGORITHMS = {
     ),
     "cmaes": _AlgorithmMapping(
         "cmaes",
-        {"random_state": _seed(_GREATE), "sigma": _sigma, "restart_strategy": _restarts},
+        {
+            "random_state": _seed(_GREATE),
+            "sigma": _number(lambda x: x >= 0, "sigma should be greate or equal than zero"),
+            "restart_strategy": _restarts,
+        },
         {},
     ),
     "sobol": _AlgorithmMapping("sobol", {}, {}),
@@ -478,13 +470,16 @@ _ALGORITHMS = {
         {
             "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder
             "n_population": _population,
-            "truncation_threshold": _share(
-                "truncation", "Param(truncation_threshold) should be between 0 and 1, inclusive"
+            "truncation_threshold": _number(
+                _is_share,
+                "Param(truncation_threshold) should be between 0 and 1, inclusive",
+                "truncation",
             ),
-            "resample_probability": _share(
-                "resampleProbability",
+            "resample_probability": _number(
+                _is_share,
                 "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be "
                 "between 0 and 1, inclusive, to resample",
+                "resampleProbability",
             ),
         },
         {"resampleProbability": 0.0},

@@ -34,25 +34,17 @@ def all_trials_name(study: StudyName) -> str:
     return f"{study}/trials/{ALL}"
 
 
-def parse_namespace(text: str, field: str, *, wildcard: bool = False) -> str:
-    """Parse the name of a namespace. `wildcard` allows `-`, all of them."""
+def check_namespace(text: str, field: str, *, wildcard: bool) -> None:
+    """Check the name of a namespace. `wildcard` allows `-`, all of them."""
     (namespace,) = _split(text, field, "namespaces/{namespace}")
     if not (wildcard and namespace == ALL):
         _check_labels(field, namespace)
-    return namespace
 
 
 def parse_study(text: str, field: str) -> StudyName:
     namespace, study = _split(text, field, "namespaces/{namespace}/studies/{study}")
     _check_labels(field, namespace, study)
     return StudyName(namespace, study)
-
-
-def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
-    study, number = parse_trials(text, field)
-    if number is None:
-        raise InvalidArgument.at(field, "expected the number of one trial, got -")
-    return study, number
 
 
 def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:

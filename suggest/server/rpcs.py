@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -169,7 +169,7 @@ def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
     text: str = reduce(getattr, rpc.field.split("."), request)
     namespace = names.namespace_in(text)
     try:
-        study, number = _PARSERS[rpc.form](text, rpc.field)
+        study, number = _parsed(rpc.form, text, rpc.field)
     except InvalidArgument as e:
         return Resource(text, namespace, problems=(*e.problems, *sizes))
     return Resource(text, namespace, study, number, sizes)
@@ -192,24 +192,14 @@ def _of_katib(rpc: Rpc, request: object) -> Resource:  # any message
     )
 
 
-def _namespace(text: str, field: str) -> tuple[None, None]:
-    names.parse_namespace(text, field)
-    return None, None
-
-
-def _namespaces(text: str, field: str) -> tuple[None, None]:
-    names.parse_namespace(text, field, wildcard=True)
-    return None, None
-
-
-def _study(text: str, field: str) -> tuple[StudyName, None]:
-    return names.parse_study(text, field), None
-
-
-_PARSERS: Mapping[Form, Callable[[str, str], tuple[StudyName | None, int | None]]] = {
-    Form.NAMESPACE: _namespace,
-    Form.NAMESPACES: _namespaces,
-    Form.STUDY: _study,
-    Form.TRIAL: names.parse_trial,
-    Form.TRIALS: names.parse_trials,
-}
+def _parsed(form: Form, text: str, field: str) -> tuple[StudyName | None, int | None]:
+    match form:
+        case Form.NAMESPACE | Form.NAMESPACES:
+            names.check_namespace(text, field, wildcard=form is Form.NAMESPACES)
+            return None, None
+        case Form.STUDY:
+            return names.parse_study(text, field), None
+    study, number = names.parse_trials(text, field)
+    if number is None and form is Form.TRIAL:
+        raise InvalidArgument.at(field, "expected the number of one trial, got -")
+    return study, number

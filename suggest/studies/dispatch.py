@@ -86,7 +86,7 @@ class Dispatch:
         back = self.writer.revive([trial for trial in fitting if trial.expired])
         for trial in fitting:
             if trial.state is TrialState.RUNNING:
-                self.writer.renew(trial.number)
+                self.writer.trial_leases.renew(trial.number)
         return sorted(
             (back.get(trial.number, trial) for trial in fitting), key=lambda trial: trial.number
         )

@@ -71,10 +71,11 @@ def most_open() -> int:
 class _Session:
     """One open study.
 
-    The fields below `lock` are guarded by it; those above it belong to `StudySessions`.
+    The fields below `lock`, and the leases, are guarded by it; others belong to `StudySessions`.
     """
 
     name: StudyName
+    trial_leases: TrialLeases
     pins: int = 0  # calls that use the session or wait for it, and the thread that closes it
     used: float = 0.0  # monotonic time of the end of the last call
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,7 +83,6 @@ class _Session:
     doubtful: bool = False  # a write under the lease failed, but may still be committed
     engine: Engine | None = None
     wanted: bool = False  # a client will ask for another proposal soon
-    trial_leases: TrialLeases = field(default_factory=TrialLeases)
     cost: ProposalCost = field(default_factory=ProposalCost)
     next_point: NextPoint = field(default_factory=NextPoint)
     proposing: threading.Lock = field(default_factory=threading.Lock)  # always taken before `lock`
@@ -154,23 +154,9 @@ class Writer:
         """Count a request for one trial by its point: ready, fresh, outdated or cheaper."""
         self._sessions.count_point(kind)
 
-    def hold(self, trial: Trial) -> None:
-        """Start the trial's lease, if it has one."""
-        if trial.lease_s is not None or self._session.trial_leases:
-            self._session.trial_leases.hold(trial, self._sessions.clock.now_s())
-
-    def renew(self, number: int) -> None:
-        if self._session.trial_leases:
-            self._session.trial_leases.renew(number, self._sessions.clock.now_s())
-
-    def drop(self, number: int) -> None:
-        """Forget the lease of a trial that no longer runs."""
-        self._session.trial_leases.drop(number)
-
-    def expired(self) -> list[int]:
-        """Return the numbers of running trials with expired leases, and forget these leases."""
-        leases = self._session.trial_leases
-        return leases.expired(self._sessions.clock.now_s()) if leases else []
+    @property
+    def trial_leases(self) -> TrialLeases:
+        return self._session.trial_leases
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -202,7 +188,7 @@ class Writer:
             for trial in trials:
                 self.engine.put(trial)
         for trial in trials:
-            self.hold(trial)
+            self.trial_leases.hold(trial)
 
     def revive(self, trials: Sequence[Trial]) -> dict[int, Trial]:
         """Let expired trials that no other client has taken run again, with the same `tries`.
@@ -220,7 +206,7 @@ class Writer:
             self.store.finish_trial(self.lease, trial, measurements)
             self.engine.measure(trial.number, measurements)
             self.engine.put(trial)
-        self.drop(trial.number)
+        self.trial_leases.drop(trial.number)
 
     def decide(self, met: Met) -> None:
         """Store a parameter that a trial has met, with the space that has it."""
@@ -342,7 +328,7 @@ class StudySessions:
         with self._locked_session(name) as session:
             yield self._lease(session)
             session.lease = session.engine = None
-            session.trial_leases = TrialLeases()
+            session.trial_leases = TrialLeases(self.clock)
             session.next_point.forget()
 
     def close(self) -> None:
@@ -389,11 +375,11 @@ class StudySessions:
         leases = None if session is None or session.lease is None else session.trial_leases
         if not leases:
             return trials
-        now_s, now = self.clock.now_s(), datetime.now(UTC)
+        now = datetime.now(UTC)
         found = []
         for trial in trials:
             if trial.state is TrialState.RUNNING:
-                left_s = leases.left_s(trial.number, now_s)
+                left_s = leases.left_s(trial.number)
                 if left_s is not None:
                     trial = replace(trial, lease_expire_time=now + timedelta(seconds=left_s))
             found.append(trial)
@@ -440,7 +426,7 @@ class StudySessions:
             self._record(name)  # raises for an unknown name, which must take no memory
             self._make_room()
         with self._sessions_lock:
-            session = self._sessions.pop(name, None) or _Session(name)
+            session = self._sessions.pop(name, None) or _Session(name, TrialLeases(self.clock))
             self._sessions[name] = session
             session.pins += 1
         try:
@@ -547,8 +533,7 @@ class StudySessions:
         name = session.name
         contents = self.store.contents(name)
         leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
-        if leased or session.trial_leases:
-            session.trial_leases.load(leased, self.clock.now_s())
+        session.trial_leases.load(leased)
         source = _StoredTrials(self.store, name, contents.study.spec.objective.metric)
         trials = contents.trials
         return Engine(
@@ -570,7 +555,7 @@ class StudySessions:
 
     def _leave(self, session: _Session, event: str) -> None:
         lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
-        session.trial_leases = TrialLeases()
+        session.trial_leases = TrialLeases(self.clock)
         session.next_point.forget()
         if lease is not None:
             self.store.release(lease)

@@ -308,7 +308,7 @@ class StudyService(StudyReader):
             return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
         batch.trials = list(repeated)
         for trial in repeated:  # of earlier portions: a computation may take longer than a lease
-            writer.renew(trial.number)
+            writer.trial_leases.renew(trial.number)
         self._requeue_expired(name, writer)
         last = batch.continued(dispatch)
         if last is None:
@@ -335,13 +335,13 @@ class StudyService(StudyReader):
                 elif trial.expired:
                     back.append(trial)
                 else:
-                    writer.renew(number)
+                    writer.trial_leases.renew(number)
             writer.revive(back)
             return frozenset(lost)
 
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
         """Queue trials with an expired lease again; fail those that have used up MAX_TRIES."""
-        numbers = writer.expired()
+        numbers = writer.trial_leases.expired()
         if not numbers:
             return
         expired = [
@@ -477,7 +477,7 @@ class StudyService(StudyReader):
                 )
             if trial.expired:
                 writer.revive([trial])
-            writer.renew(number)
+            writer.trial_leases.renew(number)
             if fresh:
                 with writer.changing():
                     self._store.add_measurements(writer.lease, number, fresh)
@@ -511,7 +511,7 @@ class StudyService(StudyReader):
             if trial.state is not TrialState.RUNNING:
                 raise _refused(name, trial, "it meets parameters only while it runs")
             raise_if(list(under("parameter", Space((parameter,)).problems())))
-            writer.renew(number)
+            writer.trial_leases.renew(number)
             met = engine.met(trial, parameter.name, parameter.domain)
             if met.study is not engine.study:
                 _check_size(engine, met, size_of)

@@ -32,10 +32,10 @@ class TrialLeases:
     """The trial leases of one study.
 
     The caller holds the study's lock, except for `left_s`.
-    All `now_s` must come from the same `AwakeClock`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: AwakeClock) -> None:
+        self._clock = clock
         self._held: dict[int, _TrialLease] = {}
         # A heap of (lower bound of a lease's end, trial). A renewal leaves the entry alone;
         # `expired` updates it.
@@ -44,25 +44,29 @@ class TrialLeases:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(self, trial: Trial, now_s: float) -> None:
+    def hold(self, trial: Trial) -> None:
         """Start or restart the trial's lease, if it has one."""
         if trial.lease_s is None:
             self.drop(trial.number)
             return
-        self._held[trial.number] = lease = _TrialLease(trial.lease_s, now_s + trial.lease_s)
+        end_s = self._clock.now_s() + trial.lease_s
+        self._held[trial.number] = lease = _TrialLease(trial.lease_s, end_s)
         heapq.heappush(self._ends, (lease.end_s, trial.number))
 
-    def renew(self, number: int, now_s: float) -> None:
+    def renew(self, number: int) -> None:
         """Renew the trial's lease; do nothing if it has none."""
         if (lease := self._held.get(number)) is not None:
-            lease.end_s = now_s + lease.duration_s
+            lease.end_s = self._clock.now_s() + lease.duration_s
 
     def drop(self, number: int) -> None:
+        """Forget the lease of a trial that no longer runs."""
         self._held.pop(number, None)
 
-    def expired(self, now_s: float) -> list[int]:
+    def expired(self) -> list[int]:
         """Return the sorted numbers of trials with expired leases, and forget these leases."""
-        numbers: list[int] = []
+        if not self._held:
+            return []
+        now_s, numbers = self._clock.now_s(), list[int]()
         while self._ends and self._ends[0][0] <= now_s:
             _, number = heapq.heappop(self._ends)
             lease = self._held.get(number)
@@ -75,15 +79,15 @@ class TrialLeases:
                 numbers.append(number)
         return sorted(numbers)
 
-    def left_s(self, number: int, now_s: float) -> float | None:
+    def left_s(self, number: int) -> float | None:
         """Return the seconds left, or None if the trial has no lease or the lease has expired.
 
         Any thread may call.
         """
         lease = self._held.get(number)
-        return None if lease is None else lease.end_s - now_s
+        return None if lease is None else lease.end_s - self._clock.now_s()
 
-    def load(self, trials: Iterable[Trial], now_s: float) -> None:
+    def load(self, trials: Iterable[Trial]) -> None:
         """Synchronize with the store.
 
         Start unknown leases now, and drop the leases of trials that do not run.
@@ -94,7 +98,7 @@ class TrialLeases:
         for number in self._held.keys() - leased.keys():
             del self._held[number]
         for number in leased.keys() - self._held.keys():
-            self.hold(leased[number], now_s)
+            self.hold(leased[number])
 
 
 class AwakeClock:

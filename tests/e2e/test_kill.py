@@ -45,7 +45,7 @@ spec:
 
 # Writes of other commands. tests/service kills the server at writes
 # that only a gRPC client can request.
-BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
+BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial")
 BY_REVISION = ("controller.experiment_store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experiment")
 BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py
@@ -63,7 +63,7 @@ ONCE = (
     "controller.experiment_store.create_experiment",
     "study.create",
     "store.insert_study",
-    "store.add_trial",
+    "store.add_trials",
 )
 # tests/cluster/test_faults.py, tests/kube/test_controller_without_folders.py,
 # tests/kube/test_parameters_on_a_cluster.py

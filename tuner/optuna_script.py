@@ -96,7 +96,9 @@ class _Searches:
         overrides = [each.partition("=") for each in shell.options.overrides]
         self._given = {key.strip(): value.strip() for key, _, value in overrides}
         self._names: list[tuple[optuna.Study, str]] = []
+        # Of all calls so far, by the search's name.
         self._trials: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._points: defaultdict[str, list[Point]] = defaultdict(list)
 
     def optimize(
@@ -121,7 +123,7 @@ class _Searches:
         name = self._name(study)
         options: SearchOptions = {
             "name": name,
-            "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else n_jobs,
+            "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs),
             "constraints": self._constraints,
             "callbacks": list(callbacks or ()),
             "spec": {} if n_trials is not None else {"budget": {"trials": "none"}},
@@ -130,8 +132,9 @@ class _Searches:
             self._trials[name] += int(n_trials)
             options["trials"] = self._trials[name]
         if timeout is not None:
-            options["timeout"] = float(timeout)
-        if catch != ():
+            self._seconds[name] += float(timeout)
+            options["timeout"] = self._seconds[name]
+        if catch:
             options["spec"] = {**options["spec"], "breaker": "off"}
         if any(given.startswith("spec.pruning") for given in self._given):
             options["pruning"] = {}

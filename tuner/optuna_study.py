@@ -10,6 +10,7 @@ import dis
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
 from types import CodeType
@@ -19,7 +20,7 @@ import tuner.optuna_trial as inside
 from controller import app
 from controller.core.model import trial_name
 from suggest.client.search_space import refuse
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, NotFound
 from suggest.pruners.optuna_settings import CLASSES
 from suggest.settings import camel_case
 from suggest.trial import TrialState as OurState
@@ -158,9 +159,10 @@ def run_search(
     except KeyboardInterrupt:
         if shell is None:
             raise
-        # A script may handle it, and use what was found.
+        # A script may handle it, and use what was found, if the search had begun.
         ran = Study(workspace, options["name"], options.get("namespace"))
-        _add_results(study, results.of(ran))
+        with suppress(NotFound):
+            _add_results(study, results.of(ran))
         raise
     found = results.of(ran)
     if shell is not None:

@@ -51,9 +51,10 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
     ):
         message = (
-            "calls no study.optimize(objective, …). If a module that it imports does, call "
-            f"tuner.optimize_optuna there, and run: python {path}. Otherwise write what stands "
-            "between study.ask() and study.tell() as an objective"
+            "calls no study.optimize(objective, …); call it in the script itself, and write what "
+            "stands between study.ask() and study.tell() as an objective. A script that calls "
+            "tuner.minimize or tuner.optimize_optuna, also in a module that it imports, runs by "
+            f"itself: python {path}"
         )
         raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
     searches = _Searches(path, _constraints(tree), shell)

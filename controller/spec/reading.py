@@ -351,7 +351,8 @@ def read_path(path: str | Path, **options: Unpack[ReadOptions]) -> Document:
             raise _unreadable(
                 source,
                 f"is a script, whose searches are known when it runs: {command('run', source)}; "
-                "then name the search that it has made",
+                "then name the search that it has made. A script that calls tuner.minimize or "
+                f"tuner.optimize_optuna runs by itself: python {source}",
             )
     return read(_decode(content, source), source=source, **options)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from suggest.client import Client
 from suggest.engine import Engine
 from suggest.study import Algorithm, Study, StudySpec
 from suggest.trial import Trial, TrialState
@@ -40,3 +41,10 @@ def test_proposals_leave_no_reference_cycles() -> None:
     engine.propose(1)
     engine.propose(3)
     assert gc.collect() == 0
+
+
+@pytest.mark.usefixtures("without_the_collector")
+def test_ended_calls_free_their_streams_without_garbage_collection(client: Client) -> None:
+    client.create_study(NAME, SPEC, request_id="create")
+    # a connection has 100 streams
+    assert {client.get_study(NAME).name for _ in range(150)} == {NAME}

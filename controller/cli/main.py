@@ -46,7 +46,8 @@ def set_up_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             # Before any other file takes the descriptor, which subprocesses inherit and write to.
-            assert os.open(os.devnull, os.O_RDWR) == descriptor
+            opened = os.open(os.devnull, os.O_RDWR)
+            assert opened == descriptor
             stream = os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8")
             setattr(sys, name, stream)
         # a caller may have put another object in its place

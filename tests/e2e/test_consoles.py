@@ -70,14 +70,18 @@ def test_data_is_utf8_on_every_console(cli: Cli) -> None:
     assert CORPUS in in_ascii(cli, "export", "tiny", "--format", "csv").stdout.decode()
 
 
+@pytest.mark.parametrize("optimized", ["", "1"])
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_run_with_closed_streams_ends_as_usual(tmp_path: Path, closed: str) -> None:
+def test_a_run_with_closed_streams_ends_as_usual(
+    tmp_path: Path, closed: str, optimized: str
+) -> None:
     with cli_in(tmp_path) as cli:
         cli.write(trials=1)
         # The first files that a command opens take the closed descriptors, if nothing else has.
         command = f"{shlex.quote(str(forked.TUNER))} run experiment.yaml {closed}"
+        env = {**cli.env, "PYTHONOPTIMIZE": optimized}
         done = subprocess.run(
-            ["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False
+            ["sh", "-c", command], cwd=cli.folder, env=env, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert [trial["state"] for trial in cli.trials()] == ["succeeded"]

@@ -73,6 +73,8 @@ def test_classes_have_names_of_their_own() -> None:
     assert {name for name, count in names.items() if count > 1} == PUBLIC_TWICE
 
 
+PURE = {"all", "any", "isinstance", "len"}
+
 POSSESSIVE_GROUP = re.compile(r"(?<!\\)\)(?:[?*+]|\{[\d,]+\})\+")
 NOT_A_PATTERN = "/%:@!$&'()*+,;=~"
 
@@ -98,6 +100,34 @@ def test_no_group_of_a_pattern_has_a_possessive_quantifier() -> None:
         (path.name, line) for (path, line), text in texts.items() if POSSESSIVE_GROUP.search(text)
     ]
     assert where == [], "write a plain quantifier, or an atomic group: (?>(?:…)?)"
+
+
+def test_an_assertion_changes_nothing() -> None:
+    """`python -O` leaves assertions out."""
+    found = [
+        path
+        for path in sources("suggest", "controller", "tuner", "hydra_plugins", "trial_image")
+        # the contract that tests of other runtimes inherit
+        if path != ROOT / "controller/runtime/testing.py"
+    ]
+    assertions = [
+        (path.name, node)
+        for path in found
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    assert len(assertions) > 50
+    assert [
+        (name, ast.unparse(node.test)) for name, node in assertions if not is_pure(node.test)
+    ] == []
+
+
+def is_pure(condition: ast.expr) -> bool:
+    return not any(
+        isinstance(node, ast.NamedExpr | ast.Await)
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) not in PURE)
+        for node in ast.walk(condition)
+    )
 
 
 def test_decisions_are_numbered_without_gaps_in_names_and_titles() -> None:

@@ -24,7 +24,7 @@ from controller.spec.katib_collectors import (
 )
 from controller.spec.katib_domain import KatibDomainReader
 from controller.spec.katib_layers import OF_LAYERS, KatibLayersReader, Layers
-from controller.spec.katib_section import Json
+from controller.spec.katib_section import Json, shown
 from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
@@ -85,7 +85,7 @@ class KatibReader(KatibDomainReader):
         before = len(self._problems.found)
         if self._data.get("kind") != "Experiment":
             cure = "write an Experiment, as in examples/katib/random.yaml"
-            message = f"{self._data.get('kind')!r} is not an Experiment of Katib's; {cure}"
+            message = f"{shown(self._data.get('kind'))} is not an Experiment of Katib's; {cure}"
             self._problems.add("kind", message)
             return None
         spec = self._mapping(self._data, "spec", "")
@@ -174,7 +174,7 @@ class KatibReader(KatibDomainReader):
             )
         elif not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
-            self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
+            self._problems.add("metadata.name", f"{shown(name)} is not a name; use {rule}")
         # The API server takes an empty namespace as none.
         return {key: metadata[key] for key in ("name", "namespace", "labels") if metadata.get(key)}
 
@@ -242,7 +242,9 @@ class KatibReader(KatibDomainReader):
         self._only(section, at, ("algorithmName", "algorithmSettings"))
         name = section.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
-            message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
+            message = (
+                "must be specified" if name is None else f"unknown algorithm name {shown(name)}"
+            )
             meant = meant_by(str(name), ALGORITHMS)
             cure = f"write {', '.join(ALGORITHMS)}" if meant is None else f"did you mean {meant}?"
             self._problems.add(f"{at}.algorithmName", f"{message}; {cure}")
@@ -270,19 +272,19 @@ class KatibReader(KatibDomainReader):
             if setting is None:
                 cure = f"write {', '.join(takes)}" if takes else "remove it"
                 self._problems.add(
-                    below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}"
+                    below, f"unknown setting {shown(key)} for algorithm {algorithm}; {cure}"
                 )
             elif key in names:
                 self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
                 self._problems.add(
-                    f"{below}.value", f"expected text, got {value!r}; write it in quotes"
+                    f"{below}.value", f"expected text, got {shown(value)}; write it in quotes"
                 )
             else:
                 try:
                     parsed = setting.take(value)
                 except ValueError as error:
-                    self._problems.add(f"{below}.value", f"{error} in quotes, got {value!r}")
+                    self._problems.add(f"{below}.value", f"{error} in quotes, got {shown(value)}")
                     continue
                 if setting.to:
                     self._places[f"{native_at}.{setting.to}"] = below
@@ -313,7 +315,8 @@ class KatibReader(KatibDomainReader):
         resource, max_resource, eta = settings["parameter"], settings["max"], settings.get("eta", 3)
         if resource not in parameters:
             self._problems.add(
-                at, f"value of resource_name setting must be in parameters; {resource!r} is not"
+                at,
+                f"value of resource_name setting must be in parameters; {shown(resource)} is not",
             )
             return {}
         if parameters.pop(resource).get("type", "int") != "int":
@@ -360,7 +363,7 @@ class KatibReader(KatibDomainReader):
         name = early_stopping.get("algorithmName")
         if name != "medianstop":
             self._problems.add(
-                f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop"
+                f"{at}.algorithmName", f"unknown algorithm name {shown(name)}; write medianstop"
             )
             return {}
         takes = {
@@ -393,7 +396,7 @@ class KatibReader(KatibDomainReader):
             return None
         if isinstance(count, bool) or not isinstance(count, int) or count < least:
             self._problems.add(
-                f"spec.{key}", f"expected a whole number from {least}, got {count!r}"
+                f"spec.{key}", f"expected a whole number from {least}, got {shown(count)}"
             )
             return None
         return count

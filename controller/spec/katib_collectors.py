@@ -8,11 +8,12 @@ sidecar of ours reads. This module reads the section only; it does not know wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.core.line_pattern import LinePattern
-from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.katib_section import Json, KatibSectionReader, shown
 from controller.spec.problems import ProblemCollector
 
 AT = "spec.metricsCollectorSpec"
@@ -160,18 +161,19 @@ class KatibCollectorReader(KatibSectionReader):
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(
                 f"{at}.path",
-                f"expected an absolute path, got {path!r}; write one such as {default}",
+                f"expected an absolute path, got {shown(path)}; write one such as {default}",
             )
             path = default
         if file_system_path.get("kind", kind) != kind:
             self._problems.add(
-                f"{at}.kind", f"expected {kind}, got {file_system_path['kind']!r}; write {kind}"
+                f"{at}.kind",
+                f"expected {kind}, got {shown(file_system_path['kind'])}; write {kind}",
             )
         form = file_system_path.get("format")
         if form is not None and form not in formats:
             cure = f"write {' or '.join(formats)}" if formats else "remove it"
             self._problems.add(
-                f"{at}.format", f"{form!r} cannot be combined with this collector; {cure}"
+                f"{at}.format", f"{shown(form)} cannot be combined with this collector; {cure}"
             )
         return path, form if isinstance(form, str) else "TEXT"
 
@@ -201,18 +203,20 @@ class KatibCollectorReader(KatibSectionReader):
         http_get = {} if source.get("httpGet") is None else source["httpGet"]
         http_get = self._section(http_get, at, ("path", "port", "scheme", "host"))
         port, path = http_get.get("port", _PORT), http_get.get("path", _PATH)
-        if isinstance(port, str) and port.isascii() and port.isdigit():
+        if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port):
             # Katib takes both.
             port = int(port)
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
             self._problems.add(
-                f"{at}.port", f"expected a port from 1 to 65535, got {http_get.get('port')!r}"
+                f"{at}.port", f"expected a port from 1 to 65535, got {shown(http_get.get('port'))}"
             )
         if not isinstance(path, str) or not path.startswith("/"):
-            self._problems.add(f"{at}.path", f"expected a path that begins with /, got {path!r}")
+            self._problems.add(
+                f"{at}.path", f"expected a path that begins with /, got {shown(path)}"
+            )
         if http_get.get("scheme") not in (None, "HTTP"):
             self._problems.add(
-                f"{at}.scheme", f"{http_get['scheme']!r} is not supported; write HTTP"
+                f"{at}.scheme", f"{shown(http_get['scheme'])} is not supported; write HTTP"
             )
         if http_get.get("host") is not None:
             self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")

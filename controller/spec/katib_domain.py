@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
+from contextlib import suppress
 
-from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.katib_section import Json, KatibSectionReader, shown
+from controller.spec.katib_settings import real
+from controller.spec.yaml_text import MAX_NUMBER_LENGTH
 from suggest.domain import Normal, Scale, last_step
 
 _TYPES = "int, double, categorical or discrete"
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(rf"[+-]?[0-9]{{1,{MAX_NUMBER_LENGTH}}}")
 # Katib's distributions: the scale, and whether values are normal on it.
 _DISTRIBUTIONS = {
     "uniform": ("linear", False),
@@ -39,7 +41,9 @@ class KatibDomainReader(KatibSectionReader):
                 )
             return {"type": "choice", "values": values}
         if kind not in ("int", "double"):
-            self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write {_TYPES}")
+            self._problems.add(
+                f"{at}.parameterType", f"{shown(kind)} is not supported; write {_TYPES}"
+            )
             return {}
         if space.get("list"):
             self._problems.add(
@@ -49,7 +53,7 @@ class KatibDomainReader(KatibSectionReader):
         if not isinstance(shape, str) or shape not in _DISTRIBUTIONS:
             words = ", ".join(_DISTRIBUTIONS)
             self._problems.add(
-                f"{at_space}.distribution", f"{shape!r} is not supported; write {words}"
+                f"{at_space}.distribution", f"{shown(shape)} is not supported; write {words}"
             )
             return {}
         scale, is_normal = _DISTRIBUTIONS[shape]
@@ -92,14 +96,12 @@ class KatibDomainReader(KatibSectionReader):
         if kind == "int" and isinstance(raw, str) and _WHOLE.fullmatch(raw):
             return int(raw)
         if kind == "double" and isinstance(raw, str):
-            try:
-                value = float(raw)
-            except ValueError:
-                value = math.nan
-            if math.isfinite(value):
-                return value
+            with suppress(ValueError):
+                return real(raw)
         expected = "a whole number" if kind == "int" else "a number"
+        if isinstance(raw, str) and len(raw) > MAX_NUMBER_LENGTH:
+            expected += f" of at most {MAX_NUMBER_LENGTH} digits"
         self._problems.add(
-            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}'
+            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {shown(raw)}'
         )
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from controller.spec.document import network_of
 from controller.spec.katib_domain import KatibDomainReader
-from controller.spec.katib_section import Json
+from controller.spec.katib_section import Json, shown
 from controller.spec.problems import ProblemCollector
 from suggest import darts
 from suggest.network import TEXTS, Network
@@ -96,7 +96,7 @@ class KatibLayersReader(KatibDomainReader):
     def _layers(self, graph: Json) -> int:
         count = graph.get("numLayers")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            got = "" if count is None else f", got {count!r}"
+            got = "" if count is None else f", got {shown(count)}"
             message = f"expected the number of layers, a whole number from 1{got}"
             self._problems.add(f"{_GRAPH}.numLayers", message)
             return 1
@@ -110,7 +110,7 @@ class KatibLayersReader(KatibDomainReader):
             self._problems.add(f"{_GRAPH}.{key}", "has no sizes; write a list such as [8, 8, 1]")
         for i, size in enumerate(sizes):
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                message = f"expected a whole number from 1, got {size!r}"
+                message = f"expected a whole number from 1, got {shown(size)}"
                 self._problems.add(f"{_GRAPH}.{key}[{i}]", message)
         return sizes
 

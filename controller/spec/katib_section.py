@@ -4,6 +4,7 @@ keys of a type, keys that are not read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -12,6 +13,13 @@ from controller.spec.spelling import meant_by
 
 # A file's plain data, whose shape is not checked yet.
 Json: TypeAlias = dict[str, Any]
+_MOST_SHOWN = 120
+
+
+def shown(value: object) -> str:
+    """Return a value of the file for a message: text in quotes, anything else as JSON."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 class KatibSectionReader:

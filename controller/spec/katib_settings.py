@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from controller.spec.yaml_text import MAX_NUMBER_LENGTH
 from suggest import darts
 
 
 def whole(text: str, least: int) -> int:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"expected a number of at most {MAX_NUMBER_LENGTH} digits")
     if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
         raise ValueError(f"expected a whole number from {least}")
     return int(text)
 
 
-def _real(text: str) -> float:
+def real(text: str) -> float:
     value = (
         float(text)
         if re.fullmatch(r"[+-]?([0-9]*[.])?[0-9]+([eE][+-]?[0-9]+)?", text)
@@ -33,7 +36,7 @@ def _real(text: str) -> float:
 
 def _number(which: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
     def taken(text: str) -> float:
-        if not holds(value := _real(text)):
+        if not holds(value := real(text)):
             raise ValueError(f"expected a number {which}")
         return value
 

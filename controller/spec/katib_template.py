@@ -19,7 +19,7 @@ from controller.core.model import RETAIN
 from controller.core.substitute import TRIAL_NAME, literal
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
-from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.katib_section import Json, KatibSectionReader, shown
 from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
 from controller.spec.yaml_text import parse, plain_scalar
 
@@ -170,7 +170,7 @@ class ConfigMaps:
         if not isinstance(text, str):
             content = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
             raise NoConfigMap(
-                f"the ConfigMap {namespace}/{name} has no text under {key!r}; {content}"
+                f"the ConfigMap {namespace}/{name} has no text under {shown(key)}; {content}"
             )
         return text
 
@@ -220,7 +220,7 @@ class KatibTemplateReader(KatibSectionReader):
         self._only(template, at, (*_TEMPLATE_KEYS, _GO_TEMPLATE))
         if not isinstance(template.get("retain", False), bool):
             self._problems.add(
-                f"{at}.retain", f"expected true or false, got {template['retain']!r}"
+                f"{at}.retain", f"expected true or false, got {shown(template['retain'])}"
             )
         job = self._template(template, at, takes_templates=takes_templates)
         if not job:
@@ -275,7 +275,7 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(below, "must have a name and a reference")
             elif not name or not reference or "{" in name or "}" in name:
                 self._problems.add(
-                    below, f"{name!r} is not a name, or has no reference; a name has no braces"
+                    below, f"{shown(name)} is not a name, or has no reference; a name has no braces"
                 )
             elif name in names or reference in references:
                 self._problems.add(below, "its name or reference occurs twice; remove one")
@@ -309,7 +309,9 @@ class KatibTemplateReader(KatibSectionReader):
                 of = metadata.get(field.lower()) if isinstance(metadata, dict) else None
                 if isinstance(of, dict) and isinstance(of.get(key), str):
                     return literal(str(of[key]))
-                self._problems.add(at, f"the template's metadata.{field.lower()} has no {key!r}")
+                self._problems.add(
+                    at, f"the template's metadata.{field.lower()} has no {shown(key)}"
+                )
             case "Name", None:
                 return "${" + TRIAL_NAME + "}"
             case _:
@@ -328,7 +330,8 @@ class KatibTemplateReader(KatibSectionReader):
                 'status.[@this].#(phase=="Failed")#'
             )
             self._problems.add(
-                f"{at}.{key}", f"expected a condition such as {examples}, got {template[key]!r}"
+                f"{at}.{key}",
+                f"expected a condition such as {examples}, got {shown(template[key])}",
             )
             return {}
         return condition
@@ -365,6 +368,9 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(f"{place}.{key}", "must be specified in the template")
                 job = {}
         metadata = job.get("metadata")
+        if not isinstance(metadata, dict | None):
+            message = f"expected a mapping, got {shown(metadata)}"
+            self._problems.add(f"{place}.metadata", message)
         for key in ("name", "namespace"):
             if isinstance(metadata, dict) and key in metadata:
                 self._problems.add(f"{place}.metadata.{key}", "each trial gets its own; remove it")
@@ -429,7 +435,8 @@ class KatibTemplateReader(KatibSectionReader):
             return None
         if not isinstance(data, dict):
             self._problems.add(
-                at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object"
+                at,
+                f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object",
             )
             return None
         return data
@@ -539,10 +546,7 @@ class KatibTemplateReader(KatibSectionReader):
         used: set[str] = set()
         template = self._filled_data(job, f"{at}.trialSpec", names, used)
         self._check_used(names, used)
-        if not isinstance(job.get("metadata"), dict | None):
-            message = f"expected a mapping, got {job['metadata']!r}"
-            self._problems.add(f"{at}.trialSpec.metadata", message)
-        elif section.get("retain") is True:
+        if section.get("retain") is True:
             annotations = {**_at(template, "metadata.annotations"), RETAIN: "true"}
             template["metadata"] = {**_at(template, "metadata"), "annotations": annotations}
         primary: Json = {}
@@ -574,7 +578,7 @@ class KatibTemplateReader(KatibSectionReader):
                 for key, item in data.items()
             }
         if data is not None and _TEXT.search(at):
-            self._problems.add(at, f"expected text, got {data!r}; write it in quotes")
+            self._problems.add(at, f"expected text, got {shown(data)}; write it in quotes")
         return data
 
     def _check_used(self, names: dict[str, str], used: set[str]) -> None:
@@ -593,7 +597,7 @@ class KatibTemplateReader(KatibSectionReader):
         if all(container.get("name") != primary for container in _containers_of(job)):
             path = "spec.trialTemplate.primaryContainerName"
             self._problems.add(
-                path, f"{primary!r} is not a container of the Job; write the name of one"
+                path, f"{shown(primary)} is not a container of the Job; write the name of one"
             )
 
     def _container(
@@ -640,7 +644,9 @@ class KatibTemplateReader(KatibSectionReader):
             for key in ("command", "args")
             if container.get(key) is not None
         }
-        self.places = {f"spec.trial.{key}": f"{at}[{index}].{key}" for key in words}
+        self.places = {
+            f"spec.trial.{key}": f"{at}[{index}].{key}" for key in (*words, "env", "image")
+        }
         if "command" not in words:
             self._problems.add(
                 f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it"
@@ -648,12 +654,13 @@ class KatibTemplateReader(KatibSectionReader):
         if all(isinstance(container.get(key), list | None) for key in words):
             self._check_used(names, used)
         if trial_dir:
-            self.places = {}
+            for key in words:
+                del self.places[f"spec.trial.{key}"]
             command_line = list(chain.from_iterable(words.values()))
             words = {"command": _with_checkpoint(command_line, trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         resources = self._resources(container, f"{at}[{index}].resources")
-        return {**words, "env": env, **image, **resources, **_times(job)}
+        return {**words, "env": env, **image, **resources, **self._times(job)}
 
     def _check_process(self, job: Json) -> None:
         """Refuse fields that a local process cannot follow and that change the computation."""
@@ -674,9 +681,13 @@ class KatibTemplateReader(KatibSectionReader):
         if not isinstance(resources, dict):
             self._problems.add(at, "expected a mapping with limits or requests")
             return {}
-        amounts = resources.get("limits") or resources.get("requests") or {}
+        kind = "limits" if resources.get("limits") else "requests"
+        amounts, at = resources.get(kind) or {}, f"{at}.{kind}"
+        if not isinstance(amounts, dict):
+            self._problems.add(at, f"expected a mapping, got {shown(amounts)}")
+            return {}
         native: Json = {}
-        for key, amount in amounts.items() if isinstance(amounts, dict) else ():
+        for key, amount in amounts.items():
             if key == "ephemeral-storage":
                 # A limit of the disk does not change what the trial computes.
                 continue
@@ -684,11 +695,32 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(
                     f"{at}.{key}", f"this machine cannot give {key}; remove it, {_ON_CLUSTER}"
                 )
-            elif key == "memory":
-                native["memory"] = amount
-            else:
-                native[_RESOURCES[key]] = self._amount(amount, f"{at}.{key}")
+                continue
+            native_key = _RESOURCES[key]
+            self.places[f"spec.trial.resources.{native_key}"] = f"{at}.{key}"
+            is_number = key != "memory"
+            native[native_key] = self._amount(amount, f"{at}.{key}") if is_number else amount
         return {"resources": native} if native else {}
+
+    def _times(self, job: Json) -> Json:
+        """Return the native keys of a Job's deadline and of its pods' grace period."""
+        of_job, of_pod = "spec", "spec.template.spec"
+        deadlines = [self._seconds(job, path, _DEADLINE, least=1) for path in (of_job, of_pod)]
+        given = [each for each in deadlines if each is not None]
+        grace = self._seconds(job, of_pod, "terminationGracePeriodSeconds", least=0)
+        return {
+            **({"timeout": f"{min(given)}s"} if given else {}),
+            **({} if grace is None else {"gracePeriod": f"{grace}s"}),
+        }
+
+    def _seconds(self, job: Json, path: str, key: str, *, least: int) -> int | None:
+        seconds = _at(job, path).get(key)
+        if type(seconds) is int and seconds >= least:
+            return seconds
+        if seconds is not None:
+            message = f"expected a whole number of seconds from {least}, got {shown(seconds)}"
+            self._problems.add(f"spec.trialTemplate.trialSpec.{path}.{key}", message)
+        return None
 
     def _amount(self, amount: object, at: str) -> float | None:
         """Return an amount, which Kubernetes writes as 0.5 or 500m, for example."""
@@ -696,7 +728,7 @@ class KatibTemplateReader(KatibSectionReader):
         try:
             return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
         except ValueError:
-            self._problems.add(at, f"expected a number, got {amount!r}")
+            self._problems.add(at, f"expected a number, got {shown(amount)}")
             return None
 
     def _filled(
@@ -713,7 +745,7 @@ class KatibTemplateReader(KatibSectionReader):
         """
         of_text = literal if env is None else functools.partial(_expanded, env=env)
         if not isinstance(text, str):
-            self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
+            self._problems.add(at, f"expected text, got {shown(text)}; write it in quotes")
             return ""
         quoted = _QUOTED.fullmatch(text) if _OF_COMMAND.search(at) else None
         if self._through_shell and quoted is not None:
@@ -761,21 +793,6 @@ def _at(data: Json, path: str) -> Json:
     for key in path.split("."):
         part = part.get(key) if isinstance(part, dict) else None
     return part if isinstance(part, dict) else {}
-
-
-def _times(job: Json) -> Json:
-    """Return the native keys of a Job's deadline and of its pods' grace period, in seconds."""
-    pod = _at(job, "spec.template.spec")
-    deadlines = [
-        each
-        for each in (_at(job, "spec").get(_DEADLINE), pod.get(_DEADLINE))
-        if isinstance(each, int)
-    ]
-    grace = pod.get("terminationGracePeriodSeconds")
-    return {
-        **({"timeout": f"{min(deadlines)}s"} if deadlines else {}),
-        **({"gracePeriod": f"{grace}s"} if isinstance(grace, int) else {}),
-    }
 
 
 def _expanded(text: str, env: Mapping[str, str]) -> str:

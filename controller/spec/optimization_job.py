@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from controller.core.substitute import literal
-from controller.spec.katib_section import Json, KatibSectionReader
+from controller.spec.katib_section import Json, KatibSectionReader, shown
 from controller.spec.problems import ProblemCollector
 from suggest.domain import Scale
 
@@ -112,7 +112,8 @@ class OptimizationJobReader(KatibSectionReader):
             self._problems.add(f"{at}.metric", f"must be specified; {rule}")
         if direction not in ("Minimize", "Maximize"):
             self._problems.add(
-                f"{at}.direction", f"{direction!r} is not supported; write Minimize or Maximize"
+                f"{at}.direction",
+                f"{shown(direction)} is not supported; write Minimize or Maximize",
             )
             return {}
         self.warnings.append(
@@ -184,7 +185,7 @@ class OptimizationJobReader(KatibSectionReader):
         self._only(fields, at, ("min", "max", "type"))
         kind = fields.get("type", "Float")
         if kind not in ("Float", "Int"):
-            self._problems.add(f"{at}.type", f"{kind!r} is not supported; write Float or Int")
+            self._problems.add(f"{at}.type", f"{shown(kind)} is not supported; write Float or Int")
             return {}
         low, high = (self._number(fields, key, kind, at) for key in ("min", "max"))
         if low is None or high is None:
@@ -209,7 +210,7 @@ class OptimizationJobReader(KatibSectionReader):
                 return int(Decimal(raw))
         expected = "a whole number" if is_int else "a number"
         self._problems.add(
-            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}'
+            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {shown(raw)}'
         )
         return None
 
@@ -223,7 +224,7 @@ class OptimizationJobReader(KatibSectionReader):
         count = spec.get(key, 1)
         if type(count) is int and 1 <= count <= _MOST:
             return count
-        self._problems.add(f"spec.{key}", f"expected 1 to {_MOST}, got {count!r}")
+        self._problems.add(f"spec.{key}", f"expected 1 to {_MOST}, got {shown(count)}")
         return None
 
     def _check_length(self, listed: list[Any], at: str) -> None:

@@ -386,7 +386,7 @@ BAD = r"""
   spec.objective.additionalMetricNames: expected a list
 - algorithmName: random
 + algorithmName: [random]
-  spec.algorithm.algorithmName: unknown algorithm name ['random']
+  spec.algorithm.algorithmName: unknown algorithm name ["random"]
 - image: tuner-digits
 + volumeMounts: []
   containers[0].volumeMounts: volumes are not mounted on this machine
@@ -427,7 +427,7 @@ BAD = r"""
   metadata.generateName: tuner run continues an experiment by its name; write metadata.name, or add --set
 - image: tuner-digits
 + resources: {limits: {cpu: many}}
-  resources.cpu: expected a number, got 'many'
+  resources.limits.cpu: expected a number, got 'many'
 - - name: training
 + - {name: sidecar}
 +               - name: training
@@ -1257,12 +1257,107 @@ def test_a_prefix_of_the_name_in_a_template_is_not_read() -> None:
     assert template["metadata"] == {"labels": {"a": "b"}}
 
 
-def test_metadata_of_a_template_that_is_no_mapping_is_refused() -> None:
+@pytest.mark.parametrize("runtime", ["local", "kubernetes"])
+def test_metadata_of_a_template_that_is_no_mapping_is_refused(runtime: str) -> None:
     text = TEXT.replace("kind: Job", "kind: Job\n      metadata: true").replace(
         "    primaryContainerName", "    retain: true\n    primaryContainerName", 1
     )
-    with pytest.raises(SpecErrors, match=r"trialSpec\.metadata: expected a mapping, got True"):
-        read(text, source="katib.yaml", overrides=["spec.runtime=kubernetes"])
+    with pytest.raises(SpecErrors, match=r"trialSpec\.metadata: expected a mapping, got true"):
+        read(text, source="katib.yaml", overrides=[f"spec.runtime={runtime}"])
+
+
+CONTAINER = "spec.trialTemplate.trialSpec.spec.template.spec.containers[0]"
+OF_CONTAINER = [
+    (
+        'image: i\n                env: [{name: "a b", value: c}]',
+        f"{CONTAINER}.env: 'a b' is not a name here",
+    ),
+    (
+        "image: i\n                resources: {limits: {cpu: nan}}",
+        f"{CONTAINER}.resources.limits.cpu: nan is not a number of CPUs",
+    ),
+    (
+        "image: i\n                resources: {requests: {cpu: [1]}}",
+        f"{CONTAINER}.resources.requests.cpu: expected a number, got [1]",
+    ),
+    (
+        "image: i\n                resources: {limits: {memory: 5}}",
+        f"{CONTAINER}.resources.limits.memory: 5 is 5 bytes; write 5Mi or 5Gi",
+    ),
+    (
+        "image: i\n                resources: {limits: [a]}",
+        f'{CONTAINER}.resources.limits: expected a mapping, got ["a"]',
+    ),
+    (
+        "image: i\n                resources: {requests: b}",
+        f"{CONTAINER}.resources.requests: expected a mapping, got 'b'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("image", "message"), OF_CONTAINER)
+def test_a_problem_of_the_container_has_its_place(image: str, message: str) -> None:
+    with pytest.raises(SpecErrors) as caught:
+        read(TEXT.replace("image: tuner-digits", image), source="katib.yaml")
+    assert message in str(caught.value)
+    (located,) = caught.value.located
+    begin = 1 + TEXT[: TEXT.index("image: tuner-digits")].count("\n")
+    assert located.mark.line == begin + image.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value", "least"),
+    [
+        ("spec", "activeDeadlineSeconds", "true", 1),
+        ("spec", "activeDeadlineSeconds", "-5", 1),
+        ("spec.template.spec", "activeDeadlineSeconds", "2.5", 1),
+        ("spec.template.spec", "terminationGracePeriodSeconds", "[1]", 0),
+    ],
+)
+def test_seconds_of_a_job_are_whole_numbers(place: str, key: str, value: str, least: int) -> None:
+    text = TEXT.replace("restartPolicy: Never", f"restartPolicy: Never\n            {key}: {value}")
+    if place == "spec":
+        text = TEXT.replace(
+            "      spec:\n        template",
+            f"      spec:\n        {key}: {value}\n        template",
+        )
+    message = f"expected a whole number of seconds from {least}, got {value}"
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="katib.yaml")
+    assert f"spec.trialTemplate.trialSpec.{place}.{key}: {message}" in str(caught.value)
+
+
+NINES = "9" * 5000
+
+
+def test_numbers_of_thousands_of_digits_are_refused() -> None:
+    for text, message in (
+        (
+            algorithm("tpe", f'{{name: random_state, value: "{NINES}"}}'),
+            "expected a number of at most 300 digits in quotes, got '999",
+        ),
+        (
+            TEXT.replace('min: "16"', f'min: "{NINES}"'),
+            'expected a whole number of at most 300 digits in quotes, such as "1", got \'999',
+        ),
+        (
+            TEXT.replace(
+                "  parallelTrialCount",
+                "  metricsCollectorSpec: {collector: {kind: PrometheusMetric}, source: "
+                f'{{httpGet: {{port: "{NINES}"}}}}}}\n  parallelTrialCount',
+            ),
+            "expected a port from 1 to 65535, got '999",
+        ),
+    ):
+        with pytest.raises(SpecErrors) as caught:
+            read(text, source="katib.yaml")
+        assert message in str(caught.value)
+        assert len(str(caught.value)) < 1000
+
+
+def test_a_double_is_a_number_as_go_reads_it() -> None:
+    with pytest.raises(SpecErrors, match="expected a number in quotes, such as \"1\", got '1_0'"):
+        read(TEXT.replace('max: "0.5"', 'max: "1_0"'), source="katib.yaml")
 
 
 NO_TEXT = [

@@ -166,6 +166,7 @@ def number(value: Value) -> float | int | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+_LONGEST_NUMBER = 300  # in files: `controller.spec.yaml_text`
 # The forms of numbers that people write as text.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _POWER = re.compile(r"([+-]?\d+(?:\.\d+)?) ?(?:\^|\*\*) ?([+-]?\d{1,3})")
@@ -184,6 +185,8 @@ def number_meant(value: object) -> str:
     if not isinstance(value, str):
         return ""
     text = value.strip()
+    if len(text) > _LONGEST_NUMBER and _NUMBER.fullmatch(text):
+        return f"; a number has at most {_LONGEST_NUMBER} characters"
     if _NUMBER.fullmatch(text):
         return f"; write it without quotes: {text}"
     try:

@@ -18,7 +18,7 @@ from controller.spec.fields import (
     refuse,
 )
 from controller.spec.problems import ProblemCollector
-from controller.spec.sections import MapOf, Section
+from controller.spec.sections import NO_MERGE_KEYS, MapOf, Section
 from controller.spec.spelling import meant_by
 
 
@@ -129,6 +129,9 @@ class ParameterKind:
         if not isinstance(raw, dict):
             return refuse(raw, at, problems, self.expected)
         kind = raw.get("type")
+        if kind is None and "<<" in raw:
+            problems.add(f"{at}.<<", NO_MERGE_KEYS, at_key=True)
+            return INVALID
         if kind is None:
             misspelled = [key for key in raw if isinstance(key, str) and meant_by(key, ("type",))]
             for key in misspelled:

@@ -681,9 +681,10 @@ class _Placeholders:
         return _VARIABLE.fullmatch(name) is not None
 
     def _listed_names(self) -> str:
-        if not self.names:
+        names = [name for name in self.names if name]
+        if not names:
             return "none"
-        return ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
+        return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _optional_word(path: str, name: str, word: str, absence: _Absence) -> Iterator[PathProblem]:
@@ -847,11 +848,14 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
         )
 
 
-def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
-    """Return the placeholders that other tools, templates and shells have for a name.
+def _placeholder_elsewhere(name: str, text: str) -> str | None:
+    """Return the placeholder that other tools, templates and shells have for a name, in a text.
 
     Not our own `${name}`.
     """
+    # Compiling takes far longer, and there may be thousands of names.
+    if name.lower() not in text.lower():
+        return None
     n = re.escape(name)
     dotted = rf"(?:[\w.]*\.)?{n}"
     forms = (
@@ -864,12 +868,13 @@ def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
         rf"@{n}@",
         rf"(?<![\\$])\${n}(?![\w.-])",
     )
-    return re.compile("|".join(forms), re.IGNORECASE)
+    found = re.search("|".join(forms), text, re.IGNORECASE)
+    return None if found is None else found[0]
 
 
 def _foreign_placeholder(text: str, names: list[str]) -> str | None:
     """Return the parameter in another tool's placeholder in a text, such as `${{ lr }}`."""
-    return next((name for name in names if _placeholder_elsewhere(name).search(text)), None)
+    return next((name for name in names if _placeholder_elsewhere(name, text)), None)
 
 
 def _not_mentioned(spec: Json) -> Iterator[str]:
@@ -885,12 +890,10 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     if "network" in spec and not any(name.startswith("layer") for name in mentioned):
         silent += [name for name in TEXTS if name not in mentioned]
     for path, text in workload_strings(spec["trial"]):
-        found_in = [
-            (name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))
-        ]
-        for name, foreign in found_in:
-            yield f"{path}: {foreign[0]} does not become the value of {name}; write ${{{name}}}"
-        silent = [name for name in silent if name not in dict(found_in)]
+        for name in [*silent]:
+            if foreign := _placeholder_elsewhere(name, text):
+                yield f"{path}: {foreign} does not become the value of {name}; write ${{{name}}}"
+                silent.remove(name)
     places = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"

@@ -15,6 +15,8 @@ from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Schema, Value
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 
+NO_MERGE_KEYS = "merge keys are not part of YAML 1.2; write the keys out"
+
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
@@ -115,9 +117,7 @@ class Section:
             cure = "write a decimal number with a point, such as 0.97"
             problems.add(below, f"the comma before it begins another key; {cure}", at_key=True)
         elif name == "<<":
-            problems.add(
-                below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True
-            )
+            problems.add(below, NO_MERGE_KEYS, at_key=True)
         elif name in self.elsewhere:
             problems.add(
                 below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True

@@ -47,6 +47,8 @@ from controller.spec.quantities import (
 )
 from controller.spec.sections import MapOf, Section
 
+# A hundred years. Beyond, the sum with a time is no time any more.
+MAX_DURATION_S = 36_500 * 86_400.0
 # 1Ei; Kubernetes takes less than eight of them.
 MAX_BYTES = 2**60
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -64,6 +66,9 @@ def duration(*, above_zero: bool) -> Parsed:
                 f"{as_text(raw)}h"
             )
         seconds = parse_duration(raw)
+        # Not in parse_duration, which also reads stored documents, from before there was a maximum.
+        if seconds > MAX_DURATION_S:
+            raise ValueError(f"{raw!r} is too long; use at most {format_duration(MAX_DURATION_S)}")
         if above_zero and seconds == 0:
             raise ValueError(
                 f"{raw!r} is too short; write a longer one, or remove the key for no limit"

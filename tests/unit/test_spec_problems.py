@@ -949,6 +949,7 @@ def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
         ("small", None),
         ("'1,000'", None),
         ("10^999", None),
+        ("1" * 400, "a number has at most 300 characters"),
     ],
 )
 def test_a_text_in_place_of_a_number_gets_the_number(text: str, meant: str | None) -> None:
@@ -1116,3 +1117,35 @@ def test_a_variable_that_no_shell_reads_is_warned_of() -> None:
     assert warning.startswith(
         "spec.trial.command[2]: $TUNER_OUTPUT_DIR is passed unchanged: environment variables"
     )
+
+
+def test_a_merge_key_of_a_parameter_is_named() -> None:
+    text = changed(
+        "    layers: {type: int, min: 2, max: 8, step: 2}\n", "    layers: {<<: 1, max: 8}\n"
+    )
+    assert problem_lines(text) == [
+        "8:14 spec.parameters.layers.<<: merge keys are not part of YAML 1.2; write the keys out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("  budget: {trials: 40}", "  budget: {wallClock: 40000d}", "12:23 spec.budget.wallClock"),
+        ("    command", "    gracePeriod: 40000d\n    command", "14:18 spec.trial.gracePeriod"),
+    ],
+)
+def test_a_duration_is_at_most_a_hundred_years(old: str, new: str, place: str) -> None:
+    assert problem_lines(changed(old, new)) == [
+        f"{place}: '40000d' is too long; use at most 36500d"
+    ]
+
+
+def test_a_parameter_without_a_name_is_not_offered() -> None:
+    lines = problem_lines(
+        changed("    lr: {type: float, min: 0.001, max: 1.0, scale: log}\n", '    "": [a]\n')
+    )
+    assert (
+        "14:33 spec.trial.command[2]: ${lr} is not a parameter; there are layers, optimizer, "
+        "momentum; write $${lr} for a literal ${lr}"
+    ) in lines

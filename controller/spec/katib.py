@@ -19,12 +19,11 @@ from controller.runtime.registry import traits_if_known
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import (
     DEFAULT_FILTER,
-    CustomCollector,
     KatibCollectorReader,
 )
 from controller.spec.katib_domain import KatibDomainReader
 from controller.spec.katib_layers import OF_LAYERS, KatibLayersReader, Layers
-from controller.spec.katib_section import Json, shown
+from controller.spec.katib_section import Json, KatibFile, shown
 from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
@@ -59,24 +58,21 @@ class KatibReader(KatibDomainReader):
         self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None
     ) -> None:
         self._ignored: dict[str, str] = {}
-        super().__init__(problems, self._ignored)
+        super().__init__(KatibFile(problems, self._ignored))
+        self.warnings = self._file.warnings
         self._data = {**data, **({"spec": _given(data["spec"])} if "spec" in data else {})}
         self._config_maps = config_maps or ConfigMaps()
-        self.warnings: list[str] = []  # what is read and has no effect
-        # Of native keys in this file, more exactly than in KATIB_KEYS.
-        self._places: dict[str, str] = {}
-        self._placeholders: dict[str, str] = {}  # of this file, by the native ones
 
     def place_of(self, path: str) -> str:
         """Return the place in this file of a native key.
 
         Of the nearest key around it if it has none.
         """
-        return katib_place(path, self._places)
+        return katib_place(path, self._file.places)
 
     def words(self, message: str) -> str:
         """Return a message with the keys and the placeholders of this file."""
-        for native, written in self._placeholders.items():
+        for native, written in self._file.placeholders.items():
             message = message.replace(native, written)
         return katib_words(message)
 
@@ -101,12 +97,22 @@ class KatibReader(KatibDomainReader):
         trial_dir = self._trial_dir(spec, algorithm)
         self._check_grid(algorithm, parameters)
         names = set(parameters) if layers is None else set(layers.names)
-        collector = KatibCollectorReader(spec, self._problems, self._unread, self.warnings)
+        collector = KatibCollectorReader(self._file, spec)
         metrics = collector.native()
         if self._is_of_text(spec) and metrics.get("pattern") == DEFAULT_FILTER:
             cure = r"write metricsFormat: ['([\w-]+)=(Genotype.*)']"
             message = f"expected a filter that reads the text, because darts reports one; {cure}"
             self._problems.add(f"{COLLECTOR}.source.filter", message)
+        template = KatibTemplateReader(
+            self._file,
+            self._config_maps,
+            namespace=self._namespace(),
+            takes_templates=traits_if_known(runtime).takes_templates,
+            through_shell="dbManager" not in metrics,
+            split=frozenset(_split(parameters)),
+            trial_dir=trial_dir,
+            beside=collector.custom,
+        )
         native = {
             "objective": self._objective(spec),
             "parameters": parameters,
@@ -121,15 +127,7 @@ class KatibReader(KatibDomainReader):
             "canary": "0s",
             "breaker": "off",
             **({"runtime": runtime} if "runtime" in spec else {}),
-            "trial": self._trial(
-                spec,
-                names,
-                takes_templates=traits_if_known(runtime).takes_templates,
-                trial_dir=trial_dir,
-                beside=collector.custom,
-                through_shell="dbManager" not in metrics,
-                split=frozenset(_split(parameters)),
-            ),
+            "trial": template.native(spec, names),
         }
         metadata = self._metadata()
         if len(self._problems.found) > before:
@@ -183,10 +181,7 @@ class KatibReader(KatibDomainReader):
         section = spec.get("algorithm")
         name = section.get("algorithmName") if isinstance(section, dict) else None
         if name in OF_LAYERS:
-            reader = KatibLayersReader(spec, self._problems, self._unread)
-            layers = reader.read(name, algorithm.pop("settings", {}))
-            self._places |= reader.places
-            return layers
+            return KatibLayersReader(self._file, spec).read(name, algorithm.pop("settings", {}))
         if "nasConfig" in spec:
             message = f"{name} searches parameters; remove it, or write {' or '.join(OF_LAYERS)}"
             self._problems.add("spec.nasConfig", message, at_key=True)
@@ -287,7 +282,7 @@ class KatibReader(KatibDomainReader):
                     self._problems.add(f"{below}.value", f"{error} in quotes, got {shown(value)}")
                     continue
                 if setting.to:
-                    self._places[f"{native_at}.{setting.to}"] = below
+                    self._file.places[f"{native_at}.{setting.to}"] = below
                     if parsed is not None:
                         native[setting.to] = parsed
                 else:
@@ -321,7 +316,7 @@ class KatibReader(KatibDomainReader):
             return {}
         if parameters.pop(resource).get("type", "int") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
-        self._places["spec.fidelity.max"] = self._places["spec.algorithm.settings.max"]
+        self._file.places["spec.fidelity.max"] = self._file.places["spec.algorithm.settings.max"]
         fidelity = Fidelity.of_resource(resource, max_resource, eta)
         return {
             "fidelity": {
@@ -350,7 +345,7 @@ class KatibReader(KatibDomainReader):
         """Refuse a grid over a float without a step, in Katib's words: its file has no `points`."""
         for name, domain in parameters.items() if algorithm.get("name") == "grid" else ():
             if domain.get("type") == "float" and "step" not in domain:
-                at = self._places[f"spec.parameters.{name}"]
+                at = self._file.places[f"spec.parameters.{name}"]
                 message = 'must be specified for grid; write a number in quotes, such as "0.1"'
                 self._problems.add(f"{at}.feasibleSpace.step", message)
 
@@ -401,45 +396,10 @@ class KatibReader(KatibDomainReader):
             return None
         return count
 
-    def _trial(
-        self,
-        spec: Json,
-        parameters: set[str],
-        *,
-        takes_templates: bool,
-        trial_dir: str,
-        beside: CustomCollector | None,
-        through_shell: bool,
-        split: frozenset[str],
-    ) -> Json:
+    def _namespace(self) -> str:
         metadata = self._data.get("metadata")
-        namespace = (
-            str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
-        )
-        reader = KatibTemplateReader(
-            self._problems,
-            self._unread,
-            self._config_maps,
-            namespace=namespace,
-            through_shell=through_shell,
-            split=split,
-        )
-        if beside is not None and not takes_templates:
-            cure = (
-                "run with --runtime kubernetes, or use StdOut or File, or Push with a trial "
-                "that reports by itself"
-            )
-            self._problems.add(
-                f"{COLLECTOR}.collector.kind",
-                f"Custom is a container, which needs a cluster; {cure}",
-            )
-            return {}
-        native = reader.native(
-            spec, parameters, takes_templates=takes_templates, trial_dir=trial_dir, beside=beside
-        )
-        self._places |= reader.places
-        self._placeholders = reader.placeholders
-        return native
+        named = metadata.get("namespace") if isinstance(metadata, dict) else None
+        return str(named or "default")
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}
@@ -455,7 +415,7 @@ class KatibReader(KatibDomainReader):
             else:
                 self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
                 native[name] = self._domain(parameter, at)
-                self._places[f"spec.parameters.{name}"] = at
+                self._file.places[f"spec.parameters.{name}"] = at
                 for key, native_key in (
                     ("min", "min"),
                     ("max", "max"),
@@ -463,7 +423,7 @@ class KatibReader(KatibDomainReader):
                     ("values", "list"),
                 ):
                     if key in native[name]:
-                        self._places[f"spec.parameters.{name}.{key}"] = (
+                        self._file.places[f"spec.parameters.{name}.{key}"] = (
                             f"{at}.feasibleSpace.{native_key}"
                         )
         return native

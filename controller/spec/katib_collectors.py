@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.core.line_pattern import LinePattern
-from controller.spec.katib_section import Json, KatibSectionReader, shown
-from controller.spec.problems import ProblemCollector
+from controller.spec.katib_section import Json, KatibFile, KatibSectionReader, shown
 
 AT = "spec.metricsCollectorSpec"
 _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
@@ -48,16 +47,9 @@ class KatibCollectorReader(KatibSectionReader):
 
     custom: CustomCollector | None = None
 
-    def __init__(
-        self,
-        spec: Json,
-        problems: ProblemCollector,
-        unread: dict[str, str] | None,
-        warnings: list[str],
-    ) -> None:
-        super().__init__(problems, unread)
+    def __init__(self, file: KatibFile, spec: Json) -> None:
+        super().__init__(file)
         self._given = spec.get("metricsCollectorSpec")
-        self._warnings = warnings
 
     def native(self) -> Json:
         """Return the native `metrics`."""
@@ -82,7 +74,7 @@ class KatibCollectorReader(KatibSectionReader):
                 return self._patterns(source)
             case "File":
                 self._without(source, kind, "httpGet")
-                path, form = self._file(source, _LOG, "File", ("TEXT", "JSON"))
+                path, form = self._path(source, _LOG, "File", ("TEXT", "JSON"))
                 if form == "JSON":
                     if "filter" in source:
                         message = "cannot be combined with format: JSON; remove it"
@@ -91,7 +83,7 @@ class KatibCollectorReader(KatibSectionReader):
                 return {"file": path, **self._patterns(source)}
             case "TensorFlowEvent":
                 self._without(source, kind, "httpGet", "filter")
-                path, _ = self._file(source, _EVENTS, "Directory", ())
+                path, _ = self._path(source, _EVENTS, "Directory", ())
                 return {"file": path.rstrip("/"), "format": "tensorboard"}
             case "PrometheusMetric":
                 self._without(source, kind, "fileSystemPath", "filter")
@@ -99,7 +91,7 @@ class KatibCollectorReader(KatibSectionReader):
             case "Push" | "None":
                 self._without(source, kind, "httpGet", "fileSystemPath", "filter")
                 if kind == "None":
-                    self._warnings.append(_NONE_HINT)
+                    self._file.warnings.append(_NONE_HINT)
                 return {"dbManager": True}
             case "Custom":
                 self._without(source, kind, "httpGet", "filter")
@@ -124,7 +116,7 @@ class KatibCollectorReader(KatibSectionReader):
                 source["fileSystemPath"], f"{AT}.source.fileSystemPath"
             )
             is_file = file_system_path.get("kind") != "Directory"
-            path, _ = self._file(
+            path, _ = self._path(
                 source,
                 _LOG,
                 "File" if is_file else "Directory",
@@ -147,9 +139,10 @@ class KatibCollectorReader(KatibSectionReader):
                 self._has_no_effect(f"{AT}.source.{key}", kind)
 
     def _has_no_effect(self, path: str, kind: str) -> None:
-        self._warnings.append(f"{path}: has no effect with kind: {kind}, as in Katib; remove it")
+        message = f"has no effect with kind: {kind}, as in Katib; remove it"
+        self._file.warnings.append(f"{path}: {message}")
 
-    def _file(
+    def _path(
         self, source: Json, default: str, kind: str, formats: tuple[str, ...]
     ) -> tuple[str, str]:
         """Return the path and the format of `fileSystemPath`."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from controller.spec.document import network_of
 from controller.spec.katib_domain import KatibDomainReader
-from controller.spec.katib_section import Json, shown
-from controller.spec.problems import ProblemCollector
+from controller.spec.katib_section import Json, KatibFile, shown
 from suggest import darts
 from suggest.network import TEXTS, Network
 
@@ -38,12 +37,9 @@ class Layers:
 class KatibLayersReader(KatibDomainReader):
     """Reads `spec.nasConfig` of one file."""
 
-    def __init__(
-        self, spec: Json, problems: ProblemCollector, unread: dict[str, str] | None
-    ) -> None:
-        super().__init__(problems, unread)
+    def __init__(self, file: KatibFile, spec: Json) -> None:
+        super().__init__(file)
         self._spec = spec
-        self.places: dict[str, str] = {}  # of native keys in this file
 
     def read(self, algorithm: str, settings: Json) -> Layers:
         """Return the search. settings: those of `darts`, as text."""
@@ -65,8 +61,9 @@ class KatibLayersReader(KatibDomainReader):
         }
         if not network["operations"] and len(self._problems.found) == before:
             self._problems.add(f"{AT}.operations", "no operations; write one or more")
-        self.places |= {f"spec.network.{to}": f"{_GRAPH}.{key}" for key, to in _SIZES.items()}
-        self.places["spec.network.operations"] = f"{AT}.operations"
+        for key, to in _SIZES.items():
+            self._file.places[f"spec.network.{to}"] = f"{_GRAPH}.{key}"
+        self._file.places["spec.network.operations"] = f"{AT}.operations"
         if algorithm == "enas":
             return Layers(TEXTS, native={"network": network})
         if len(self._problems.found) > before:
@@ -127,7 +124,7 @@ class KatibLayersReader(KatibDomainReader):
                 self._problems.add(f"{at}.operationType", message)
                 kind = ""
             native_at = f"spec.network.operations[{i}]"
-            self.places[f"{native_at}.type"] = f"{at}.operationType"
+            self._file.places[f"{native_at}.type"] = f"{at}.operationType"
             # Katib's own darts-gpu.yaml gives it none, and its search space has none for it.
             has_no_size = algorithm == "darts" and kind == darts.WITHOUT_SIZE
             is_absent = operation.get("parameters") is None
@@ -155,4 +152,4 @@ class KatibLayersReader(KatibDomainReader):
             self._problems.add(f"{at}.feasibleSpace.step", message)
         if domain:
             taken[name] = domain
-        self.places[f"{native_at}.parameters.{name}"] = at
+        self._file.places[f"{native_at}.parameters.{name}"] = at

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from controller.spec.problems import ProblemCollector
@@ -22,15 +23,30 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-class KatibSectionReader:
-    """Reads one part of a file. `problems` get the paths of Katib's file.
+@dataclass(frozen=True, slots=True)
+class KatibFile:
+    """What the readers of the parts of one file share.
 
-    unread: gets the keys that Katib ignores, with what to say of them; None refuses such keys.
+    problems: They get the paths of Katib's file.
+    unread: The keys that Katib ignores, with what to say of them; None refuses such keys.
+    warnings: Of what is read and has no effect.
+    places: Of native keys in this file, more exactly than in KATIB_KEYS.
+    placeholders: Of this file, by the native ones.
     """
 
-    def __init__(self, problems: ProblemCollector, unread: dict[str, str] | None = None) -> None:
-        self._problems = problems
-        self._unread = unread
+    problems: ProblemCollector
+    unread: dict[str, str] | None = None
+    warnings: list[str] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    placeholders: dict[str, str] = field(default_factory=dict)
+
+
+class KatibSectionReader:
+    """Reads one part of a file."""
+
+    def __init__(self, file: KatibFile) -> None:
+        self._file = file
+        self._problems = file.problems
 
     def _mapping(self, parent: Json, key: str, at: str) -> Json:
         return self._taken(parent, key, at, dict, "a mapping") or {}
@@ -65,10 +81,10 @@ class KatibSectionReader:
             if name in keys:
                 continue
             path = f"{at}.{name}" if at else name
-            if self._unread is None or refused is not None:
+            if self._file.unread is None or refused is not None:
                 problem = (refused or {}).get(name, "is not supported; remove it")
                 self._problems.add(path, problem, at_key=True)
             else:
                 meant = meant_by(str(name), (key for key in keys if key not in section))
                 cure = "remove it" if meant is None else f"did you mean {meant}?"
-                self._unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"
+                self._file.unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"

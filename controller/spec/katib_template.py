@@ -19,8 +19,8 @@ from controller.core.model import RETAIN
 from controller.core.substitute import TRIAL_NAME, literal
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
-from controller.spec.katib_section import Json, KatibSectionReader, shown
-from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
+from controller.spec.katib_section import Json, KatibFile, KatibSectionReader, shown
+from controller.spec.problems import NoConfigMap, SpecErrors
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
@@ -178,43 +178,51 @@ class ConfigMaps:
 class KatibTemplateReader(KatibSectionReader):
     """Reads `spec.trialTemplate`.
 
-    namespace: the experiment's own. through_shell: Katib's collector runs the command in a shell.
-    split: parameters with values that a shell splits into words, or drops.
+    namespace: The experiment's own.
+    takes_templates: Trials are objects of a cluster, not processes.
+    through_shell: Katib's collector runs the command in a shell.
+    split: Parameters with values that a shell splits into words, or drops.
+    trial_dir: Where a trial of pbt expects its checkpoint; "" elsewhere.
+    beside: A container that collects the trial's metrics, on a cluster.
     """
 
     def __init__(
         self,
-        problems: ProblemCollector,
-        unread: dict[str, str] | None,
+        file: KatibFile,
         config_maps: ConfigMaps,
         *,
         namespace: str,
+        takes_templates: bool,
         through_shell: bool,
-        split: frozenset[str] = frozenset(),
+        split: frozenset[str],
+        trial_dir: str,
+        beside: CustomCollector | None,
     ) -> None:
-        super().__init__(problems, unread)
-        self._through_shell = through_shell
-        self._split = split
+        super().__init__(file)
         self._config_maps = config_maps
         self._namespace = namespace
-        self.places: dict[str, str] = {}  # of native keys in this file
-        self.placeholders: dict[str, str] = {}  # of the file, by the native ones
+        self._takes_templates = takes_templates
+        self._through_shell = through_shell
+        self._split = split
+        self._trial_dir = trial_dir
+        self._beside = beside
+        self._primary: object = None  # the name of the trial's container
+        # The native placeholder or the text of each of the trialParameters, and which are used.
+        self._names: dict[str, str] = {}
+        self._used: set[str] = set()
 
-    def native(
-        self,
-        spec: Json,
-        parameters: set[str],
-        *,
-        takes_templates: bool,
-        trial_dir: str,
-        beside: CustomCollector | None = None,
-    ) -> Json:
-        """Return the native `trial`.
-
-        Args:
-            trial_dir: Where a trial of pbt expects its checkpoint; "" elsewhere.
-            beside: A container that collects the trial's metrics, on a cluster.
-        """
+    def native(self, spec: Json, parameters: set[str]) -> Json:
+        """Return the native `trial`."""
+        if self._beside is not None and not self._takes_templates:
+            cure = (
+                "run with --runtime kubernetes, or use StdOut or File, or Push with a trial "
+                "that reports by itself"
+            )
+            self._problems.add(
+                f"{COLLECTOR}.collector.kind",
+                f"Custom is a container, which needs a cluster; {cure}",
+            )
+            return {}
         at = "spec.trialTemplate"
         template = self._mapping(spec, "trialTemplate", "spec")
         self._only(template, at, (*_TEMPLATE_KEYS, _GO_TEMPLATE))
@@ -222,10 +230,11 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(
                 f"{at}.retain", f"expected true or false, got {shown(template['retain'])}"
             )
-        job = self._template(template, at, takes_templates=takes_templates)
+        job = self._template(template, at)
         if not job:
             return {}
-        if not isinstance(template.get("primaryContainerName"), str):
+        self._primary = template.get("primaryContainerName")
+        if not isinstance(self._primary, str):
             self._problems.add(
                 f"{at}.primaryContainerName", "must be specified; write the name of a container"
             )
@@ -237,36 +246,31 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(
                     f"{at}.{key}", f"must be specified for this template, such as {example}"
                 )
-        self._check_primary(template.get("primaryContainerName"), job)
-        names = self._names(template, job, parameters)
+        self._check_primary(job)
+        self._read_names(template, job, parameters)
         if self._through_shell:
-            job = self._with_shell(job, template.get("primaryContainerName"), names)
+            job = self._with_shell(job)
         ends = {
             key: self._condition(template, theirs, at)
             for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
             if template.get(theirs) is not None
         }
-        if takes_templates:
-            if beside is not None:
-                job = self._with_collector(job, beside, template.get("primaryContainerName"))
+        if self._takes_templates:
+            if self._beside is not None:
+                job = self._with_collector(job, self._beside)
             claim = ""
-            if trial_dir:
-                job, claim = self._with_checkpoints(
-                    job, trial_dir, template.get("primaryContainerName")
-                )
-            return self._object(template, job, names, ends) | (
-                {"checkpoints": {"claim": claim}} if claim else {}
-            )
+            if self._trial_dir:
+                job, claim = self._with_checkpoints(job)
+            checkpoints = {"checkpoints": {"claim": claim}} if claim else {}
+            return self._object(template, job) | ends | checkpoints
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
             return {}
-        return self._container(template, job, names, trial_dir=trial_dir)
+        return self._container(job)
 
-    def _names(self, template: Json, job: Json, parameters: set[str]) -> dict[str, str]:
-        """Return the native placeholder or the text of each of the trialParameters."""
-        at = "spec.trialTemplate"
-        names: dict[str, str] = {}
+    def _read_names(self, template: Json, job: Json, parameters: set[str]) -> None:
+        at, names = "spec.trialTemplate", self._names
         references: set[str] = set()
         for i, parameter in enumerate(self._list(template, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
@@ -289,9 +293,8 @@ class KatibTemplateReader(KatibSectionReader):
                 names[name] = ""
             else:
                 names[name] = "${" + reference + "}"
-                self.placeholders[names[name]] = f"${{trialParameters.{name}}}"
+                self._file.placeholders[names[name]] = f"${{trialParameters.{name}}}"
             references.add(str(reference))
-        return names
 
     def _of_metadata(self, reference: str, job: Json, at: str) -> str:
         """Return the text that a reference to the template's own metadata stands for."""
@@ -336,7 +339,7 @@ class KatibTemplateReader(KatibSectionReader):
             return {}
         return condition
 
-    def _template(self, template: Json, at: str, *, takes_templates: bool) -> Json:
+    def _template(self, template: Json, at: str) -> Json:
         """Return the trial's object, from the file or from a ConfigMap.
 
         Empty if it has problems.
@@ -355,14 +358,10 @@ class KatibTemplateReader(KatibSectionReader):
                 "has trialSpec or configMap, exactly one of them; write the object under trialSpec",
             )
             return {}
-        job = (
-            self._template_in_config_map(template, at, takes_templates=takes_templates)
-            if "configMap" in template
-            else None
-        )
-        place = f"{at}.configMap" if "configMap" in template else f"{at}.trialSpec"
-        if job is None:
-            job = {} if "configMap" in template else self._mapping(template, "trialSpec", at)
+        if "configMap" in template:
+            place, job = f"{at}.configMap", self._template_in_config_map(template, at)
+        else:
+            place, job = f"{at}.trialSpec", self._mapping(template, "trialSpec", at)
         for key in ("apiVersion", "kind"):
             if job and not isinstance(job.get(key), str):
                 self._problems.add(f"{place}.{key}", "must be specified in the template")
@@ -401,9 +400,7 @@ class KatibTemplateReader(KatibSectionReader):
             message = "a Job's pods have Never or OnFailure; write restartPolicy: Never"
             self._problems.add(f"{at}.restartPolicy", message)
 
-    def _template_in_config_map(
-        self, template: Json, at: str, *, takes_templates: bool
-    ) -> Json | None:
+    def _template_in_config_map(self, template: Json, at: str) -> Json:
         at = f"{at}.configMap"
         source = self._mapping(template, "configMap", at.rpartition(".")[0])
         keys = ("configMapNamespace", "configMapName", "templatePath")
@@ -414,16 +411,18 @@ class KatibTemplateReader(KatibSectionReader):
         for key in missing_keys:
             self._problems.add(f"{at}.{key}", "must be specified")
         if missing_keys:
-            return None
+            return {}
         namespace, name, path = (source[key] for key in keys)
         try:
             data, _ = parse(
-                self._config_maps.text(namespace, name, path, takes_templates=takes_templates),
+                self._config_maps.text(
+                    namespace, name, path, takes_templates=self._takes_templates
+                ),
                 f"{name}: {path}",
             )
         except NoConfigMap as error:
             self._problems.add(at, str(error))
-            return None
+            return {}
         except SpecErrors as error:
             reasons = "; ".join(
                 f"line {located.mark.line}: {located.message}" for located in error.located[:3]
@@ -432,16 +431,16 @@ class KatibTemplateReader(KatibSectionReader):
                 at,
                 f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {reasons}",
             )
-            return None
+            return {}
         if not isinstance(data, dict):
             self._problems.add(
                 at,
                 f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object",
             )
-            return None
+            return {}
         return data
 
-    def _with_collector(self, job: Json, beside: CustomCollector, primary: object) -> Json:
+    def _with_collector(self, job: Json, beside: CustomCollector) -> Json:
         """Return the Job with the collector's container, as Katib's webhook adds it.
 
         It may look at the trial's processes, and see its files.
@@ -472,7 +471,7 @@ class KatibTemplateReader(KatibSectionReader):
             mount = {"name": _SHARED, "mountPath": beside.folder}
             for target in (
                 container,
-                *(c for c in containers if isinstance(c, dict) and c.get("name") == primary),
+                *(c for c in containers if isinstance(c, dict) and c.get("name") == self._primary),
             ):
                 target["volumeMounts"] = [*(target.get("volumeMounts") or ()), mount]
             pod["volumes"] = [*(pod.get("volumes") or ()), {"name": _SHARED, "emptyDir": {}}]
@@ -480,15 +479,15 @@ class KatibTemplateReader(KatibSectionReader):
         pod["shareProcessNamespace"] = True
         return job
 
-    def _with_checkpoints(self, job: Json, folder: str, primary: object) -> tuple[Json, str]:
-        """Return a Job of pbt and its checkpoints' claim: of the volume that it mounts at `folder`.
+    def _with_checkpoints(self, job: Json) -> tuple[Json, str]:
+        """Return a Job of pbt and its checkpoints' claim: of the volume that it mounts for them.
 
         In Katib, each trial mounts a folder of its own there. Here that folder has another path,
         which a variable has.
         """
-        job = copy.deepcopy(job)
+        job, folder = copy.deepcopy(job), self._trial_dir
         for container, mount, claim in _claims(job):
-            if container.get("name") == primary and mount["mountPath"].rstrip("/") == folder:
+            if container.get("name") == self._primary and mount["mountPath"].rstrip("/") == folder:
                 container["volumeMounts"].remove(mount)
                 for key in container.keys() & {"command", "args"}:
                     container[key] = [
@@ -500,33 +499,31 @@ class KatibTemplateReader(KatibSectionReader):
         self._problems.add("spec.trialTemplate.trialSpec", message)
         return job, ""
 
-    def _with_shell(
-        self, data: Any, primary: object, names: dict[str, str]
-    ) -> Any:  # Any: any of YAML's types
+    def _with_shell(self, data: Any) -> Any:  # Any: any of YAML's types
         """Return the object whose primary containers have the command that Katib makes of theirs.
 
         Katib joins the words of a command with spaces, for a shell. A command of which the shell
         makes the same words stays.
         """
         if isinstance(data, list):
-            return [self._with_shell(item, primary, names) for item in data]
+            return [self._with_shell(item) for item in data]
         if not isinstance(data, dict):
             return data
-        data = {key: self._with_shell(item, primary, names) for key, item in data.items()}
-        words = _words(data) if data.get("name") == primary else []
+        data = {key: self._with_shell(item) for key, item in data.items()}
+        words = _words(data) if data.get("name") == self._primary else []
         if words[:2] in _SHELLS:
             shell, script = words[:2], words[2:]
             # A script that reads arguments has them as it is. Katib breaks it.
             is_same = len(script) < 2 or _ARGUMENT.search(script[0]) is not None
         else:
             shell, script = _SHELLS[0], words
-            is_same = not self._needs_shell(words, names)
+            is_same = not self._needs_shell(words)
         if is_same:
             return data
         others = {key: item for key, item in data.items() if key != "args"}
         return {**others, "command": [*shell, " ".join(script)]}
 
-    def _needs_shell(self, words: list[str], names: dict[str, str]) -> bool:
+    def _needs_shell(self, words: list[str]) -> bool:
         """Return whether a shell makes other words of these.
 
         The script after `-c` does not count: without quotes of its own, Katib cannot run it.
@@ -536,61 +533,52 @@ class KatibTemplateReader(KatibSectionReader):
                 continue
             if _FOR_A_SHELL.search(_PLACEHOLDER.sub("", word)):
                 return True
-            if any(names.get(name) in self._split for name in _PLACEHOLDER.findall(word)):
+            if any(self._names.get(name) in self._split for name in _PLACEHOLDER.findall(word)):
                 return True
         return False
 
-    def _object(self, section: Json, job: Json, names: dict[str, str], ends: Json) -> Json:
+    def _object(self, section: Json, job: Json) -> Json:
         """Return a trial that is an object of a cluster."""
-        at = "spec.trialTemplate"
-        used: set[str] = set()
-        template = self._filled_data(job, f"{at}.trialSpec", names, used)
-        self._check_used(names, used)
+        template = self._filled_data(job, "spec.trialTemplate.trialSpec")
+        self._check_used()
         if section.get("retain") is True:
             annotations = {**_at(template, "metadata.annotations"), RETAIN: "true"}
             template["metadata"] = {**_at(template, "metadata"), "annotations": annotations}
         primary: Json = {}
         if isinstance(labels := section.get("primaryPodLabels"), dict) and labels:
             primary["labels"] = labels
-        if isinstance(container := section.get("primaryContainerName"), str):
-            primary["container"] = container
+        if isinstance(self._primary, str):
+            primary["container"] = self._primary
         return {
             "template": template,
             **({"primary": primary} if primary else {}),
-            **ends,
             **_queue_of(template),
         }
 
-    def _filled_data(
-        self, data: object, at: str, names: dict[str, str], used: set[str]
-    ) -> Any:  # Any: any of YAML's types
+    def _filled_data(self, data: object, at: str) -> Any:  # Any: any of YAML's types
         if isinstance(data, str):
             if _LIST.search(at):
                 self._problems.add(at, "expected a list")
-            return self._filled(data, at, names, used)
+            return self._filled(data, at)
         if isinstance(data, list):
-            return [
-                self._filled_data(item, f"{at}[{i}]", names, used) for i, item in enumerate(data)
-            ]
+            return [self._filled_data(item, f"{at}[{i}]") for i, item in enumerate(data)]
         if isinstance(data, dict):
-            return {
-                key: self._filled_data(item, f"{at}.{key}", names, used)
-                for key, item in data.items()
-            }
+            return {key: self._filled_data(item, f"{at}.{key}") for key, item in data.items()}
         if data is not None and _TEXT.search(at):
             self._problems.add(at, f"expected text, got {shown(data)}; write it in quotes")
         return data
 
-    def _check_used(self, names: dict[str, str], used: set[str]) -> None:
-        for name in names.keys() - used:
+    def _check_used(self) -> None:
+        for name in self._names.keys() - self._used:
             self._problems.add(
                 "spec.trialTemplate.trialParameters",
                 f"{name} is not used in the template; write ${{trialParameters.{name}}} there, or "
                 "remove it here",
             )
 
-    def _check_primary(self, primary: object, job: Json) -> None:
+    def _check_primary(self, job: Json) -> None:
         """Check that a Job has its primary container; other kinds differ in their form."""
+        primary = self._primary
         is_job = (job.get("apiVersion"), job.get("kind")) == ("batch/v1", "Job")
         if not is_job or not isinstance(primary, str):
             return
@@ -600,13 +588,10 @@ class KatibTemplateReader(KatibSectionReader):
                 path, f"{shown(primary)} is not a container of the Job; write the name of one"
             )
 
-    def _container(
-        self, template: Json, job: Json, names: dict[str, str], *, trial_dir: str
-    ) -> Json:
+    def _container(self, job: Json) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
         containers = _containers_of(job)
-        primary = template.get("primaryContainerName")
-        matching = [(i, c) for i, c in enumerate(containers) if c.get("name") == primary]
+        matching = [(i, c) for i, c in enumerate(containers) if c.get("name") == self._primary]
         if not matching:
             return {}  # a problem says so
         index, container = matching[0]
@@ -620,7 +605,6 @@ class KatibTemplateReader(KatibSectionReader):
         self._only(
             container, f"{at}[{index}]", (*_CONTAINER, *_WITHOUT_EFFECT), _NOT_ON_THIS_MACHINE
         )
-        used: set[str] = set()
         env: dict[str, str] = {}
         # Katib adds it to the container.
         known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}
@@ -633,31 +617,28 @@ class KatibTemplateReader(KatibSectionReader):
             ):
                 self._problems.add(below, "only a name with a value is read; write the value out")
             else:
-                env[variable["name"]] = self._filled(
-                    variable.get("value", ""), below, names, used, known | env
-                )
+                env[variable["name"]] = self._filled(variable.get("value", ""), below, known | env)
         words = {
             key: [
-                self._filled(word, f"{at}[{index}].{key}[{i}]", names, used, known | env)
+                self._filled(word, f"{at}[{index}].{key}[{i}]", known | env)
                 for i, word in enumerate(self._list(container, key, f"{at}[{index}]"))
             ]
             for key in ("command", "args")
             if container.get(key) is not None
         }
-        self.places = {
-            f"spec.trial.{key}": f"{at}[{index}].{key}" for key in (*words, "env", "image")
-        }
+        for key in (*words, "env", "image"):
+            self._file.places[f"spec.trial.{key}"] = f"{at}[{index}].{key}"
         if "command" not in words:
             self._problems.add(
                 f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it"
             )
         if all(isinstance(container.get(key), list | None) for key in words):
-            self._check_used(names, used)
-        if trial_dir:
+            self._check_used()
+        if self._trial_dir:
             for key in words:
-                del self.places[f"spec.trial.{key}"]
+                del self._file.places[f"spec.trial.{key}"]
             command_line = list(chain.from_iterable(words.values()))
-            words = {"command": _with_checkpoint(command_line, trial_dir)}
+            words = {"command": _with_checkpoint(command_line, self._trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         resources = self._resources(container, f"{at}[{index}].resources")
         return {**words, "env": env, **image, **resources, **self._times(job)}
@@ -697,7 +678,7 @@ class KatibTemplateReader(KatibSectionReader):
                 )
                 continue
             native_key = _RESOURCES[key]
-            self.places[f"spec.trial.resources.{native_key}"] = f"{at}.{key}"
+            self._file.places[f"spec.trial.resources.{native_key}"] = f"{at}.{key}"
             is_number = key != "memory"
             native[native_key] = self._amount(amount, f"{at}.{key}") if is_number else amount
         return {"resources": native} if native else {}
@@ -731,14 +712,7 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(at, f"expected a number, got {shown(amount)}")
             return None
 
-    def _filled(
-        self,
-        text: object,
-        at: str,
-        names: dict[str, str],
-        used: set[str],
-        env: Mapping[str, str] | None = None,
-    ) -> str:
+    def _filled(self, text: object, at: str, env: Mapping[str, str] | None = None) -> str:
         """Return the text in this project's syntax. env: replaces `$(NAME)`.
 
         None where Kubernetes does that.
@@ -753,12 +727,12 @@ class KatibTemplateReader(KatibSectionReader):
         parts: list[str] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):
-            if match[1] not in names:
+            if match[1] not in self._names:
                 self._problems.add(
                     at, f"{match[0]} is not one of trialParameters; declare it there"
                 )
-            used.add(match[1])
-            parts += [of_text(text[end : match.start()]), names.get(match[1], "")]
+            self._used.add(match[1])
+            parts += [of_text(text[end : match.start()]), self._names.get(match[1], "")]
             end = match.end()
         return "".join([*parts, of_text(text[end:])])
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from controller.core.substitute import literal
-from controller.spec.katib_section import Json, KatibSectionReader, shown
+from controller.spec.katib_section import Json, KatibFile, KatibSectionReader, shown
 from controller.spec.problems import ProblemCollector
 from suggest.domain import Scale
 
@@ -46,17 +46,16 @@ class OptimizationJobReader(KatibSectionReader):
     """
 
     def __init__(self, data: Json, problems: ProblemCollector) -> None:
-        super().__init__(problems)
+        super().__init__(KatibFile(problems, places=dict(_PLACES)))
         self._data = data
-        self._places = dict(_PLACES)
-        self.warnings: list[str] = []
+        self.warnings = self._file.warnings
 
     def place_of(self, path: str) -> str:
         """Return the place in this file of a native key, or of the nearest key around it."""
-        around = path
-        while around not in self._places and "." in around:
+        around, places = path, self._file.places
+        while around not in places and "." in around:
             around = around.rpartition(".")[0]
-        return self._places.get(around, path)
+        return places.get(around, path)
 
     def words(self, message: str) -> str:
         """Return the message: what it names is in the native file that is asked for."""
@@ -166,7 +165,7 @@ class OptimizationJobReader(KatibSectionReader):
                 self._mapping(parameter, "searchSpace", at), f"{at}.searchSpace", _SPACES
             )
             below = f"{at}.searchSpace.{space}"
-            self._places[f"spec.parameters.{name}"] = below
+            self._file.places[f"spec.parameters.{name}"] = below
             if is_grid and space != "categorical":
                 cure = "write categorical, or points or a step in the native file"
                 self._problems.add(below, f"grid needs choices; {cure}", at_key=True)

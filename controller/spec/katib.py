@@ -34,6 +34,11 @@ API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
+# Keys of a feasible space, by those of a native parameter.
+_OF_SPACE = {
+    **dict.fromkeys(("scale", "mean", "deviation"), "distribution"),
+    "values": "list",
+}
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 # What Go reads as absent may be what is meant here: a label without a value, for example.
@@ -405,27 +410,10 @@ class KatibReader(KatibDomainReader):
         native: Json = {}
         for i, parameter in enumerate(self._list(spec, "parameters", "spec")):
             at = f"spec.parameters[{i}]"
-            name = parameter.get("name") if isinstance(parameter, dict) else None
-            if not isinstance(name, str) or not name:
-                self._problems.add(
-                    at, "must be a mapping with a name, parameterType and feasibleSpace"
-                )
-            elif name in native:
-                self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
-            else:
-                self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
-                native[name] = self._domain(parameter, at)
-                self._file.places[f"spec.parameters.{name}"] = at
-                for key, native_key in (
-                    ("min", "min"),
-                    ("max", "max"),
-                    ("step", "step"),
-                    ("values", "list"),
-                ):
-                    if key in native[name]:
-                        self._file.places[f"spec.parameters.{name}.{key}"] = (
-                            f"{at}.feasibleSpace.{native_key}"
-                        )
+            domain = self._add_parameter(parameter, at, native, "spec.parameters")
+            for key in domain.keys() - {"type"}:
+                place = f"{at}.feasibleSpace.{_OF_SPACE.get(key, key)}"
+                self._file.places[f"spec.parameters.{parameter['name']}.{key}"] = place
         return native
 
 

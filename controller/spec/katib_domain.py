@@ -22,7 +22,25 @@ _DISTRIBUTIONS = {
 
 
 class KatibDomainReader(KatibSectionReader):
-    """Reads the type and the feasible space of a parameter."""
+    """Reads parameters: their types and feasible spaces."""
+
+    def _add_parameter(self, parameter: object, at: str, taken: Json, native_at: str) -> Json:
+        """Read a parameter into `taken`, and return its domain; {} if it has problems.
+
+        native_at: The place of all of them in a native file.
+        """
+        name = parameter.get("name") if isinstance(parameter, dict) else None
+        if not isinstance(parameter, dict) or not isinstance(name, str) or not name:
+            message = "must be a mapping with a name, parameterType and feasibleSpace"
+            self._problems.add(at, message)
+            return {}
+        if name in taken:
+            self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
+            return {}
+        self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
+        taken[name] = domain = self._domain(parameter, at)
+        self._file.places[f"{native_at}.{name}"] = at
+        return domain
 
     def _domain(self, parameter: Json, at: str) -> Json:
         kind = parameter.get("parameterType")

@@ -133,23 +133,12 @@ class KatibLayersReader(KatibDomainReader):
                 self._problems.add(f"{at}.parameters", "has no parameters; write one or more")
             parameters: Json = {}
             for k, parameter in enumerate(given):
-                self._parameter(parameter, f"{at}.parameters[{k}]", parameters, native_at)
+                below = f"{at}.parameters[{k}]"
+                domain = self._add_parameter(
+                    parameter, below, parameters, f"{native_at}.parameters"
+                )
+                is_float = domain.get("type") == "float"
+                if is_float and "step" not in domain and domain["min"] < domain["max"]:
+                    cure = 'because operations are numbered; write one such as "0.1"'
+                    self._problems.add(f"{below}.feasibleSpace.step", f"must be specified, {cure}")
             yield {"type": kind, "parameters": parameters}
-
-    def _parameter(self, parameter: object, at: str, taken: Json, native_at: str) -> None:
-        name = parameter.get("name") if isinstance(parameter, dict) else None
-        if not isinstance(parameter, dict) or not isinstance(name, str) or not name:
-            message = "must be a mapping with a name, parameterType and feasibleSpace"
-            self._problems.add(at, message)
-            return
-        if name in taken:
-            self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
-            return
-        self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
-        domain = self._domain(parameter, at)
-        if domain.get("type") == "float" and "step" not in domain and domain["min"] < domain["max"]:
-            message = 'must be specified, because operations are numbered; write one such as "0.1"'
-            self._problems.add(f"{at}.feasibleSpace.step", message)
-        if domain:
-            taken[name] = domain
-        self._file.places[f"{native_at}.parameters.{name}"] = at

@@ -76,6 +76,7 @@ _JOB = (
     "successPolicy suspend template ttlSecondsAfterFinished"
 )
 _TEMPLATE = "metadata spec"
+_POD_SPEC = "spec.template.spec"
 _POD = (
     "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy "
     "enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers "
@@ -117,17 +118,17 @@ _NOT_ON_THIS_MACHINE = {
 # cannot do the same.
 _NOT_A_PROCESS = (
     (
-        "spec.template.spec",
+        _POD_SPEC,
         "initContainers",
         f"they do not run on this machine; do their work in the container's command, {_ON_CLUSTER}",
     ),
     (
-        "spec.template.spec",
+        _POD_SPEC,
         "hostAliases",
         f"names of hosts are those of this machine; remove it, {_ON_CLUSTER}",
     ),
     (
-        "spec.template.spec",
+        _POD_SPEC,
         "resourceClaims",
         f"this machine has no such devices; remove it, {_ON_CLUSTER}",
     ),
@@ -447,19 +448,14 @@ class KatibTemplateReader(KatibSectionReader):
         The pod ends when both containers have ended.
         """
         job = copy.deepcopy(job)
-        match job:
-            case {
-                "kind": "Job",
-                "spec": {"template": {"spec": {"containers": list(containers)} as pod}},
-            }:
-                pass
-            case _:
-                kind = job.get("kind")
-                cure = "write a batch/v1 Job, or put it into the template and write kind: Push"
-                self._problems.add(
-                    COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}"
-                )
-                return job
+        kind, pod = job.get("kind"), _at(job, _POD_SPEC)
+        containers = pod.get("containers")
+        if kind != "Job" or not isinstance(containers, list):
+            cure = "write a batch/v1 Job, or put it into the template and write kind: Push"
+            self._problems.add(
+                COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}"
+            )
+            return job
         container = copy.deepcopy(beside.container)
         taken = [each.get("name") for each in containers if isinstance(each, dict)]
         if container.get("name") in taken:
@@ -549,10 +545,12 @@ class KatibTemplateReader(KatibSectionReader):
             primary["labels"] = labels
         if isinstance(self._primary, str):
             primary["container"] = self._primary
+        queue = _at(template, "metadata.labels").get("kueue.x-k8s.io/queue-name")
         return {
             "template": template,
             **({"primary": primary} if primary else {}),
-            **_queue_of(template),
+            # It decides when a trial starts.
+            **({"queue": queue} if isinstance(queue, str) else {}),
         }
 
     def _filled_data(self, data: object, at: str) -> Any:  # Any: any of YAML's types
@@ -589,7 +587,7 @@ class KatibTemplateReader(KatibSectionReader):
             )
 
     def _container(self, job: Json) -> Json:
-        at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
+        at = f"spec.trialTemplate.trialSpec.{_POD_SPEC}.containers"
         containers = _containers_of(job)
         matching = [(i, c) for i, c in enumerate(containers) if c.get("name") == self._primary]
         if not matching:
@@ -685,10 +683,9 @@ class KatibTemplateReader(KatibSectionReader):
 
     def _times(self, job: Json) -> Json:
         """Return the native keys of a Job's deadline and of its pods' grace period."""
-        of_job, of_pod = "spec", "spec.template.spec"
-        deadlines = [self._seconds(job, path, _DEADLINE, least=1) for path in (of_job, of_pod)]
+        deadlines = [self._seconds(job, path, _DEADLINE, least=1) for path in ("spec", _POD_SPEC)]
         given = [each for each in deadlines if each is not None]
-        grace = self._seconds(job, of_pod, "terminationGracePeriodSeconds", least=0)
+        grace = self._seconds(job, _POD_SPEC, "terminationGracePeriodSeconds", least=0)
         return {
             **({"timeout": f"{min(given)}s"} if given else {}),
             **({} if grace is None else {"gracePeriod": f"{grace}s"}),
@@ -738,10 +735,15 @@ class KatibTemplateReader(KatibSectionReader):
 
 
 def _containers_of(job: Json) -> list[Json]:
-    match job:
-        case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
-            return [each if isinstance(each, dict) else {} for each in containers]
-    return []
+    return _mappings(_at(job, _POD_SPEC), "containers")
+
+
+def _mappings(parent: Json, key: str) -> list[Json]:
+    """Return the entries of a list, an empty mapping for one that is none; [] without a list."""
+    entries = parent.get(key)
+    if not isinstance(entries, list):
+        return []
+    return [each if isinstance(each, dict) else {} for each in entries]
 
 
 def _words(container: Json) -> list[str]:
@@ -751,14 +753,6 @@ def _words(container: Json) -> list[str]:
         return []
     words = [*command, *args]
     return words if all(isinstance(word, str) for word in words) else []
-
-
-def _queue_of(template: Json) -> Json:
-    """Return the queue that the label of a template names, which decides when a trial starts."""
-    match template:
-        case {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": str(queue)}}}:
-            return {"queue": queue}
-    return {}
 
 
 def _at(data: Json, path: str) -> Json:
@@ -807,28 +801,16 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
 
 def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
     """Yield each container of a Job that mounts a claim, with the mount and the claim's name."""
-    match job:
-        case {
-            "kind": "Job",
-            "spec": {
-                "template": {"spec": {"containers": list(containers), "volumes": list(volumes)}}
-            },
-        }:
-            pass
-        case _:
-            return
+    if job.get("kind") != "Job":
+        return
     claims = {}
-    for volume in volumes:
-        match volume:
-            case {"name": str(name), "persistentVolumeClaim": {"claimName": str(claim)}}:
-                claims[name] = claim
-    for container in containers:
-        match container:
-            case {"volumeMounts": list(mounts)}:
-                for mount in mounts:
-                    match mount:
-                        case {"name": str(name), "mountPath": str()} if name in claims:
-                            yield container, mount, claims[name]
+    for volume in _mappings(_at(job, _POD_SPEC), "volumes"):
+        claims[str(volume.get("name"))] = _at(volume, "persistentVolumeClaim").get("claimName")
+    for container in _containers_of(job):
+        for mount in _mappings(container, "volumeMounts"):
+            claim = claims.get(str(mount.get("name")))
+            if isinstance(claim, str) and isinstance(mount.get("mountPath"), str):
+                yield container, mount, claim
 
 
 def native_condition(expression: str) -> Json | None:

@@ -290,6 +290,13 @@ def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None
         (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
         (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
         (
+            TEXT.replace(
+                'min: "0.001", max: "0.5", distribution: logUniform',
+                'min: "0.5", max: "0.5", distribution: normal',
+            ),
+            "spec.parameters[0].feasibleSpace.distribution: min equals max",
+        ),
+        (
             HYPERBAND.replace('value: "9"', 'value: "2"'),
             "spec.algorithm.algorithmSettings[2]: 2 is below",
         ),

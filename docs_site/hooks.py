@@ -44,12 +44,12 @@ def list_of_decisions() -> str:
 
 
 def keys_of_the_file() -> str:
-    """The table in docs/experiment.md that `controller.spec.reference` makes,
+    """The table in docs/experiment.md that `docs_site.file_reference` makes,
     on a page of its own.
     """
     text = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
     table = re.search(
-        r"^<!-- made by controller.spec.reference[^\n]*begin -->\n(.*?)^<!--",
+        r"^<!-- made by docs_site.file_reference[^\n]*begin -->\n(.*?)^<!--",
         text,
         re.MULTILINE | re.DOTALL,
     )

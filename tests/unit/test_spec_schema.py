@@ -15,8 +15,8 @@ from controller.spec import SpecErrors, read, render, schema, starter
 from controller.spec.document import fill_defaults
 from controller.spec.problems import ProblemCollector
 from controller.spec.reading import _check
-from controller.spec.reference import rewritten
 from controller.spec.yaml_text import parse
+from docs_site.file_reference import rewritten
 from suggest.space import Value
 
 DOC = Path("docs/experiment.md")
@@ -143,7 +143,7 @@ def test_the_schema_shows_the_defaults_that_the_reader_fills_in() -> None:
 
 def test_the_reference_lists_the_keys_of_today() -> None:
     page = DOC.read_text(encoding="utf-8")
-    assert page == rewritten(page), "run: python -m controller.spec.reference docs/experiment.md"
+    assert page == rewritten(page), "run: python -m docs_site.file_reference docs/experiment.md"
 
 
 def test_the_starter_file_has_no_problems() -> None:

@@ -1,7 +1,7 @@
 """Generate the reference of the native file: the table of all keys
 and defaults in docs/experiment.md.
 
-    python -m controller.spec.reference docs/experiment.md
+    python -m docs_site.file_reference docs/experiment.md
 
 writes the table between the page's two markers. A test fails when the table is outdated.
 """
@@ -19,8 +19,8 @@ from controller.spec.native import FILE
 from controller.spec.parameters import TYPES, ParameterKind
 from controller.spec.sections import MapOf, Section
 
-BEGIN = "<!-- made by controller.spec.reference from the reader's tables: begin -->"
-END = "<!-- made by controller.spec.reference from the reader's tables: end -->"
+BEGIN = "<!-- made by docs_site.file_reference from the reader's tables: begin -->"
+END = "<!-- made by docs_site.file_reference from the reader's tables: end -->"
 HEAD = "| key | value | default | meaning |\n| --- | --- | --- | --- |"
 
 

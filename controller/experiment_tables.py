@@ -142,7 +142,7 @@ SCHEMA = Schema(
     newest="0006",
     migrations="controller:migrations",
     unreleased="controller_schema",
-    option="--state-dir",
+    option="--state-dir or TUNER_STATE_DIR",
 )
 
 _COLUMNS = {

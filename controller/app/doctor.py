@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 
 from controller.app.experiment_file import FileOptions, directory_of
-from controller.app.state_directory import StateDirectory
+from controller.app.state_directory import STATE_OPTION, StateDirectory
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.core.model import ExperimentSpec
@@ -86,7 +86,7 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         yield fail(
             "state directory",
-            f"{state.root} cannot be written to; name another one with --state-dir",
+            f"{state.root} cannot be written to; name another one with {STATE_OPTION}",
         )
         return
     yield ok(
@@ -98,8 +98,8 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
     if free < NO_ROOM_BYTES:
         yield fail(
             "disk",
-            f"{shown}: too little for databases and logs; free some space, or use another "
-            f"--state-dir",
+            f"{shown}: too little for databases and logs; free some space, or name "
+            f"another state directory with {STATE_OPTION}",
         )
     elif free < ROOM_BYTES:
         yield warn("disk", f"{shown}: logs and outputs of trials may fill it")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
 from controller.app.local_log import LocalLog
-from controller.app.state_directory import StateDirectory
+from controller.app.state_directory import STATE_OPTION, StateDirectory
 from controller.core.model import Attempt, Event, Experiment, Revision, Uid
 from controller.experiment_store import NO_FENCE, Fence, SqlExperimentStore, sqlite_database
 from controller.experiment_tables import SCHEMA
@@ -278,12 +278,12 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
     elif directory.root.exists() and not directory.root.is_dir():
         raise Unavailable(
             f"the state directory {directory.root} is not a directory; name another one with "
-            f"--state-dir"
+            f"{STATE_OPTION}"
         )
     elif not directory.controller_db.exists():
         raise NotFound(
             f"the state directory {directory.root} has no experiments yet; name another one with "
-            "--state-dir, or a cluster's controller with --context"
+            f"{STATE_OPTION}, or a cluster's controller with --context"
         )
     with closing(LocalExperiments(directory)) as experiments:
         if make:

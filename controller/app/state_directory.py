@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.folders import ExperimentFolders
 
 _SHORT = 60  # bytes; the whole path of a socket may have a hundred
+STATE_OPTION = "--state-dir or TUNER_STATE_DIR"  # in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ class StateDirectory:
         except OSError as error:
             raise Unavailable(
                 f"the state directory {self.root} cannot be created ({error.strerror}); name "
-                f"another with --state-dir"
+                f"another one with {STATE_OPTION}"
             ) from error
         if not os.access(self.experiments, os.W_OK | os.X_OK):
             raise Unavailable(
                 f"the state directory {self.root} cannot be written to (read-only, or another "
-                "user's); name another one with --state-dir"
+                f"user's); name another one with {STATE_OPTION}"
             )
 
     @property
@@ -84,7 +85,8 @@ class StateDirectory:
         """
         if not service and self.studies_db.is_dir():
             raise StoreBroken(
-                f"{self.studies_db} is a directory; move it away, or use another --state-dir"
+                f"{self.studies_db} is a directory; move it away, or name another state "
+                f"directory with {STATE_OPTION}"
             )
         return service or self.storage_url
 

@@ -66,8 +66,8 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
     if _NETWORK.fullmatch(kind):
         raise StoreBroken(
             f"{folder} is on a network file system ({kind}), where file locks do not protect a "
-            "database; use a local folder (--state-dir or --storage), or a server on one machine "
-            "(tuner serve) and --server"
+            "database; use a local folder (--state-dir, TUNER_STATE_DIR or --storage), or a server "
+            "on one machine (tuner serve) and --server"
         )
 
 

@@ -105,7 +105,8 @@ def empty(database: Path) -> None:
         (
             "studies.db",
             make_a_directory,
-            "is a directory; move it away, or use another --state-dir",
+            "is a directory; move it away, or name another state directory with --state-dir or "
+            "TUNER_STATE_DIR",
         ),
         (
             "studies.db",
@@ -522,7 +523,7 @@ def test_missing_write_permission_gives_one_sentence_with_the_cure(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "", 1), done.stderr
     assert str(path) in done.stderr
     assert re.search(
-        r"read-only; give this user write permission|cannot be written to .*--state-dir",
+        r"read-only; give this user write permission|cannot be written to .*--state-dir or TUNER_",
         done.stderr,
     )
     path.chmod(0o700)

@@ -127,4 +127,5 @@ def test_a_state_directory_that_is_a_file_is_an_error(folder: Path) -> None:
             TYPED, folder, f".venv/bin/tuner {command} --state-dir experiment.yaml"
         )
         assert (code, out) == (7, ""), err
-        assert "experiment.yaml is not a directory; name another one with --state-dir" in err
+        cure = "name another one with --state-dir or TUNER_STATE_DIR"
+        assert f"experiment.yaml is not a directory; {cure}" in err

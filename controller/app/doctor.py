@@ -81,7 +81,7 @@ def _here(state: StateDirectory) -> Iterator[Finding]:
 
 def _state(state: StateDirectory) -> Iterator[Finding]:
     folder = state.root
-    while not folder.exists() and folder != folder.parent:
+    while not os.access(folder, os.F_OK) and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         yield fail(

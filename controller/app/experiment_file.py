@@ -161,7 +161,7 @@ def _namespace_of(runtime: str, name: str, options: FileOptions, state: StateDir
     A known experiment keeps its namespace. For a new one it is that of the context, as in kubectl.
     """
     of_context = provider_of(runtime).namespace_of(options.context)
-    if options.handed_over or of_context == "default" or not state.controller_db.exists():
+    if options.handed_over or of_context == "default" or not state.has_experiments:
         return of_context
     with app.local_experiments.opened(state) as experiments:
         having = [experiment.namespace for experiment in experiments.named(name)]

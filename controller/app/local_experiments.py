@@ -275,12 +275,12 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
     """
     if make:
         directory.make()
-    elif directory.root.exists() and not directory.root.is_dir():
+    elif directory.exists and not directory.root.is_dir():
         raise Unavailable(
             f"the state directory {directory.root} is not a directory; name another one with "
             f"{STATE_OPTION}"
         )
-    elif not directory.controller_db.exists():
+    elif not directory.has_experiments:
         raise NotFound(
             f"the state directory {directory.root} has no experiments yet; name another one with "
             f"{STATE_OPTION}, or a cluster's controller with --context"

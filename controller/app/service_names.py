@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from suggest import paths
 from suggest.url_redaction import redacted_url
 
 
@@ -42,7 +43,7 @@ def service_name(*, server: str | None, storage: str | None) -> str:
     url = storage or ""
     prefix = "sqlite:///"
     if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
-        return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
+        return prefix + str(paths.absolute(url.removeprefix(prefix)))
     return url
 
 

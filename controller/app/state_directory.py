@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suggest import paths
 from suggest.errors import StoreBroken, Unavailable
 
 if TYPE_CHECKING:
     from controller.core.model import Uid
     from controller.folders import ExperimentFolders
 
-_SHORT = 60  # bytes; the whole path of a socket may have a hundred
 STATE_OPTION = "--state-dir or TUNER_STATE_DIR"  # in messages
+_SHORT = 60  # bytes; the whole path of a socket may have a hundred
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,17 @@ class StateDirectory:
 
         The first of these counts: the flag, TUNER_STATE_DIR, XDG_STATE_HOME,
         the platform's default.
+
+        Raises InvalidArgument for the `~` of a user without a home.
         """
         path = flag or os.environ.get("TUNER_STATE_DIR")
         if path:
-            return cls(Path(path).expanduser().absolute())
+            return cls(paths.absolute(path))
         if xdg := os.environ.get("XDG_STATE_HOME"):
             return cls(Path(xdg).absolute() / "tuner")
         if sys.platform == "darwin":
-            return cls(Path.home() / "Library" / "Application Support" / "tuner")
-        return cls(Path.home() / ".local" / "state" / "tuner")
+            return cls(paths.home() / "Library" / "Application Support" / "tuner")
+        return cls(paths.home() / ".local" / "state" / "tuner")
 
     def make(self) -> None:
         """Create the directory. Raises Unavailable if it cannot be created or written to."""
@@ -63,6 +66,31 @@ class StateDirectory:
                 f"the state directory {self.root} cannot be written to (read-only, or another "
                 f"user's); name another one with {STATE_OPTION}"
             )
+
+    @property
+    def exists(self) -> bool:
+        return self._has(self.root)
+
+    @property
+    def has_experiments(self) -> bool:
+        return self._has(self.controller_db)
+
+    @property
+    def has_studies(self) -> bool:
+        return self._has(self.studies_db)
+
+    def _has(self, path: Path) -> bool:
+        """Raises Unavailable for a folder of another user; Path.exists is false in Python 3.14."""
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise Unavailable(
+                f"the state directory {self.root} cannot be read ({error.strerror}); name another "
+                f"one with {STATE_OPTION}"
+            ) from error
+        return True
 
     @property
     def controller_db(self) -> Path:

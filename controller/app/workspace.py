@@ -85,7 +85,7 @@ class Workspace:
 
     @property
     def has_studies(self) -> bool:
-        return bool(self.service) or self.state.studies_db.exists()
+        return bool(self.service) or self.state.has_studies
 
     def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
         """Open the experiments of the state directory with `local_experiments.opened`."""

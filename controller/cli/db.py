@@ -17,7 +17,7 @@ from controller.cli.options import state_of, storage_of
 from controller.experiment_store import SqlExperimentStore, sqlite_database
 from controller.phrases import command
 from controller.spec import from_document
-from suggest import server
+from suggest import paths, server
 from suggest.distribution import VERSION
 from suggest.errors import InvalidArgument, NotFound
 
@@ -28,7 +28,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     if current == newest:
         print(f"schema {current}, the newest")
         print(f"{_row_counts(server.admin.check_rows(storage))}; every row can be read")
-        if arguments.storage is None and (state := state_of(arguments)).controller_db.exists():
+        if arguments.storage is None and (state := state_of(arguments)).has_experiments:
             with closing(_experiments(state.controller_db)) as experiments:
                 print(f"{_row_counts(experiments.check())}; every row can be read")
         return ExitCode.OK
@@ -51,7 +51,7 @@ def upgrade(arguments: argparse.Namespace) -> ExitCode:
 
 def back_up(arguments: argparse.Namespace) -> ExitCode:
     databases = {name: path for name, path in _databases(arguments).items() if path.exists()}
-    target = Path(arguments.target).expanduser().absolute()
+    target = paths.absolute(arguments.target)
     if not databases:
         raise NotFound(f"{_place(arguments)}: there is nothing to back up yet")
     made_by = f"tuner {VERSION}"
@@ -83,7 +83,7 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
 
 def restore(arguments: argparse.Namespace) -> ExitCode:
     targets = _databases(arguments)
-    databases = backup.contents(Path(arguments.source).expanduser().absolute())
+    databases = backup.contents(paths.absolute(arguments.source))
     sources = {name: path for name, path in databases.items() if name in targets}
     if not sources:
         raise InvalidArgument.at(

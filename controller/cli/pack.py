@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 
 from controller import app
 from controller.cli.exits import ExitCode
 from controller.cli.options import cluster_of, workspace_of
 from controller.cli.terminal import say
 from controller.phrases import command, quantity
+from suggest import paths
 
 
 def pack(arguments: argparse.Namespace) -> ExitCode:
-    target = Path(arguments.to or f"{arguments.name}.tar.gz").expanduser().absolute()
+    target = paths.absolute(arguments.to or f"{arguments.name}.tar.gz")
     if arguments.cluster is None:
         packed = app.pack.pack(workspace_of(arguments), arguments.name, arguments.namespace, target)
     else:
@@ -29,7 +29,7 @@ def pack(arguments: argparse.Namespace) -> ExitCode:
 
 
 def unpack(arguments: argparse.Namespace) -> ExitCode:
-    source = Path(arguments.source).expanduser().absolute()
+    source = paths.absolute(arguments.source)
     unpacked = app.pack.unpack(workspace_of(arguments), source)
     experiment = unpacked.experiment
     print_line = partial(say, arguments)

@@ -560,6 +560,18 @@ class _Merged:
                 entries.setdefault(str(entry["name"]), _Entry(file, fields))
 
 
+def existing_files() -> list[Path]:
+    """Return the files of the kubeconfig that this user can reach, who may have no home."""
+    found = []
+    for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
+        with contextlib.suppress(RuntimeError):  # there is no home directory
+            file = Path(path).expanduser()
+            # unlike Path.exists, False in a folder of another user
+            if path and os.access(file, os.F_OK):
+                found.append(file)
+    return found
+
+
 async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     """Reads files and may run a credential plugin; does not call the server.
 
@@ -568,8 +580,7 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     Raises BadKubeconfig, AccessDenied.
     """
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
-    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    existing = [file for file in files if file.exists()]
+    existing = existing_files()
     if not existing:
         return _in_cluster(context, paths)
     merged = _Merged()
@@ -606,11 +617,10 @@ def namespace_of(context: str | None) -> str:
     what is wrong with it. Reads files only.
     """
     merged, exists = _Merged(), False
-    for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
+    for file in existing_files():
         with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
-            if path:
-                merged.add(Path(path).expanduser())
-                exists = True
+            merged.add(file)
+            exists = True
     if not exists and _NAMESPACE_FILE.exists():
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     chosen = merged.contexts.get(context or merged.current)

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from suggest import paths
 from suggest.errors import NotFound
 
 PACKAGE = "vl-convert-python"
@@ -65,5 +66,5 @@ async def _read_or_make() -> bytes:
 
 def _cache() -> Path:
     """Return the user's folder for what can be made again."""
-    default = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    default = paths.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     return Path(os.environ.get("XDG_CACHE_HOME") or default) / "tuner"

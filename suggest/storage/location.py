@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
+from suggest import paths
 from suggest.errors import InvalidArgument, StoreBroken
 from suggest.url_redaction import redacted_url
 
@@ -45,7 +46,7 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
     name = unquote(storage_url.removeprefix(prefix))
     if name in ("", ":memory:"):
         raise _refused(storage_url, "a store in memory would lose the studies; use sqlite:///PATH")
-    path = Path(name).expanduser().absolute()
+    path = paths.absolute(name)
     if path.is_dir():
         raise _refused(
             storage_url, f"{path} is a directory; name a file in it, such as {path / 'studies.db'}"

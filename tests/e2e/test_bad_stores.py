@@ -532,6 +532,36 @@ def test_missing_write_permission_gives_one_sentence_with_the_cure(
     assert cli.tuner("run", cli.file)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("get experiments", "cannot be read (Permission denied)"),
+        ("top", "cannot be read (Permission denied)"),
+        ("run experiment.yaml", "cannot be created (Permission denied)"),
+        ("doctor", "cannot be written to"),
+    ],
+)
+def test_a_home_of_another_user_is_named_with_the_cure(cli: Cli, words: str, message: str) -> None:
+    cli.file.write_text(experiment())
+    home = cli.folder / "home"
+    home.mkdir(mode=0)
+    del cli.env["TUNER_STATE_DIR"]
+    cli.env.pop("KUBECONFIG", None)
+    done = subprocess.run(
+        [*as_one_whom_permissions_bind(), TUNER, *words.split()],
+        cwd=cli.folder,
+        env=cli.env | {"HOME": str(home), "XDG_STATE_HOME": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    home.chmod(0o700)
+    assert done.returncode == 7, done.stderr
+    said = done.stdout + done.stderr
+    assert str(home) in said
+    assert f"/tuner {message}; name another one with --state-dir or TUNER_STATE_DIR\n" in said
+
+
 def as_one_whom_permissions_bind() -> list[str]:
     """Return a command prefix that drops root's capability to write everywhere."""
     if os.geteuid() != 0:

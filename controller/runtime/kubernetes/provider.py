@@ -26,7 +26,7 @@ from controller.kube.client import CONFIG_MAPS, QUOTAS, KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.kube.custom_resource import EXPERIMENTS, KATIB_EXPERIMENTS
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
-from controller.kube.kubeconfig import namespace_of
+from controller.kube.kubeconfig import existing_files, namespace_of
 from controller.kube.objects import Raw
 from controller.kube.server_clock import ServerClock
 from controller.phrases import command
@@ -255,8 +255,8 @@ PROVIDER = KubernetesProvider()
 
 
 def _is_configured() -> bool:
-    default = Path("~/.kube/config").expanduser()
-    return bool(os.environ.get("KUBECONFIG") or os.environ.get(_IN_A_POD)) or default.exists()
+    named = os.environ.get("KUBECONFIG") or os.environ.get(_IN_A_POD)
+    return bool(named or existing_files())
 
 
 async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:

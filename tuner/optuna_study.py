@@ -67,8 +67,8 @@ def optimize_optuna(
 
     Args:
         objective: Is called with a trial that has the methods of `optuna.Trial`.
-        study: Its directions, its median pruner and its enqueued trials are used. Without it, the
-            objective is minimized, and pruned by the median.
+        study: Its directions, its pruner, its sampler's `constraints_func` and its enqueued trials
+            are used. Without it, the objective is minimized, and pruned by the median.
         options: See `SearchOptions`; directions and enqueued points are those of the study,
             `constraints` has the keys of `trial.set_constraint`: `{"weight": {"max": 0}}`, and
             `callbacks` are called as Optuna calls them, with a study of Optuna and the trial that
@@ -132,14 +132,18 @@ def run_search(
             "first ones; omit one"
         )
 
+    constraints_func = getattr(study.sampler, "_constraints_func", None)
+
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, directions, attributes)
+        return inside.run(objective, trial, directions, attributes, constraints_func)
 
     if "pruning" not in options and len(directions) == 1:
         options["pruning"] = pruning_of(caller, study.pruner)
     options["initial"] = [parameters for parameters, _ in points]
-    bounds = options.get("constraints") or {}
+    bounds = dict(options.get("constraints") or {})
+    if constraints_func is not None:
+        bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     callbacks = options.get("callbacks") or ()
     if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
@@ -178,12 +182,6 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
         refuse(caller.name, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
         refuse(caller.name, "study", study, "a study of Optuna, such as optuna.create_study()")
-    if getattr(study.sampler, "_constraints_func", None) is not None:
-        bounds = "" if caller.shell else ', and pass constraints={"weight": {"max": 0}}'
-        raise caller.error(
-            "the study's sampler has a constraints_func, which only Optuna calls; report each "
-            f'constraint by trial.set_constraint("weight", value) in the objective{bounds}'
-        )
     sampler = type(study.sampler).__name__
     if sampler in _FIXING_SAMPLERS and "algorithm" not in options:
         raise caller.error(

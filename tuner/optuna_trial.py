@@ -27,6 +27,7 @@ from tuner.trial import choices as named_choices
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import StudyDirection
+    from optuna.trial import FrozenTrial
 
 FILE = "optuna.json"
 _PRINTED = b"tuner.optuna "
@@ -34,6 +35,8 @@ _PRINTED = b"tuner.optuna "
 PRUNED = "the objective raised optuna.TrialPruned"
 # The metrics of several objectives, and of constraints.
 VALUE, CONSTRAINT = "value", "constraint."
+# The constraint whose value is the largest that a `constraints_func` returns.
+CONSTRAINTS_FUNC = "constraints_func"
 
 
 def metrics_of(objectives: int) -> list[str]:
@@ -82,6 +85,24 @@ class OptunaStudy:
             )
 
 
+class _Storage:
+    """The part of a storage that `report_cross_validation_scores` uses."""
+
+    def __init__(self, trial: OptunaTrial) -> None:
+        self._trial = trial
+
+    def set_trial_system_attr(self, _trial_id: int, key: str, value: Any) -> None:
+        self._trial.set_system_attr(key, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"the storage of a trial has no {name!r}, only set_trial_system_attr: a trial is a "
+                "process of its own, and its search is stored by tuner"
+            )
+
+
 class OptunaTrial:
     """The part of `optuna.Trial` that an objective uses."""
 
@@ -99,7 +120,8 @@ class OptunaTrial:
             "system_attrs": {},
             "constraints": {},
         }
-        self._reported: set[int] = set()
+        self._reported: dict[int, float] = {}
+        self.storage = _Storage(self)
         self.number = trial.number
         self.datetime_start = datetime.now()
         if attributes:
@@ -259,7 +281,7 @@ class OptunaTrial:
         if whole in self._reported:
             warnings.warn(f"step {step} was reported before; the first value counts", stacklevel=2)
             return
-        self._reported.add(whole)
+        self._reported[whole] = number
         self._trial.report(whole, **{self._metrics[0]: number})
 
     def should_prune(self) -> bool:
@@ -269,15 +291,38 @@ class OptunaTrial:
         self._trial.polls = True
         return self._trial.stopped
 
-    if not TYPE_CHECKING:
+    def constrain(
+        self, function: Callable[[FrozenTrial], Sequence[float]], values: Sequence[float]
+    ) -> None:
+        """Report the constraints that a sampler's function computes of the trial with its values.
 
-        def __getattr__(self, name: str) -> object:
-            if name == "storage":
-                raise AttributeError(
-                    "a trial has no attribute 'storage': a trial is a process of its own, and its "
-                    "search is stored by tuner"
+        Only the search's result has them all: how many there are is not known in advance.
+        """
+        from optuna.trial import FrozenTrial, TrialState
+
+        found = [
+            _as_float("a value of the constraints_func", each)
+            for each in function(
+                FrozenTrial(
+                    number=self.number,
+                    trial_id=self._trial_id,
+                    state=TrialState.COMPLETE,
+                    value=None,
+                    values=list(values),
+                    datetime_start=self.datetime_start,
+                    datetime_complete=datetime.now(),
+                    params=self.params,
+                    distributions=self.distributions,
+                    user_attrs=self.user_attrs,
+                    system_attrs=self.system_attrs,
+                    intermediate_values=dict(self._reported),
                 )
-            return object.__getattribute__(self, name)
+            )
+        ]
+        if any(map(math.isnan, found)):
+            raise ValueError(f"the constraints_func returned NaN: {found}")
+        self.set_system_attr("constraints", found)
+        self._trial.report(None, **{CONSTRAINT + CONSTRAINTS_FUNC: max(found, default=0.0)})
 
 
 def run(
@@ -285,11 +330,12 @@ def run(
     trial: Trial,
     directions: Sequence[str],
     attributes: Sequence[Mapping[str, Any]] = (),
+    constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
 ) -> Any:
     """Call an objective of Optuna with the trial, and return what ours returns.
 
     directions: of its values, "minimize" or "maximize". attributes: of the points that are tried
-    first, which are the first trials.
+    first, which are the first trials. constraints_func: that of the study's sampler.
     """
     objectives = len(directions)
     metrics = trial.needed[:objectives]
@@ -297,6 +343,19 @@ def run(
     seen = OptunaTrial(trial, directions, own)
     try:
         returned = objective(seen)
+        if returned is None:
+            return None
+        # A list of one value is a value, as in Optuna.
+        listed = returned if isinstance(returned, Sequence) else [returned]
+        if len(listed) != objectives:
+            raise TypeError(
+                f"the objective returned {returned!r}; return one number for each direction of the "
+                f"study: {', '.join(directions)}"
+            )
+        values = [_as_float("the objective's return value", value) for value in listed]
+        if constraints_func is not None:
+            seen.constrain(constraints_func, values)
+        return dict(zip(metrics, values, strict=True))
     except Exception as error:
         if not _is_pruned(error):
             raise
@@ -305,19 +364,6 @@ def run(
         raise Infeasible(f"{PRUNED}: {error}" if str(error) else PRUNED) from None
     finally:
         seen.end()
-    if returned is None:
-        return None
-    # A list of one value is a value, as in Optuna.
-    values = returned if isinstance(returned, Sequence) else [returned]
-    if len(values) != objectives:
-        raise TypeError(
-            f"the objective returned {returned!r}; return one number for each direction of the "
-            f"study: {', '.join(directions)}"
-        )
-    return {
-        metric: _as_float("the objective's return value", value)
-        for metric, value in zip(metrics, values, strict=True)
-    }
 
 
 def _plain(value: Any) -> object:

@@ -98,10 +98,6 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})()",
             "the study has a Mine, which is not taken over; name",
         ),
-        (
-            "study.sampler = optuna.samplers.TPESampler(constraints_func=lambda trial: (0,))",
-            "the study's sampler has a constraints_func, which only Optuna calls; report each constraint by",
-        ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (
             "study.sampler = optuna.samplers.GridSampler({'x': [1, 2]})",
@@ -323,10 +319,57 @@ print(study.best_value, study.user_attrs, study.metric_names)
     assert ran == "4.0 {'data': 'digits'} ['loss']"
 
 
+def test_the_constraints_func_of_a_sampler_decides_which_trial_is_best(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.report(x, 0)
+    trial.set_user_attr("weights", [trial.number - 1.0, -3])
+    return -x
+
+def constraints(trial):
+    assert -trial.value == trial.params["x"] == trial.intermediate_values[0], trial
+    assert trial.distributions["x"].high == 1, trial
+    return (*trial.user_attrs["weights"], trial.number - 1.5)
+
+sampler = optuna.samplers.TPESampler(constraints_func=constraints)
+study = optuna.create_study(sampler=sampler)
+for x in (0.1, 0.3, 0.9, 0.5):
+    study.enqueue_trial({"x": x})
+study = tuner.optimize_optuna(objective, study, trials=4, name="bound", progress=False)
+print(study.best_trial.number, study.trials[2].constraints)
+found = tuner.open("bound")
+print(found.best.number, [result.metrics["constraint.constraints_func"] for result in found.results()])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "1 {'0': 1.0, '1': -3.0, '2': 0.5}",
+        "1 [-1.0, 0.0, 1.0, 2.0]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("[float('nan')]", "the constraints_func returned NaN"),
+        ("['heavy']", "a value of the constraints_func: expected a number, got 'heavy'"),
+        ("trial.study.trials", "'FrozenTrial' object has no attribute 'study'"),
+    ],
+)
+def test_a_constraints_func_that_fails_fails_the_trial(
+    scripts: Scripts, returned: str, message: str
+) -> None:
+    body = f"""
+sampler = optuna.samplers.NSGAIISampler(constraints_func=lambda trial: {returned})
+study = optuna.create_study(sampler=sampler)
+tuner.optimize_optuna(lambda trial: 1.0, study, trials=1, name="fails", progress=False)
+"""
+    assert message in scripts.start(QUIET + body).communicate(timeout=60)[1]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("trial.storage", "its search is stored by tuner"),
+        ("trial.storage.get_trial(0)", "its search is stored by tuner"),
         ('trial.suggest_float("x", 1, 0)', "`low <= high` must hold"),
         (
             'trial.suggest_float("x", 0.1, 1, log=True, step=0.1)',

@@ -160,6 +160,24 @@ def test_an_objective_ends_the_search_and_names_constraints(cli: Cli) -> None:
     assert "ran 2 best 0" in out
 
 
+def test_a_terminator_of_optuna_ends_the_search(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "import warnings\n"
+        "from optuna import terminator as ends\n"
+        "warnings.simplefilter('ignore')\n"
+        "def objective(trial):\n"
+        "    ends.report_cross_validation_scores(trial, [0.1, 0.3])\n"
+        "    return float(trial.number)\n"
+        "improvement = ends.BestValueStagnationEvaluator(max_stagnation_trials=2)\n"
+        "end = ends.Terminator(improvement, ends.CrossValidationErrorEvaluator(), min_n_trials=2)\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(objective, n_trials=30, callbacks=[ends.TerminatorCallback(end)])\n"
+        "print('ran', sum(each.state.name == 'COMPLETE' for each in study.trials))\n",
+    )
+    assert int(out.split()[-1]) < 10
+
+
 def test_the_best_trials_of_a_script_run_again(cli: Cli) -> None:
     ran(
         cli,

@@ -1,7 +1,8 @@
 """Finished trials from elsewhere: the values of an import, and which of them a space accepts.
 
 Pure. A value outside of the space is kept and reported: it counts once the space has grown to
-include it. A trial that lacks a required value, or has text for a number, is refused.
+include it. A trial that lacks a required value, or has text for a number, is refused, unless the
+trials of the study name its parameters.
 """
 
 from __future__ import annotations
@@ -110,6 +111,12 @@ def fit(space: Space, given: Assignment) -> Fit:
             member = read
         kept[name] = member
     return Fit(space.in_order(kept), tuple(remarks), tuple(refused))
+
+
+def kept(given: Assignment) -> Fit:
+    """Accept all values for a space whose parameters trials name: each counts once it is named."""
+    problems = [Problem(name, problem) for name in given if (problem := json_problem(given[name]))]
+    return Fit(given, refused=tuple(problems))
 
 
 def _readable(domain: Domain, value: Value) -> Value | NoMember:

@@ -40,6 +40,7 @@ from controller.runtime.trial_files import DIRECTORY, TrialFiles
 from controller.spec.rules import opposite_direction
 from suggest.client.search_space import Parameters, level_of_caller, refuse
 from suggest.errors import FailedPrecondition, InvalidArgument, did_you_mean
+from suggest.imports import Source
 from tuner.archive import archive
 from tuner.arguments import arguments_of_keys, problems_by_argument
 from tuner.code_hash import FILE as HASH_FILE
@@ -220,11 +221,13 @@ def search(
     options: SearchOptions,
     *,
     stand_ins: Sequence[tuple[object, object]] = (),
+    known: Source | None = None,
     shell: Shell | None = None,
 ) -> Study:
     """Run the search of an objective. Raises the errors of `minimize`.
 
-    stand_ins: see `objective_code.dumps`. shell: the program that runs it, if it has one.
+    stand_ins: see `objective_code.dumps`. known: trials to learn from. shell: the program that runs
+    it, if it has one.
     """
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
@@ -275,8 +278,9 @@ def search(
         if "name" in options:
             _check_code(caller, workspace, file, code, script)
         _warn_of_directions(caller, objectives)
-        if "import_from" in options:
-            import_into(file, workspace, options["import_from"], caller=caller, context=context)
+        sources = [source for source in (options.get("import_from"), known) if source is not None]
+        for source in sources:
+            import_into(file, workspace, source, caller=caller, context=context)
         return control(
             workspace,
             file,

@@ -15,6 +15,7 @@ from controller import app
 from controller.phrases import quantity
 from suggest.client.search_space import level_of_caller, refuse
 from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.imports import Source
 from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def import_into(
 ) -> None:
     """Import the trials into the file's experiment, and warn of those that do not fit.
 
-    The experiment is created if needed.
+    The experiment is created if needed. given: see `import_from` of `tuner.minimize`, or trials
+    that were read.
 
     Raises:
         TypeError: the argument has another form.
         TunerError: the source cannot be read, or none of its trials fits.
     """
-    chosen = _source_choice(caller, given)
+    chosen = given if isinstance(given, Source) else _source_choice(caller, given)
     try:
         importing = app.import_trials.import_trials(
             workspace, file, chosen, namespace=None, context=context
@@ -56,13 +58,14 @@ def import_into(
     refused = imported.tally.refused
     if not refused:
         return
+    argument = "study" if chosen is given else "import_from"
     named = "; ".join(refused[:_MOST_NAMED]) + ("; …" if len(refused) > _MOST_NAMED else "")
     title = imported.source.title
-    if not (imported.tally.new or imported.tally.known):
-        raise InvalidArgument.at("import_from", f"no trial of {title} could be imported: {named}")
+    if not (imported.tally.new or imported.tally.known or chosen is given):
+        raise InvalidArgument.at(argument, f"no trial of {title} could be imported: {named}")
     count = quantity(len(refused), "trial")
     warnings.warn(
-        f"{caller}: import_from: {count} of {title} not imported: {named}",
+        f"{caller}: {argument}: {count} of {title} not imported: {named}",
         stacklevel=level_of_caller(),
     )
 

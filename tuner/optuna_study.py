@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -21,18 +24,23 @@ from controller import app
 from controller.core.model import trial_name
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument, NotFound
+from suggest.imports import Source
 from suggest.pruners.optuna_settings import CLASSES
 from suggest.settings import camel_case
+from suggest.study import Direction, Objective
+from suggest.trial import Measurement
 from suggest.trial import TrialState as OurState
 from tuner.functions import SearchOptions, check_lists, search
 from tuner.integrations.trial_log import TrialLog
 from tuner.running import Callback
+from tuner.session import CLUSTER
 from tuner.study import Study, TrialResult, workspace_of
 from tuner.trial import Trial
 from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import BaseDistribution
 
     from controller.app.workspace import Workspace
     from controller.folders import ExperimentFolders
@@ -124,13 +132,7 @@ def run_search(
     shell = caller.shell
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
     results = _Results(study, workspace)
-    _check_trials(caller, study)
     attributes = [attributes for _, attributes in points]
-    if any(attributes) and "import_from" in options:
-        raise caller.error(
-            "import_from cannot be combined with user_attrs of enqueued trials, which are the "
-            "first ones; omit one"
-        )
 
     constraints_func = getattr(study.sampler, "_constraints_func", None)
 
@@ -144,6 +146,17 @@ def run_search(
     bounds = dict(options.get("constraints") or {})
     if constraints_func is not None:
         bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
+    known = _known(study, _own(workspace, options), bounds)
+    if known and options.get("runtime") == CLUSTER:
+        raise caller.error(
+            f"study {study.study_name!r} has trials, of which a search in the cluster cannot "
+            "learn; pass a new study, and enqueue the best points"
+        )
+    if any(attributes) and (known or "import_from" in options):
+        raise caller.error(
+            "user_attrs of enqueued trials are those of the first ones, which the known trials of "
+            "the study, or import_from, are; omit one"
+        )
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     callbacks = options.get("callbacks") or ()
     if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
@@ -158,6 +171,7 @@ def run_search(
             options,
             # The objective may use it, too.
             stand_ins=[(study, inside.OptunaStudy(directions))],
+            known=known,
             shell=shell,
         )
     except KeyboardInterrupt:
@@ -203,26 +217,63 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
         refuse(caller.name, "constraints", bounds_given, "a dict such as {'weight': {'max': 0}}")
 
 
-def _check_trials(caller: SearchCaller, study: optuna.Study) -> None:
-    """Refuse a study with trials, but for those that the searches of a script have added."""
-    import optuna
+def _known(study: optuna.Study, own: str, bounds: Iterable[str]) -> Source | None:
+    """Return the finished trials of a study, without those whose mark begins with `own`.
 
-    waiting = optuna.trial.TrialState.WAITING
-    if all(
-        each.state is waiting or (caller.shell is not None and _MARK in each.system_attrs)
-        for each in study.get_trials(deepcopy=False)
-    ):
-        return
-    cure = (
-        "pass a new study, whose results are those of this search; to continue a search, pass the "
-        "study of its first call again, with its name= and more trials="
-        if caller.shell is None
-        else "give the study another name or storage, or enqueue points instead of adding trials"
+    bounds: the keys of the search's constraints.
+    """
+    trials = [
+        trial
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state.is_finished() and not (own and _mark(trial).startswith(own))
+    ]
+    if not trials:
+        return None
+    # Here, because it loads Optuna.
+    from suggest.optuna_storage.optuna_studies import source_of
+
+    metrics = inside.metrics_of(len(study.directions))
+
+    def measured(trial: optuna.trial.FrozenTrial) -> dict[str, object]:
+        of_function = trial.system_attrs.get(inside.CONSTRAINTS, ())
+        found = {**trial.constraints, inside.CONSTRAINTS_FUNC: max(of_function, default=None)}
+        further = dict(zip(metrics[1:], trial.values[1:], strict=True))
+        return {**further, **{inside.CONSTRAINT + key: found.get(key) for key in bounds}}
+
+    # A script that adds them does so each time it runs.
+    contents = [json.dumps([t.params, t.values, t.state.name], default=str) for t in trials]
+    seen: Counter[str] = Counter()
+    source_ids = []
+    for content in contents:
+        seen[content] += 1
+        digest = hashlib.sha256(content.encode()).hexdigest()[:32]
+        source_ids.append(f"{digest}-{seen[content]}")
+    directions = [Direction[direction.name] for direction in study.directions]
+    return source_of(
+        trials,
+        source_ids,
+        first=0,
+        objectives=[*map(Objective, metrics, directions)],
+        measured=measured,
+        title=f"study {study.study_name}"[:256],
+        identity="optuna-study",
     )
-    raise caller.error(
-        f"study {study.study_name!r} has trials that were not run here; {cure}; to learn from "
-        "them, import them (docs/growth.md)"
-    )
+
+
+def _mark(trial: optuna.trial.FrozenTrial) -> str:
+    return str(trial.system_attrs.get(_MARK, ""))
+
+
+def _own(workspace: Workspace, options: SearchOptions) -> str:
+    """Return with what the marks of the search's own trials begin; "" if it does not exist."""
+    if "name" not in options:
+        return ""
+    try:
+        with workspace.opened() as experiments:
+            found = app.experiments.find(experiments, options["name"], options.get("namespace"))
+    except NotFound:
+        return ""
+    return trial_name(found.name, found.uid, 0).removesuffix("0")
 
 
 class _Results:
@@ -255,9 +306,19 @@ class _Results:
             made.set_user_attr(key, value)
         if self._study.metric_names is not None:
             made.set_metric_names(self._study.metric_names)
+        trials = {
+            entry.trial.number: self._ended.get(entry.trial.number)
+            or _frozen(ran, record, entry, folders)
+            for entry in record.trials
+            if not entry.imported_from
+        }
+        distributions = {
+            name: each for trial in trials.values() for name, each in trial.distributions.items()
+        }
         for entry in record.trials:
             number = entry.trial.number
-            made.add_trial(self._ended.get(number) or _frozen(ran, record, entry, folders))
+            measured = record.measurements.get(number, ())
+            made.add_trial(trials.get(number) or _imported(entry, measured, distributions))
         return made
 
     def callback(self, functions: Sequence[Callback]) -> Callback:
@@ -378,6 +439,41 @@ def _frozen(
     )
 
 
+def _imported(
+    entry: TrialRecord,
+    measured: Iterable[Measurement],
+    distributions: Mapping[str, BaseDistribution],
+) -> optuna.trial.FrozenTrial:
+    """Return an imported trial, with the parameters that trials here have named."""
+    from optuna.trial import TrialState, create_trial
+
+    trial = entry.trial
+    state = TrialState[_STATES.get(entry.state, "FAIL")]
+    params = {
+        name: value
+        for name, value in trial.parameters.items()
+        if name in distributions and _contains(distributions[name], value)
+    }
+    return create_trial(
+        state=state,
+        values=list(trial.values) if state is TrialState.COMPLETE else None,
+        params=params,
+        distributions={name: distributions[name] for name in params},
+        constraints={
+            m.metric.removeprefix(inside.CONSTRAINT): m.value
+            for m in measured
+            if m.metric.startswith(inside.CONSTRAINT)
+        },
+    )
+
+
+def _contains(distribution: BaseDistribution, value: Any) -> bool:
+    try:
+        return distribution._contains(distribution.to_internal_repr(value))
+    except ValueError:
+        return False
+
+
 def _local(time: datetime | None) -> datetime | None:
     """Return the time as Optuna shows it: local and naive."""
     return None if time is None else time.astimezone().replace(tzinfo=None)
@@ -385,9 +481,10 @@ def _local(time: datetime | None) -> datetime | None:
 
 def _add_results(study: optuna.Study, found: optuna.Study) -> None:
     """Add the finished trials of a search to a study that may have some of them."""
-    had = {each.system_attrs.get(_MARK) for each in study.get_trials(deepcopy=False)}
+    # Imported ones have no mark.
+    had = {"", *map(_mark, study.get_trials(deepcopy=False))}
     for trial in found.get_trials(deepcopy=False):
-        if trial.state.is_finished() and trial.system_attrs[_MARK] not in had:
+        if trial.state.is_finished() and _mark(trial) not in had:
             study.add_trial(trial)
     for key, value in found.user_attrs.items():
         study.set_user_attr(key, value)

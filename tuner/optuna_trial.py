@@ -37,6 +37,8 @@ PRUNED = "the objective raised optuna.TrialPruned"
 VALUE, CONSTRAINT = "value", "constraint."
 # The constraint whose value is the largest that a `constraints_func` returns.
 CONSTRAINTS_FUNC = "constraints_func"
+# The attribute in which Optuna keeps what it returns.
+CONSTRAINTS = "constraints"
 
 
 def metrics_of(objectives: int) -> list[str]:
@@ -321,7 +323,7 @@ class OptunaTrial:
         ]
         if any(map(math.isnan, found)):
             raise ValueError(f"the constraints_func returned NaN: {found}")
-        self.set_system_attr("constraints", found)
+        self.set_system_attr(CONSTRAINTS, found)
         self._trial.report(None, **{CONSTRAINT + CONSTRAINTS_FUNC: max(found, default=0.0)})
 
 

@@ -90,6 +90,13 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
             return _of_optuna(text, chosen, spec, fill)
         if beginning.lstrip().startswith(b"{"):
             return _fitting(_of_export(Path(text)), spec, value, fill)
+        if spec.define_by_run:
+            raise InvalidArgument.at(
+                "--from",
+                f"{text}: the kinds of parameters tell how to read a CSV file, and the trials of "
+                f"{spec.name} name theirs only while they run; import a search or a study, or "
+                "write the parameters into the experiment",
+            )
         return read_csv(text, spec, value=value, fill=fill)
     with workspace.opened() as experiments:
         experiment = find(experiments, text, None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import ControlledElsewhere, find
+from controller.app.experiments import ControlledElsewhere, Revisable, find
 from controller.app.import_sources import SourceChoice, read_source
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
@@ -66,12 +66,14 @@ class Imported:
 async def import_trials(
     workspace: Workspace,
     target: ExperimentFile | str,
-    chosen: SourceChoice,
+    chosen: SourceChoice | Source,
     *,
     namespace: str | None,
     context: str | None,
 ) -> Imported:
     """Import trials into the experiment `target`, given by its file or its name.
+
+    chosen: a source to read, or one that was read.
 
     Raises NotFound, InvalidArgument, FailedPrecondition, Changed.
     """
@@ -79,11 +81,17 @@ async def import_trials(
         experiment: Experiment | None
         if isinstance(target, ExperimentFile):
             spec = target.document.spec
-            experiment = ExperimentService(experiments).known(target.document)
+            # What a person may revise, such as the budget, changes nothing of an import.
+            with suppress(Revisable):
+                ExperimentService(experiments).known(target.document)
+            experiment = experiments.experiment(spec.namespace, spec.name)
         else:
             experiment = find(experiments, target, namespace)
             spec = experiment.spec
-        source = await read_source(chosen, workspace, spec)
+        if isinstance(chosen, SourceChoice):
+            source = await read_source(chosen, workspace, spec)
+        else:
+            source = chosen
         if not source.trials and not source.refused:
             raise NotFound(f"{source.title} has no finished trial{left_out(source)}")
         service = workspace.service if experiment is None else workspace.service_of(experiment)

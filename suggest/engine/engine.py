@@ -29,7 +29,7 @@ from suggest.proposal import generator
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.samplers.uniform import draw
-from suggest.space import Assignment, Parameter
+from suggest.space import Assignment, Parameter, Space
 from suggest.study import Constraint, Objective, Study
 from suggest.trial import (
     ENQUEUED,
@@ -192,6 +192,9 @@ class Engine:
         self._plans: dict[int, Assignment] = {}
         # In a define-by-run study: the parameters that succeeded trials lack for unknown reasons.
         self._unexplained: frozenset[str] = frozenset()
+        # The space whose conditions explain what imported trials lack.
+        self._explained: Space | None = None
+        self._has_imported = False
         self._promotion = promotion(study.spec)
         # Built with the first advice: the curves may be half a million measurements.
         self._pruner: Pruner | None = None
@@ -418,10 +421,9 @@ class Engine:
         is_new = len(space.parameters) > len(study.spec.space.parameters)
         joining = space.parameters[-1] if is_new else None
         if not space.active(trial.parameters, name):
-            others = (t for t in self._trials.all() if t.number != trial.number)
             # Only that it has a value counts.
             having = replace(trial, parameters={**trial.parameters, name: ""})
-            space, joining = conditioned(space, Evidence.of([*others, having])), None
+            space, joining = conditioned(space, self._evidence(having)), None
         if space != study.spec.space:
             study = replace(study, spec=replace(study.spec, space=space))
         value, rest = self._decided(study, trial, name, domain)
@@ -471,10 +473,9 @@ class Engine:
         study = self.study
         space = study.spec.space
         surprising = {p.name for p in space.missing(trial.parameters)} - self._unexplained
-        if not surprising:
+        if not surprising and (not self._has_imported or space == self._explained):
             return study
-        others = (t for t in self._trials.all() if t.number != trial.number)
-        space = conditioned(space, Evidence.of([*others, trial]))
+        space = self._explained = conditioned(space, self._evidence(trial))
         still = {p.name for p in space.missing(trial.parameters)}
         self._unexplained = self._unexplained | (still & surprising)
         return (
@@ -482,6 +483,23 @@ class Engine:
             if space == study.spec.space
             else replace(study, spec=replace(study.spec, space=space))
         )
+
+    def _evidence(self, trial: Trial) -> Evidence:
+        """Return the points of all trials, with this version of one, but for imported ones that
+        are outside of the space."""
+        domains = {p.name: p.domain for p in self.study.spec.space.parameters}
+
+        def counts(other: Trial) -> bool:
+            return other.number != trial.number and (
+                IMPORTED_FROM not in other.labels
+                or all(
+                    domains[name].canonical(value) is not NO_MEMBER
+                    for name, value in other.parameters.items()
+                    if name in domains
+                )
+            )
+
+        return Evidence.of([*filter(counts, self._trials.all()), trial])
 
     def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
         """Return a function that returns the trial whose value a point takes over."""
@@ -772,11 +790,15 @@ class Engine:
             self._plans.pop(trial.number, None)
         elif plan := self._plans.get(trial.number):
             trial = replace(trial, parameters={**plan, **trial.parameters})
+        imported = IMPORTED_FROM in trial.labels
+        self._has_imported |= imported
         if self._is_outdated:
             return
-        if IMPORTED_FROM not in trial.labels or not self.study.spec.space.point_problems(
-            trial.parameters, partial=False
-        ):
+        space = self.study.spec.space
+        if imported and self.study.spec.define_by_run:
+            known = {n: value for n, value in trial.parameters.items() if n in space.by_name}
+            trial = replace(trial, parameters=known)
+        if not imported or not space.point_problems(trial.parameters, partial=False):
             self._sampler.put(trial)
             if self._cheaper is not None:
                 self._cheaper.put(trial)

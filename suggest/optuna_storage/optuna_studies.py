@@ -11,8 +11,9 @@ import logging
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy
@@ -108,28 +109,55 @@ def read(
     if objectives and objectives[0] in further:
         further[objectives[0]] = first
     metric = names[first] if names else ""
+
+    def measured(trial: FrozenTrial) -> dict[str, object]:
+        return {
+            name: trial.user_attrs.get(name) if index is None else trial.values[index]
+            for name, index in further.items()
+        }
+
+    metrics = [metric, *objectives[1:]]
+    directions = [_direction(chosen.directions[index]) for index in (first, *others)]
+    return source_of(
+        trials,
+        [str(trial.number) for trial in trials],
+        first=first,
+        objectives=[*map(Objective, metrics, directions)],
+        measured=measured,
+        title=f"{chosen.study_name} in {redacted_url(place)}"[:256],
+        identity=_identity(chosen, trials),
+    )
+
+
+def source_of(
+    trials: Sequence[FrozenTrial],
+    source_ids: Sequence[str],
+    *,
+    first: int,
+    objectives: Sequence[Objective],
+    measured: Callable[[FrozenTrial], Mapping[str, object]],
+    title: str,
+    identity: str,
+) -> Source:
+    """Return the finished trials for an import.
+
+    first: the index of the value that counts, that of the first objective. measured: what is known
+    of other metrics of a trial that has succeeded.
+    """
     finished: list[tuple[str, FinishedTrial]] = []
     refused: list[Problem] = []
     left_out: Counter[str] = Counter()
-    for trial in trials:
+    for trial, source_id in zip(trials, source_ids, strict=True):
         if trial.state in _WORDS:
             left_out[_WORDS[trial.state]] += 1
             continue
         label = f"trial {trial.number}"
         try:
-            finished.append((label, _finished(trial, first, metric, further)))
+            taken = _finished(trial, first, objectives[0].metric, measured)
+            finished.append((label, replace(taken, source_id=source_id)))
         except ValueError as error:
             refused.append(Problem(label, str(error)))
-    metrics = [metric, *objectives[1:]]
-    directions = [_direction(chosen.directions[index]) for index in (first, *others)]
-    return Source(
-        title=f"{chosen.study_name} in {redacted_url(place)}"[:256],
-        identity=_identity(chosen, trials),
-        trials=finished,
-        objectives=[*map(Objective, metrics, directions)],
-        left_out=left_out,
-        refused=refused,
-    )
+    return Source(title, identity, finished, objectives, left_out=left_out, refused=refused)
 
 
 @contextmanager
@@ -231,12 +259,12 @@ def _direction(direction: StudyDirection) -> Direction:
 
 
 def _finished(
-    trial: FrozenTrial, place: int, metric: str, further: Mapping[str, int | None]
+    trial: FrozenTrial,
+    place: int,
+    metric: str,
+    measured: Callable[[FrozenTrial], Mapping[str, object]],
 ) -> FinishedTrial:
-    """Convert a trial. Raises ValueError if nothing can be learned from it.
-
-    further: other metrics by their objective; None for a user attribute of the metric's name.
-    """
+    """Convert a trial. Raises ValueError if nothing can be learned from it."""
     parameters: dict[str, Value] = {}
     for name, value in trial.params.items():
         if problem := json_problem(value):
@@ -250,17 +278,18 @@ def _finished(
     outcome = _outcome(trial, place)
     if outcome.state is State.SUCCEEDED:
         reported += [
-            Measurement(1, name, 0, _further(trial, name, index)) for name, index in further.items()
+            Measurement(1, name, 0, _finite(name, found)) for name, found in measured(trial).items()
         ]
-    return FinishedTrial(parameters, outcome, reported, source_id=str(trial.number))
+    return FinishedTrial(parameters, outcome, reported)
 
 
-def _further(trial: FrozenTrial, metric: str, index: int | None) -> float:
+def _finite(metric: str, found: object) -> float:
     """Raises ValueError if the value is not a finite number."""
-    found = trial.user_attrs.get(metric) if index is None else trial.values[index]
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        where = "an objective or a user attribute of this name" if index is None else "its value"
-        raise ValueError(f"{metric}: {where} is {found}, and only a finite number can be compared")
+        raise ValueError(
+            f"{metric}: an objective or a user attribute of this name is {found}, and only a "
+            "finite number can be compared"
+        )
     return float(found)
 
 

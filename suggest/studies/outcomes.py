@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, Problem
-from suggest.imports import FinishedTrial, ImportResult, fit
+from suggest.imports import FinishedTrial, ImportResult, fit, kept
 from suggest.trial import IMPORTED_FROM, Measurement, Outcome, RungResult, Trial, TrialState
 
 
@@ -93,7 +93,8 @@ def taken(
 
     The trial is None if it does not fit.
     """
-    fitting = fit(engine.study.spec.space, trial.parameters)
+    spec = engine.study.spec
+    fitting = kept(trial.parameters) if spec.define_by_run else fit(spec.space, trial.parameters)
     if fitting.refused:
         return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
     opened = Trial(
@@ -108,7 +109,6 @@ def taken(
             engine, opened, trial.outcome, engine.fresh(number, trial.measurements)
         )
     except FailedPrecondition:
-        spec = engine.study.spec
         metrics = " and ".join(map(repr, spec.criteria.metrics))
         message = (
             f"has no finite value of {metrics}; give one, or measurements, or import it as failed"

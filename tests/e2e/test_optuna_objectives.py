@@ -93,7 +93,14 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("study.tell(study.ask(), 1.0)", "has trials that were not run here; pass a new study"),
+        (
+            "study.tell(study.ask(), 1.0); study.enqueue_trial({}, user_attrs={'a': 1})",
+            "user_attrs of enqueued trials are those of the first ones, which the known trials of the study",
+        ),
+        (
+            "study.tell(study.ask(), 1.0); options |= {'runtime': 'cluster', 'image': 'i'}",
+            "has trials, of which a search in the cluster cannot learn; pass a new study, and enqueue",
+        ),
         (
             "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})()",
             "the study has a Mine, which is not taken over; name",
@@ -345,6 +352,47 @@ print(found.best.number, [result.metrics["constraint.constraints_func"] for resu
         "1 {'0': 1.0, '1': -3.0, '2': 0.5}",
         "1 [-1.0, 0.0, 1.0, 2.0]",
     ]
+
+
+def test_a_search_learns_from_the_trials_of_its_study(scripts: Scripts) -> None:
+    """Also from those of an earlier search; a second call that continues one has them already."""
+    body = """
+import warnings
+floats = optuna.distributions.FloatDistribution(0, 1)
+
+def known(x, constraint=-1.0, state="COMPLETE"):
+    return optuna.trial.create_trial(
+        params={"x": x}, distributions={"x": floats}, values=[abs(x - 0.7)], state=optuna.trial.TrialState[state],
+        constraints={"c": constraint},
+    )
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.set_constraint("c", -1)
+    return abs(x - 0.7)
+
+study = optuna.create_study()
+study.add_trials([known(x / 20 + 0.02) for x in range(20)])
+study.add_trial(known(0.7, constraint=1.0))
+study.add_trial(known(0.7, constraint=float("inf")))
+options = {"constraints": {"c": {"max": 0}}, "progress": False, "seed": 1}
+with warnings.catch_warnings(record=True) as warned:
+    found = tuner.optimize_optuna(objective, study, trials=4, name="more", **options)
+print([str(each.message) for each in warned], len(study.trials))
+print(len(found.trials), found.best_trial.params["x"] in [t.params["x"] for t in study.trials])
+print(sum(abs(trial.params["x"] - 0.7) < 0.1 for trial in found.trials[21:]))
+again = tuner.optimize_optuna(objective, found, trials=5, name="more", **options)
+print(len(again.trials), len(tuner.open("more").results()))
+another = tuner.optimize_optuna(objective, again, trials=1, **options)
+print(len(another.trials))
+"""
+    warned, trials, near, again, another = scripts.output(QUIET + body).splitlines()
+    assert "study: 1 trial of study no-name" in warned
+    assert "constraint.c: an objective or a user attribute of this name is inf" in warned
+    assert warned.endswith(" 22")
+    assert trials == "25 False", "21 known ones, and a better one here"
+    assert int(near) >= 3
+    assert (again, another) == ("26 26", "27")
 
 
 @pytest.mark.parametrize(

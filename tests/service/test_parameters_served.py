@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suggest.client import AsyncClient, Client
+from suggest.client import AsyncClient, Client, FinishedTrial
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, StudySpec
@@ -144,6 +144,59 @@ def test_an_enqueued_point_decides_parameters_that_no_trial_has_met_yet(client: 
     assert ask(client, trial, "kind", Choice(("a", "b"))) == "b"
     assert ask(client, trial, "x", Float(0.0, 1.0)) == 0.25
     assert ask(client, trial, "y", Float(0.0, 1.0)) == 1.0, "the nearest one of the range"
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "default"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_imported_trials_count_once_a_trial_has_named_their_parameters(
+    tmp_path: Path, algorithm: str, restarts: bool
+) -> None:
+    """Also those of a branch that imported trials lack; the value of a choice that is none does not."""
+
+    def imported(number: int) -> FinishedTrial:
+        depth = 1 + number % 9
+        found: dict[str, Value] = {"kind": "tree", "depth": depth, "never": "named"}
+        if number % 3 == 0:
+            found = {"kind": "linear", "c": 10.0 ** (number / 20 - 1)}
+        if number == 2:
+            found = {"kind": "forest"}
+        loss = 9.0 + number / 9 if number % 3 == 0 else abs(depth - 8)
+        outcome = Outcome(TrialState.SUCCEEDED, -1.0 if number == 2 else loss)
+        return FinishedTrial(found, outcome, source_id=str(number))
+
+    kinds = Choice(("linear", "tree"))
+    spec = replace(SPEC, algorithm=Algorithm(algorithm, seed=3))
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        trials = [imported(number) for number in range(40)]
+        results = client.import_trials(NAME, trials, source="old", request_id="old")
+        assert [result.number for result in results] == [*range(40)]
+        assert client.get_trial(NAME, 1).parameters == trials[1].parameters
+        client.add_trial(NAME, {"kind": "tree"}, request_id="tree")
+        first = begun(client, "first")
+        assert ask(client, first, "kind", kinds) == "tree"
+        ask(client, first, "depth", Int(1, 9))
+        ended(client, first, 20.0)
+        if not restarts:
+            check_that_the_branch_is_known(client, kinds)
+    if restarts:
+        with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+            check_that_the_branch_is_known(client, kinds)
+
+
+def check_that_the_branch_is_known(client: Client, kinds: Choice) -> None:
+    space = client.get_study(NAME).spec.space
+    assert space.by_name["depth"].when == (Condition("kind", ("tree",)),)
+    assert "never" not in space.by_name
+    depths = []
+    for number in range(10):
+        trial = begun(client, f"next{number}")
+        is_tree = ask(client, trial, "kind", kinds) == "tree"
+        depth = int(str(ask(client, trial, "depth", Int(1, 9)))) if is_tree else 0
+        depths.append(depth)
+        ended(client, trial, abs(depth - 8))
+    near = [depth for depth in depths if depth in (7, 8, 9)]
+    assert len(near) >= 7, f"by chance one of six is: {depths}"
 
 
 def test_names_that_depend_on_chance_are_refused_in_the_end(client: Client) -> None:

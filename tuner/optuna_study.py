@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
     from controller.app.workspace import Workspace
+    from controller.core.model import Experiment
     from controller.folders import ExperimentFolders
     from controller.report.record import ExperimentRecord, TrialRecord
     from tuner.session import Shell
@@ -146,7 +147,11 @@ def run_search(
     bounds = dict(options.get("constraints") or {})
     if constraints_func is not None:
         bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
-    known = _known(study, _own(workspace, options), bounds)
+    stored = _stored(workspace, options)
+    own, known = _own_and_known(study, stored)
+    if stored is not None and own and not points:
+        # They were the first ones.
+        options["initial"] = stored.spec.initial
     if known and options.get("runtime") == CLUSTER:
         raise caller.error(
             f"study {study.study_name!r} has trials, of which a search in the cluster cannot "
@@ -171,7 +176,7 @@ def run_search(
             options,
             # The objective may use it, too.
             stand_ins=[(study, inside.OptunaStudy(directions))],
-            known=known,
+            known=_source(study, known, bounds) if known else None,
             shell=shell,
         )
     except KeyboardInterrupt:
@@ -217,18 +222,23 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
         refuse(caller.name, "constraints", bounds_given, "a dict such as {'weight': {'max': 0}}")
 
 
-def _known(study: optuna.Study, own: str, bounds: Iterable[str]) -> Source | None:
-    """Return the finished trials of a study, without those whose mark begins with `own`.
+def _own_and_known(
+    study: optuna.Study, stored: Experiment | None
+) -> tuple[list[optuna.trial.FrozenTrial], list[optuna.trial.FrozenTrial]]:
+    """Return the finished trials of a study that are of the stored search, and all others."""
+    own: list[optuna.trial.FrozenTrial] = []
+    known: list[optuna.trial.FrozenTrial] = []
+    begin = "" if stored is None else trial_name(stored.name, stored.uid, 0).removesuffix("0")
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state.is_finished():
+            (own if begin and _mark(trial).startswith(begin) else known).append(trial)
+    return own, known
 
-    bounds: the keys of the search's constraints.
-    """
-    trials = [
-        trial
-        for trial in study.get_trials(deepcopy=False)
-        if trial.state.is_finished() and not (own and _mark(trial).startswith(own))
-    ]
-    if not trials:
-        return None
+
+def _source(
+    study: optuna.Study, trials: Sequence[optuna.trial.FrozenTrial], bounds: Iterable[str]
+) -> Source:
+    """Return trials of a study for an import. bounds: the keys of the search's constraints."""
     # Here, because it loads Optuna.
     from suggest.optuna_storage.optuna_studies import source_of
 
@@ -241,7 +251,9 @@ def _known(study: optuna.Study, own: str, bounds: Iterable[str]) -> Source | Non
         return {**further, **{inside.CONSTRAINT + key: found.get(key) for key in bounds}}
 
     # A script that adds them does so each time it runs.
-    contents = [json.dumps([t.params, t.values, t.state.name], default=str) for t in trials]
+    contents = [
+        json.dumps([t.params, t.values, t.state.name], sort_keys=True, default=str) for t in trials
+    ]
     seen: Counter[str] = Counter()
     source_ids = []
     for content in contents:
@@ -264,16 +276,15 @@ def _mark(trial: optuna.trial.FrozenTrial) -> str:
     return str(trial.system_attrs.get(_MARK, ""))
 
 
-def _own(workspace: Workspace, options: SearchOptions) -> str:
-    """Return with what the marks of the search's own trials begin; "" if it does not exist."""
+def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:
+    """Return the search of this name, if there is one."""
     if "name" not in options:
-        return ""
+        return None
     try:
         with workspace.opened() as experiments:
-            found = app.experiments.find(experiments, options["name"], options.get("namespace"))
+            return app.experiments.find(experiments, options["name"], options.get("namespace"))
     except NotFound:
-        return ""
-    return trial_name(found.name, found.uid, 0).removesuffix("0")
+        return None
 
 
 class _Results:

@@ -8,7 +8,7 @@ and its controller may be about to exit. This module runs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from controller.core.model import (
     AttemptState,
     Event,
     Experiment,
+    ExperimentSpec,
     ExperimentState,
     FailureClass,
     ReasonCode,
@@ -253,12 +254,7 @@ class ExperimentService:
         if experiment.state is not ExperimentState.FAILED:
             return
         attempts = self._store.attempts(experiment.uid)
-        ending = budget.ending_of(
-            document.spec,
-            _outcomes(attempts),
-            running_s=experiment.running_s,
-            spent=spent_by_all(attempts, now=datetime.now(UTC)),
-        )
+        ending = ending_now(experiment, document.spec, _outcomes(attempts), attempts)
         if ending is not None and ending.state is ExperimentState.FAILED:
             message = (
                 f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; "
@@ -651,6 +647,20 @@ class ExperimentService:
             )
             return _FileInForce(newest.file_text, path, notes=(note,))
         return None
+
+
+def ending_now(
+    experiment: Experiment,
+    spec: ExperimentSpec,
+    outcomes: Iterable[tuple[TrialState, float | None]],
+    attempts: Iterable[Attempt],
+) -> budget.Ending | None:
+    """Return how the experiment would end at once if it went on by this spec; None: it would not.
+
+    outcomes: of its trials, with their values. attempts: all of the experiment.
+    """
+    spent = spent_by_all(attempts, now=datetime.now(UTC))
+    return budget.ending_of(spec, outcomes, running_s=experiment.running_s, spent=spent)
 
 
 def _is_by_name(revision: Revision) -> bool:

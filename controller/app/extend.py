@@ -11,18 +11,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from controller.app.experiment_file import ExperimentFile
-from controller.app.experiment_service import EXTENDED, Admitted, ExperimentService, listed
+from controller.app.experiment_service import (
+    EXTENDED,
+    Admitted,
+    ExperimentService,
+    ending_now,
+    listed,
+)
 from controller.app.experiments import Changed
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.validate import notices
 from controller.app.workspace import Workspace
-from controller.core import budget
 from controller.core.model import Attempt, Budget, Experiment, ExperimentSpec
-from controller.core.spending import spent_by_all
 from controller.phrases import command
 from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (
@@ -310,12 +314,8 @@ def refuse_an_end(
 
     attempts: all of the experiment.
     """
-    ending = budget.ending_of(
-        spec,
-        ((trial.state, trial.value) for trial in trials),
-        running_s=experiment.running_s,
-        spent=spent_by_all(attempts, now=datetime.now(UTC)),
-    )
+    outcomes = ((trial.state, trial.value) for trial in trials)
+    ending = ending_now(experiment, spec, outcomes, attempts)
     if ending is not None:
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as "

@@ -11,24 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import chain
 
 from controller.app.experiment_file import ExperimentFile
-from controller.app.experiment_service import Admitted, ExperimentService
+from controller.app.experiment_service import Admitted, ExperimentService, ending_now
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
-from controller.core import budget
 from controller.core.model import (
     Attempt,
     AttemptState,
-    Experiment,
-    ExperimentSpec,
     FailureClass,
     TrialOrFinal,
     by_trial,
 )
-from controller.core.spending import Spent, spent_by_all
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.search import study_name
@@ -196,9 +191,14 @@ async def retry(
             trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))
         }
         spec = experiment.spec if document is None else document.spec
-        others = [trial for trial in trials if trial.number not in again]
-        spent = spent_by_all(chain.from_iterable(attempts.values()), now=datetime.now(UTC))
-        _refuse_an_end(experiment, spec, others, spent)
+        others = ((t.state, t.value) for t in trials if t.number not in again)
+        ending = ending_now(experiment, spec, others, chain.from_iterable(attempts.values()))
+        if ending is not None and (ending.closed or not ending.drain):
+            # The trials would be cancelled at once.
+            raise FailedPrecondition(
+                f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of "
+                "its trials, or raise that limit in the file and name the file"
+            )
         directory = None if file is None else file.directory
         failures = [*chosen.failures.values()]
         admitted = service.extend_or_retry(
@@ -219,23 +219,3 @@ def _trials(numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return f"trial {numbers[0]} runs"
     return f"trials {ranges(sorted(numbers))} run"
-
-
-def _refuse_an_end(
-    experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial], spent: Spent
-) -> None:
-    """Raise FailedPrecondition if the chosen trials would immediately be cancelled.
-
-    `other_trials` are the others.
-    """
-    ending = budget.ending_of(
-        spec,
-        ((trial.state, trial.value) for trial in other_trials),
-        running_s=experiment.running_s,
-        spent=spent,
-    )
-    if ending is not None and (ending.closed or not ending.drain):
-        raise FailedPrecondition(
-            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of its "
-            "trials, or raise that limit in the file and name the file"
-        )

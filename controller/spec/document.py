@@ -161,7 +161,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     is_katib = whole.pop(FORMAT, "") == "katib"
     metadata, spec = whole["metadata"], whole["spec"]
     metrics, budget = spec["metrics"], spec["budget"]
-    first, *further = map(_objective, spec.get("objectives") or [spec["objective"]])
+    first, *further = map(objective_of, spec.get("objectives") or [spec["objective"]])
     network = network_of(spec["network"]) if "network" in spec else None
     space = space_of(spec["parameters"], network)
     return ExperimentSpec(
@@ -181,10 +181,8 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
             point if spec.get("defineByRun") else space.canonical(point)
             for point in spec["initial"]
         ),
-        algorithm=Algorithm(
-            spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]
-        ),
-        pruning=_pruning(spec.get("pruning")),
+        algorithm=algorithm_of(spec["algorithm"]),
+        pruning=pruning_of(spec.get("pruning", {})),
         fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"]))
         if "fidelity" in spec
         else None,
@@ -229,7 +227,7 @@ def _metrics_source(fields: Json) -> MetricsSource | None:
     return None
 
 
-def _objective(fields: Json) -> ExperimentObjective:
+def objective_of(fields: Json) -> ExperimentObjective:
     target = fields.get("target")
     return ExperimentObjective(
         fields["metric"],
@@ -240,12 +238,15 @@ def _objective(fields: Json) -> ExperimentObjective:
     )
 
 
-def _pruning(fields: Json | None) -> Pruning | None:
-    if fields is None:
-        return None
-    return Pruning(
-        fields["name"], {name: value for name, value in fields.items() if name != "name"}
-    )
+def algorithm_of(fields: Json) -> Algorithm:
+    return Algorithm(fields["name"], fields.get("seed"), fields.get("settings", {}))
+
+
+def pruning_of(fields: Json) -> Pruning | None:
+    """Return the rule of `spec.pruning`; None if it has no name."""
+    settings = dict(fields)
+    name = settings.pop("name", None)
+    return None if name is None else Pruning(name, settings)
 
 
 def completed(final: Json, trial: Json) -> Json:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from controller.spec.document import Json, network_of, space_of
+from controller.spec.document import (
+    Json,
+    algorithm_of,
+    network_of,
+    objective_of,
+    pruning_of,
+    space_of,
+)
 from controller.spec.native import AUTO, earlier_studies
 from suggest.errors import Problem
 from suggest.network import Network
@@ -22,9 +29,7 @@ from suggest.study import (
     EarlierStudy,
     Fidelity,
     Objective,
-    Pruning,
     StudySpec,
-    ValueRule,
 )
 
 _ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
@@ -80,15 +85,22 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
     """
     spec, raw = _spec_of(document), _spec_of(raw_document)
     space = readable_space(spec, raw.get("parameters"))
+    # A single objective needs no check by the service.
+    objectives = tuple(
+        objective_of(objective)
+        for objective in spec.get("objectives", ())
+        if objective.keys() >= {"metric", "direction", "value"}
+    )
+    algorithm = spec.get("algorithm", {})
     define_by_run = spec.get("defineByRun") is True
     valid = valid_part(space, space.problems(may_be_empty=define_by_run))
     return StudySpec(
         space=valid if define_by_run else _non_empty(valid),
         define_by_run=define_by_run,
-        objectives=_objectives(spec) or (_ANY_OBJECTIVE,),
+        objectives=objectives or (_ANY_OBJECTIVE,),
         constraints=_constraints(spec),
-        algorithm=_algorithm(spec),
-        pruning=_pruning(spec),
+        algorithm=algorithm_of(algorithm) if "name" in algorithm else _ANY_ALGORITHM,
+        pruning=pruning_of(spec.get("pruning", {})),
         fidelity=_fidelity(spec, raw),
         learn_from=_learn_from(spec),
         prior=_prior(spec, raw, valid),
@@ -98,19 +110,6 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
 def _spec_of(document: Json) -> Json:
     spec = document.get("spec")
     return spec if isinstance(spec, dict) else {}
-
-
-def _algorithm(spec: Json) -> Algorithm:
-    algorithm = spec.get("algorithm", {})
-    if "name" not in algorithm:
-        return _ANY_ALGORITHM
-    return Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
-
-
-def _pruning(spec: Json) -> Pruning | None:
-    settings = dict(spec.get("pruning", {}))
-    name = settings.pop("name", None)
-    return None if name is None else Pruning(name, settings)
 
 
 def _learn_from(spec: Json) -> tuple[EarlierStudy, ...]:
@@ -158,30 +157,11 @@ def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
     return Fidelity(name, fidelity["min"], fidelity["max"], fidelity.get("eta", _ANY_FIDELITY.eta))
 
 
-def _objectives(spec: Json) -> tuple[Objective, ...]:
-    """Return the objectives of the file's list.
-
-    A single objective needs no check by the service.
-    """
-    objectives = spec.get("objectives", ())
-    return tuple(
-        Objective(
-            objective["metric"], Direction(objective["direction"]), ValueRule(objective["value"])
-        )
-        for objective in objectives
-        if objective.keys() >= {"metric", "direction", "value"}
-    )
-
-
 def _constraints(spec: Json) -> tuple[Constraint, ...]:
-    complete = [
-        constraint
+    return tuple(
+        Constraint(**constraint)
         for constraint in spec.get("constraints", ())
         if "metric" in constraint and constraint.keys() & {"min", "max"}
-    ]
-    return tuple(
-        Constraint(constraint["metric"], constraint.get("min"), constraint.get("max"))
-        for constraint in complete
     )
 
 

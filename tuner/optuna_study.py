@@ -11,7 +11,7 @@ import functools
 import hashlib
 import inspect
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -132,9 +132,7 @@ def run_search(
     directions = [direction.name.lower() for direction in study.directions]
     shell = caller.shell
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
-    results = _Results(study, workspace)
     attributes = [attributes for _, attributes in points]
-
     constraints_func = getattr(study.sampler, "_constraints_func", None)
 
     @functools.wraps(objective)
@@ -149,6 +147,8 @@ def run_search(
         bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
     stored = _stored(workspace, options)
     own, known = _own_and_known(study, stored)
+    source = _source(study, known, bounds) if known else None
+    results = _Results(study, workspace, known, source)
     if stored is not None and own and not points:
         # They were the first ones.
         options["initial"] = stored.spec.initial
@@ -176,7 +176,7 @@ def run_search(
             options,
             # The objective may use it, too.
             stand_ins=[(study, inside.OptunaStudy(directions))],
-            known=_source(study, known, bounds) if known else None,
+            known=source,
             shell=shell,
         )
     except KeyboardInterrupt:
@@ -246,17 +246,17 @@ def _source(
 
     def measured(trial: optuna.trial.FrozenTrial) -> dict[str, object]:
         of_function = trial.system_attrs.get(inside.CONSTRAINTS, ())
-        found = {**trial.constraints, inside.CONSTRAINTS_FUNC: max(of_function, default=None)}
+        found = dict(trial.constraints)
+        if of_function:
+            found[inside.CONSTRAINTS_FUNC] = max(of_function)
         further = dict(zip(metrics[1:], trial.values[1:], strict=True))
         return {**further, **{inside.CONSTRAINT + key: found.get(key) for key in bounds}}
 
-    # A script that adds them does so each time it runs.
-    contents = [
-        json.dumps([t.params, t.values, t.state.name], sort_keys=True, default=str) for t in trials
-    ]
+    # By content, because a script that adds them does so each time it runs.
     seen: Counter[str] = Counter()
     source_ids = []
-    for content in contents:
+    for trial in trials:
+        content = _content(trial.params, trial.values, trial.state)
         seen[content] += 1
         digest = hashlib.sha256(content.encode()).hexdigest()[:32]
         source_ids.append(f"{digest}-{seen[content]}")
@@ -270,6 +270,13 @@ def _source(
         title=f"study {study.study_name}"[:256],
         identity="optuna-study",
     )
+
+
+def _content(
+    parameters: Mapping[str, Any], values: Sequence[float] | None, state: optuna.trial.TrialState
+) -> str:
+    kept = list(values or ()) if state.name == "COMPLETE" else []
+    return json.dumps([dict(parameters), kept, state.name], sort_keys=True, default=str)
 
 
 def _mark(trial: optuna.trial.FrozenTrial) -> str:
@@ -290,9 +297,22 @@ def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:
 class _Results:
     """The trials of a search, as a study of Optuna."""
 
-    def __init__(self, study: optuna.Study, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        workspace: Workspace,
+        known: Iterable[optuna.trial.FrozenTrial],
+        source: Source | None,
+    ) -> None:
+        """known: the trials of the study that are imported from `source`."""
         self._study = study
         self._state = workspace.state
+        places = () if source is None else {place for place, _ in source.trials}
+        # Of the same content there may be several.
+        self._known: defaultdict[str, list[optuna.trial.FrozenTrial]] = defaultdict(list)
+        for each in known:
+            if f"trial {each.number}" in places:
+                self._known[_content(each.params, each.values, each.state)].append(each)
         self._attributes = dict(study.user_attrs)
         # While the search runs, those that have ended, which are read once.
         self._ended: dict[int, optuna.trial.FrozenTrial] = {}
@@ -310,7 +330,13 @@ class _Results:
         # Optuna would announce this study, which no person has made.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
-            made = optuna.create_study(directions=self._study.directions, study_name=ran.name)
+            made = optuna.create_study(
+                directions=self._study.directions,
+                study_name=ran.name,
+                # For a call that continues the search with it.
+                sampler=self._study.sampler,
+                pruner=self._study.pruner,
+            )
         finally:
             optuna.logging.set_verbosity(verbosity)
         for key, value in self._attributes.items():
@@ -326,10 +352,16 @@ class _Results:
         distributions = {
             name: each for trial in trials.values() for name, each in trial.distributions.items()
         }
+        known = {content: iter(each) for content, each in self._known.items()}
         for entry in record.trials:
             number = entry.trial.number
+            if number in trials:
+                made.add_trial(trials[number])
+                continue
+            content = _content(entry.trial.parameters, entry.trial.values, _state(entry))
+            original = next(known.get(content, iter(())), None)
             measured = record.measurements.get(number, ())
-            made.add_trial(trials.get(number) or _imported(entry, measured, distributions))
+            made.add_trial(original or _imported(entry, measured, distributions))
         return made
 
     def callback(self, functions: Sequence[Callback]) -> Callback:
@@ -412,8 +444,7 @@ def _frozen(
 ) -> optuna.trial.FrozenTrial:
     from optuna.trial import FrozenTrial, TrialState
 
-    trial, newest = entry.trial, entry.newest
-    state = TrialState[_STATES.get(entry.state, "FAIL")]
+    trial, newest, state = entry.trial, entry.newest, _state(entry)
     if trial.reason.startswith(inside.PRUNED):
         state = TrialState.PRUNED
     kept: Mapping[str, Any] = {}
@@ -456,10 +487,9 @@ def _imported(
     distributions: Mapping[str, BaseDistribution],
 ) -> optuna.trial.FrozenTrial:
     """Return an imported trial, with the parameters that trials here have named."""
-    from optuna.trial import TrialState, create_trial
+    from optuna.trial import create_trial
 
-    trial = entry.trial
-    state = TrialState[_STATES.get(entry.state, "FAIL")]
+    trial, state = entry.trial, _state(entry)
     params = {
         name: value
         for name, value in trial.parameters.items()
@@ -467,7 +497,7 @@ def _imported(
     }
     return create_trial(
         state=state,
-        values=list(trial.values) if state is TrialState.COMPLETE else None,
+        values=list(trial.values) if state.name == "COMPLETE" else None,
         params=params,
         distributions={name: distributions[name] for name in params},
         constraints={
@@ -476,6 +506,12 @@ def _imported(
             if m.metric.startswith(inside.CONSTRAINT)
         },
     )
+
+
+def _state(entry: TrialRecord) -> optuna.trial.TrialState:
+    from optuna.trial import TrialState
+
+    return TrialState[_STATES.get(entry.state, "FAIL")]
 
 
 def _contains(distribution: BaseDistribution, value: Any) -> bool:

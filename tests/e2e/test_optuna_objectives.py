@@ -393,6 +393,38 @@ print(len(another.trials))
     assert (again, another) == ("26 26", "27")
 
 
+def test_a_study_with_several_objectives_and_all_kinds_of_trials_is_continued(
+    scripts: Scripts,
+) -> None:
+    body = """
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    if trial.number == 1:
+        raise optuna.TrialPruned
+    if trial.number == 2:
+        raise ValueError
+    trial.set_user_attr("over", x - 0.5)
+    return x, 1 - x
+
+sampler = optuna.samplers.NSGAIISampler(constraints_func=lambda trial: [trial.user_attrs.get("over", 1)])
+study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler, pruner=optuna.pruners.NopPruner())
+study.optimize(objective, n_trials=5, catch=ValueError)
+before = study.trials
+found = tuner.optimize_optuna(objective, study, trials=2, name="both", progress=False)
+print(found.trials[:5] == before, len(found.trials))
+found = tuner.optimize_optuna(objective, found, trials=3, name="both", progress=False)
+print(found.trials[:5] == before, [trial.state.name for trial in found.trials])
+shown = tuner.open("both").results()
+print([trial.state for trial in shown[:5]], "over" in found.trials[7].user_attrs)
+"""
+    complete = ["COMPLETE"] * 5
+    assert scripts.output(QUIET + body).splitlines() == [
+        "True 7",
+        f"True {['COMPLETE', 'PRUNED', 'FAIL', *complete]}",
+        "['succeeded', 'pruned', 'failed', 'succeeded', 'succeeded'] True",
+    ]
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

@@ -428,6 +428,10 @@ class SqlExperimentStore:
         numbers = [*trials, table_rows.FINAL_ROW]
         return self._read(_ATTEMPTS_THAT_CHANGE, table_rows.attempt_of, of_uid=uid, trials=numbers)
 
+    def changing(self) -> set[Uid]:
+        """Return the experiments with an attempt that has not ended, or that is to run again."""
+        return {Uid(row["uid"]) for row in self._rows(_CHANGING)}
+
     def object_records(self, uid: Uid) -> StoredObjectRecords:
         return StoredObjectRecords(self, uid)
 
@@ -626,6 +630,21 @@ _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
             sa.bindparam("trials", type_=sa.Integer, expanding=True, literal_execute=True)
         ),
     )
+)
+_newer = tables.attempts.alias()
+_is_newest = ~(
+    sa.select(_newer.c.uid)
+    .where(
+        _newer.c.uid == tables.attempts.c.uid,
+        _newer.c.trial == tables.attempts.c.trial,
+        _newer.c.number > tables.attempts.c.number,
+    )
+    .exists()
+)
+_CHANGING = (
+    sa.select(tables.attempts.c.uid)
+    .where(tables.attempts.c.end_time.is_(None) | (tables.attempts.c.rerun & _is_newest))
+    .distinct()
 )
 _OBJECTS_OF_UNENDED = (
     sa.select(tables.attempt_objects, tables.attempts.c.stop_cause)

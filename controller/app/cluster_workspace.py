@@ -6,7 +6,7 @@ Rows travel as JSON with the columns of controller.db, and become the same value
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 from controller import experiment_rows as table_rows
 from controller.app.controller_api import OFFSET, ControllerApi, ServiceChannel
-from controller.app.experiments import Holder, NeverRan, Overview
+from controller.app.experiments import Holder, NeverRan, Overview, Summarize
 from controller.core.model import Attempt, Event, Experiment, TrialOrFinal, Uid, trial_label
 from controller.kube.errors import BackendError
 from controller.kube.kubeconfig import namespace_of
-from controller.report.record import Totals
 from controller.spec import from_document
 from suggest.client import AsyncClient
 from suggest.errors import NotFound, PermissionDenied
+from suggest.replies import StudySummary
 from suggest.trial import Trial, TrialState
 
 # The client needs an address, for messages about connections. It never connects to it.
@@ -144,8 +144,11 @@ class ClusterExperiments:
     def never_ran(self) -> list[NeverRan]:
         return self._never_ran
 
-    def overview(self, uid: Uid) -> Overview | None:
-        return self._overviews.get(uid)
+    async def overviews(
+        self, listed: Sequence[Experiment], summarize: Summarize | None
+    ) -> Mapping[Uid, Overview]:
+        """Return what the controller has sent with the list."""
+        return self._overviews
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         query = {} if trial is None else {"trial": str(table_rows.trial_column(trial))}
@@ -189,8 +192,8 @@ class ClusterExperiments:
         self._budgets[experiment.namespace] = document.get("tenantBudget", "")
         told = document.get("overview") or {}
         if "trials" in told:
-            totals = _totals(told, experiment.uid)
-            self._overviews[experiment.uid] = Overview(totals, _holder(document), trouble)
+            summary = _summary(told, experiment.uid)
+            self._overviews[experiment.uid] = Overview(summary, _holder(document), trouble)
         return experiment
 
     def _get(self, path: str, **query: str) -> Any:  # JSON
@@ -231,15 +234,15 @@ def _holder(document: Mapping[str, Any]) -> Holder | None:
     return None if found is None else Holder(found["pid"], found["host"], found["since"])
 
 
-def _totals(told: Mapping[str, Any], uid: Uid) -> Totals:
+def _summary(told: Mapping[str, Any], uid: Uid) -> StudySummary:
     numbers = {key: told.get(key, 0) for key in ("running", "queued")} | dict(told["trials"])
     counts = {state: n for state in TrialState if (n := numbers.get(state.value, 0))}
     best = told.get("best")
     if best is None:
-        return Totals(counts, ())
+        return StudySummary(counts)
     succeeded = TrialState.SUCCEEDED
     trial = Trial(best["number"], succeeded, best["parameters"], best["value"], client_id=uid)
-    return Totals(counts, [trial])
+    return StudySummary(counts, trial)
 
 
 def _path(namespace: str, name: str) -> str:

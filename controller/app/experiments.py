@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from controller.core.model import (
     FINAL,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.folders import ExperimentFolders
-    from controller.report.record import Totals
+    from suggest.replies import StudySummary
+    from suggest.study import Direction, StudyName
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -109,9 +110,16 @@ class ReadableLog(Protocol):
 class Overview:
     """What a list shows of an experiment, without its trials."""
 
-    totals: Totals
+    summary: StudySummary
     holder: Holder | None
     trouble: str
+
+
+# Returns what one client of each study has done, with the best trial in the given direction.
+Summarize: TypeAlias = (
+    "Callable[[Mapping[StudyName, str], Mapping[StudyName, Direction]], "
+    "Awaitable[Mapping[StudyName, StudySummary]]]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +166,15 @@ class ReadableExperiments(Protocol):
     def never_ran(self) -> Sequence[NeverRan]:
         """Return those that the last list could not have."""
 
-    def overview(self, uid: Uid) -> Overview | None:
-        """Return what was read with an experiment of the list; None: its trials must be read."""
+    async def overviews(
+        self, listed: Sequence[Experiment], summarize: Summarize | None
+    ) -> Mapping[Uid, Overview]:
+        """Return the overviews of a list's experiments, except of those whose trials must be read.
+
+        summarize: reads the studies of all of them at once; None: that is not possible.
+
+        The number of requests and statements does not grow with the list.
+        """
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Event]: ...
 

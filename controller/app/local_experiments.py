@@ -10,22 +10,32 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.experiments import ControlledElsewhere, ControllerLease, Holder
+from controller.app.experiments import (
+    ControlledElsewhere,
+    ControllerLease,
+    Holder,
+    Overview,
+    Summarize,
+)
 from controller.app.local_log import LocalLog
 from controller.app.state_directory import STATE_OPTION, StateDirectory
-from controller.core.model import Attempt, Event, Experiment, Revision, Uid
+from controller.core.model import Attempt, Event, Experiment, ExperimentState, Revision, Uid
 from controller.experiment_store import NO_FENCE, Fence, SqlExperimentStore, sqlite_database
 from controller.experiment_tables import SCHEMA
 from controller.phrases import command
 from controller.report.formatting import timestamp
+from controller.search import study_name
 from controller.spec import from_document
 from suggest.errors import NotFound, Unavailable
+from suggest.replies import StudySummary
+from suggest.trial import TrialState
 
 if TYPE_CHECKING:
     from controller.folders import ExperimentFolders
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
 
 _REMAINS = {"controller.lock", "experiment.yaml"}
 _SETTLED_S = 3600.0
+# The states in which a controller runs, unless it was killed.
+_CONTROLLED = (ExperimentState.RUNNING, ExperimentState.STOPPING)
 
 
 class ControllerLock:
@@ -122,6 +134,17 @@ def _writing(path: Path) -> Iterator[None]:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         cure = "; free some space and try again" if is_full else ""
         raise Unavailable(f"{path}: {error.strerror}; nothing was lost{cure}") from error
+
+
+def _at_rest(summary: StudySummary) -> StudySummary:
+    """Return what is shown of an experiment none of whose attempts can change.
+
+    Its trials that the study calls running wait for an attempt: see `TrialRecord.state`.
+    """
+    counts = Counter(summary.trials)
+    counts[TrialState.QUEUED] += counts.pop(TrialState.RUNNING, 0)
+    shown = {state: n for state in TrialState if (n := counts[state])}
+    return StudySummary(shown, summary.best)
 
 
 def _written(content: bytes) -> Holder:
@@ -218,8 +241,30 @@ class LocalExperiments(SqlExperimentStore):
     def never_ran(self) -> tuple[()]:
         return ()
 
-    def overview(self, uid: Uid) -> None:
-        return None
+    async def overviews(
+        self, listed: Sequence[Experiment], summarize: Summarize | None
+    ) -> Mapping[Uid, Overview]:
+        if summarize is None:
+            return {}
+        changing = self.changing()
+        settled = {
+            study_name(each): each
+            for each in listed
+            if each.uid not in changing and each.spec.criteria.is_plain
+        }
+        summaries = await summarize(
+            {name: each.uid for name, each in settled.items()},
+            {name: each.spec.objective.direction for name, each in settled.items()},
+        )
+        found: dict[Uid, Overview] = {}
+        for name, experiment in settled.items():
+            summary, holder = summaries[name], self.holder(experiment.uid)
+            # The study may be lost, or a controller may have stored the end meanwhile.
+            is_doubtful = not summary.trials or (holder is None and experiment.state in _CONTROLLED)
+            if not is_doubtful:
+                trouble = self.trouble(experiment.uid).read(controlled=holder is not None)
+                found[experiment.uid] = Overview(_at_rest(summary), holder, trouble)
+        return found
 
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:
         return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log, attempt)

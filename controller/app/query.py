@@ -14,13 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.app.experiments import ReadableExperiments, final_attempts, find
+from controller.app.experiments import Overview, ReadableExperiments, final_attempts, find
+from controller.app.stored_studies import StoredStudies
 from controller.app.workspace import ReadableWorkspace, StudyReads
 from controller.core.model import (
     FINAL,
     Experiment,
     ExperimentState,
     TrialOrFinal,
+    Uid,
     by_trial,
     trial_name,
 )
@@ -31,6 +33,7 @@ from controller.report.ranking import trials_that_ran
 from controller.report.record import (
     ExperimentRecord,
     StudyTrials,
+    Totals,
     TrialList,
     TrialRecord,
     last_values,
@@ -241,9 +244,15 @@ async def all_experiments(
                 reachable = [experiment for experiment in stored if experiment.server == service]
                 try:
                     async with workspace.reading(service) as studies:
+                        told = await overviews(experiments, reachable, studies)
                         answers = [
                             await _without_lost_trials(
-                                experiments, experiment, studies, on_error, latest=latest
+                                experiments,
+                                experiment,
+                                studies,
+                                on_error,
+                                told=told.get(experiment.uid),
+                                latest=latest,
                             )
                             for experiment in reachable
                         ]
@@ -262,22 +271,39 @@ async def _without_lost_trials(
     studies: StudyReads,
     on_error: Callable[[TunerError], None],
     *,
+    told: Overview | None,
     latest: bool,
 ) -> ExperimentRecord:
-    told = experiments.overview(experiment.uid)
     if told is not None and (not latest or _rests(experiment, told.holder)):
-        return ExperimentRecord(
-            experiment,
-            controlled_by="" if told.holder is None else str(told.holder),
-            trouble=told.trouble,
-            tenant_budget=experiments.tenant_budget(experiment.namespace),
-            totals=told.totals,
-        )
+        return without_trials(experiments, experiment, told)
     try:
         return await gather(experiments, experiment, studies, latest=latest)
     except StoreBroken as error:
         on_error(error)
         return ExperimentRecord(experiment)
+
+
+async def overviews(
+    experiments: ReadableExperiments, listed: Sequence[Experiment], studies: StudyReads
+) -> Mapping[Uid, Overview]:
+    """Return the overviews of experiments of one service: see `ReadableExperiments.overviews`."""
+    summarize = studies.summaries_of_clients if isinstance(studies, StoredStudies) else None
+    return await experiments.overviews(listed, summarize)
+
+
+def without_trials(
+    experiments: ReadableExperiments, experiment: Experiment, told: Overview
+) -> ExperimentRecord:
+    """Return what a list shows of an experiment."""
+    best = [] if told.summary.best is None else [told.summary.best]
+    return ExperimentRecord(
+        experiment,
+        controlled_by="" if told.holder is None else str(told.holder),
+        trouble=told.trouble,
+        tenant_budget=experiments.tenant_budget(experiment.namespace),
+        totals=Totals(told.summary.trials, best),
+        final=final_record(experiments, experiment),
+    )
 
 
 def over(record: ExperimentRecord) -> bool:

@@ -16,7 +16,7 @@ from suggest.estimate import Estimate
 from suggest.replies import StudySummary
 from suggest.storage.opening import open_store
 from suggest.studies.reading import StudyReader
-from suggest.study import Study, StudyName
+from suggest.study import Direction, Study, StudyName
 from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
 
 PAGE = 1000
@@ -46,6 +46,13 @@ class StoredStudies:
     async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary]]:
         studies = await self.list_studies(namespace)
         return list(zip(studies, self._studies.summaries(studies), strict=True))
+
+    async def summaries_of_clients(
+        self, clients: Mapping[StudyName, str], directions: Mapping[StudyName, Direction]
+    ) -> dict[StudyName, StudySummary]:
+        """Return what one client of each study has done: see `StudyReader`."""
+        # In a thread, because a statement reads a row for each trial of many studies.
+        return await asyncio.to_thread(self._studies.summaries_of_clients, clients, directions)
 
     async def get_trial(self, name: StudyName, number: int) -> Trial:
         return self._studies.trial(name, number)

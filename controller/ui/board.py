@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import ChainMap
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pathlib import Path
 from controller.app import query
 from controller.app.delete import delete
 from controller.app.enqueue import enqueue
-from controller.app.experiments import find
+from controller.app.experiments import Overview, find
 from controller.app.following import ExperimentFollower
 from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
@@ -48,6 +49,7 @@ from suggest.study import StudyName, StudySpec
 from suggest.trial import Measurement, TrialState
 
 LIST_S = 0.25
+SPARE = 10  # overviews are read again after this many times the duration of the last read
 QUOTA_S = 10.0  # between two looks at the quotas of a namespace
 READS_AT_ONCE = 2  # so that many experiments do not keep the one that a person looks at waiting
 MOST_WAITING = 8
@@ -71,6 +73,11 @@ class Board:
         self.readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
+        # What the list shows of experiments whose trials need not be read; see `_read_overviews`.
+        self._overviews: dict[str, Json] = {}  # by uid
+        self._overviews_mark: Mark = ()
+        self._overviews_idle_until = 0.0
+        self._overviews_trouble = ""
         # By runtime and namespace, with the time when they were read.
         self._quotas: dict[tuple[str, str], tuple[float, QuotaReport | None]] = {}
 
@@ -235,8 +242,14 @@ class Board:
     def mark(self, experiment: Experiment) -> Mark:
         """Return a value that changes when the experiment may have changed."""
         service = self.workspace.service or experiment.server
+        trouble = self.experiments().trouble(experiment.uid).path
+        holder = self.experiments().holder(experiment.uid)
+        return (holder, *file_mark(trouble), *self._store_mark(service))
+
+    def _store_mark(self, service: str) -> Mark:
+        """Return a value that changes when the databases of experiments may have changed."""
         state = self.workspace.state
-        files = [state.controller_db, self.experiments().trouble(experiment.uid).path]
+        files = [state.controller_db]
         clock: Mark = ()
         if not service:
             files.append(state.studies_db)
@@ -244,7 +257,7 @@ class Board:
             files.append(Path(service.removeprefix("sqlite:///")))
         else:
             clock = clock_mark()
-        return (self.experiments().holder(experiment.uid), *clock, *file_mark(*files))
+        return (*clock, *file_mark(*files))
 
     # All experiments
 
@@ -253,20 +266,60 @@ class Board:
 
     async def _list(self) -> Encoded:
         experiments: list[Json] = []
-        trouble = ""
+        await self._read_overviews()
+        trouble = self._overviews_trouble
         for experiment in reversed(self.all()):
-            reader = self.reader(experiment)
-            reader.look()
-            if reader.gone:
-                continue
-            trouble = trouble or str(reader.error or "")
-            element = reader.summary or summary(
-                ExperimentRecord(experiment), reader.error is not None
-            )
+            element = self._overviews.get(experiment.uid)
+            if element is None:
+                reader = self.reader(experiment)
+                reader.look()
+                if reader.gone:
+                    continue
+                trouble = trouble or str(reader.error or "")
+                element = reader.summary or summary(
+                    ExperimentRecord(experiment), reader.error is not None
+                )
             experiments.append({key: value for key, value in element.items() if key != "events"})
         return Encoded.of(
             {"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)}
         )
+
+    async def _read_overviews(self) -> None:
+        """Read again what the list shows of experiments that rest, if it may have changed.
+
+        Takes a small share of the time, and no more statements for more experiments.
+        """
+        by_service: dict[str, list[Experiment]] = {}
+        holders: list[object] = []
+        for experiment in self.all():
+            if not experiment.state.finished:
+                holders.append(self.experiments().holder(experiment.uid))
+            # Of an experiment of another service, the reader says so.
+            with suppress(TunerError):
+                by_service.setdefault(self.workspace.service_of(experiment), []).append(experiment)
+        mark: Mark = (*holders, *map(self._store_mark, by_service))
+        began = time.monotonic()
+        if mark == self._overviews_mark or began < self._overviews_idle_until:
+            return
+        self._overviews_mark = mark  # at once, because another page may ask meanwhile
+        try:
+            found = [await self._overviews_of(some) for some in by_service.values()]
+        except TunerError as error:
+            self._overviews_mark, self._overviews_trouble = (), str(error)
+            self._overviews_idle_until = time.monotonic() + SHARED_S
+            return
+        self._overviews, self._overviews_trouble = dict(ChainMap(*found)), ""
+        self._overviews_idle_until = time.monotonic() + SPARE * (time.monotonic() - began)
+
+    async def _overviews_of(self, experiments: Sequence[Experiment]) -> dict[str, Json]:
+        """Return by uid what the list shows of experiments of one service."""
+        studies = await self.studies(experiments[0])
+        told = await query.overviews(self.experiments(), experiments, studies)
+        return {
+            each.uid: summary(query.without_trials(self.experiments(), each, overview), loaded=True)
+            for each in experiments
+            if (overview := told.get(each.uid)) is not None and _needs_no_trial(each, overview)
+        }
 
     def all(self) -> list[Experiment]:
         """Return all experiments, oldest first."""
@@ -336,6 +389,14 @@ class Board:
             if report is not None:
                 return report
         return QuotaReport([])
+
+
+def _needs_no_trial(experiment: Experiment, overview: Overview) -> bool:
+    """Return whether `description.why_experiment` names no trial."""
+    state = experiment.state
+    if state is ExperimentState.SUCCEEDED:
+        return overview.summary.best is not None
+    return state in (ExperimentState.STOPPED, ExperimentState.PAUSED)
 
 
 def _queued(entry: TrialRecord, record: ExperimentRecord) -> Json:

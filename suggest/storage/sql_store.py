@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Delete,
     Select,
@@ -25,6 +26,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
     tuple_,
     update,
@@ -60,13 +62,24 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyCon
 from suggest.storage.study_json import spec_document
 from suggest.storage.study_tables import SCHEMA, measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import OPEN, Measurement, Trial, TrialBatch, TrialState
+from suggest.trial import (
+    IMPORTED_FROM,
+    OPEN,
+    REUSED,
+    Measurement,
+    Trial,
+    TrialBatch,
+    TrialState,
+)
+
+Item = TypeVar("Item")
 
 TRIALS_AT_ONCE = 100
 TRIALS_PER_PAGE = 1000
 
 _INSERT_STUDY = failpoints.register("store.insert_study")
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NO_CLIENTS: Mapping[StudyName, str] = MappingProxyType({})
 _UPDATE_STUDY = failpoints.register("store.update_study")
 _DELETE_STUDY = failpoints.register("store.delete_study")
 _COPY_STUDY = failpoints.register("store.copy_study")
@@ -81,11 +94,16 @@ _DECIDE = failpoints.register("store.decide")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
-_AT_A_TIME = 500  # trial numbers per statement
+_AT_A_TIME = 500  # numbers of trials, or names of studies, per statement
 _ROWS_AT_A_TIME = 5000  # of a copied study
 
 _STUDY = select(studies).where(of_parameters(studies))
 _TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
+_KEY = tuple(trials.primary_key.columns)
+_WHOSE = (trials.c.namespace, trials.c.study)
+_NEVER_RAN = or_(
+    *(trials.c.labels[key].as_string().is_not(None) for key in (IMPORTED_FROM, REUSED))
+)
 
 
 class StudyStore:
@@ -477,32 +495,51 @@ class StudyStore:
             yield page
             after = page[-1].number
 
-    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
-        """Count the trials of each state in these studies. Reads a row for each trial."""
+    def trial_counts(
+        self, names: Sequence[StudyName], *, clients: Mapping[StudyName, str] = NO_CLIENTS
+    ) -> dict[StudyName, dict[TrialState, int]]:
+        """Count the trials of each state in these studies. Reads a row for each trial.
+
+        clients: by study, the client whose trials count, unless they did not run. None: all count.
+        """
         found: dict[StudyName, dict[TrialState, int]] = {name: {} for name in names}
-        whose = (trials.c.namespace, trials.c.study)
-        query = select(*whose, trials.c.state, func.count().label("trials")).where(
-            tuple_(*whose).in_([(name.namespace, name.study) for name in names]), ~trials.c.deleted
-        )
-        with self._database.reading(single=True) as connection:
-            for row in connection.execute(query.group_by(*whose, trials.c.state)):
-                found[StudyName(row.namespace, row.study)][state_of(row.state)] = row.trials
+        query = select(*_WHOSE, trials.c.state, func.count().label("trials"))
+        query = query.where(~trials.c.deleted).group_by(*_WHOSE, trials.c.state)
+        if clients:
+            query = query.where(~_NEVER_RAN)
+        for some in _parts(names):
+            with self._database.reading(single=True) as connection:
+                for row in connection.execute(query.where(_in_studies(some, clients))):
+                    found[StudyName(row.namespace, row.study)][state_of(row.state)] = row.trials
         return found
 
-    def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
-        """Return the best succeeded trial; of several, the one with the lowest number."""
-        value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
-        succeeded = and_(
-            trials.c.state == TrialState.SUCCEEDED.value,
-            trials.c.value.is_not(None),
-            ~trials.c.deleted,
-        )
-        return self._one_trial(
-            select(trials)
-            .where(of(trials, name), succeeded)
-            .order_by(value, trials.c.number)
-            .limit(1)
-        )
+    def best_trials(
+        self,
+        directions: Mapping[StudyName, Direction],
+        *,
+        clients: Mapping[StudyName, str] = NO_CLIENTS,
+    ) -> dict[StudyName, Trial]:
+        """Return the best succeeded trial of each of these studies that has one.
+
+        Of several, the one with the lowest number. Reads a row for each trial.
+
+        clients: by study, the client whose trials count, beside those that did not run.
+        """
+        found: dict[StudyName, Trial] = {}
+        for direction in set(directions.values()):
+            names = [name for name, each in directions.items() if each is direction]
+            for some in _parts(names):
+                query = _best(direction).where(_in_studies(some, NO_CLIENTS))
+                if clients:
+                    query = query.where(_in_studies(some, clients) | _NEVER_RAN)
+                ranked = query.subquery()
+                best = select(trials).join(
+                    ranked, and_(*(trials.c[key.name] == ranked.c[key.name] for key in _KEY))
+                )
+                with self._database.reading(single=True) as connection:
+                    for row in connection.execute(best.where(ranked.c.place == 1)):
+                        found[StudyName(row.namespace, row.study)] = trial_of(row)
+        return found
 
     def measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
@@ -529,9 +566,10 @@ class StudyStore:
         whose = {"namespace": name.namespace, "study": name.study, "metrics": MAX_METRICS}
         found: list[tuple[int, int, Measurement]] = []
         first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
+        # Read a few trials first, because the number of their metrics is not known before.
+        at_once = TRIALS_AT_ONCE
         while len(found) < limit:
-            # Read a few trials at a time, because the number of their metrics is not known before.
-            span = {"first": first, "last": last, "trials": min(limit - len(found), TRIALS_AT_ONCE)}
+            span = {"first": first, "last": last, "trials": min(limit - len(found), at_once)}
             with self._database.reading(single=True) as connection:
                 rows = connection.execute(LATEST, whose | span).all()
             # By position, because access by name would double the time.
@@ -546,6 +584,8 @@ class StudyStore:
             ]
             if not rows or number is not None:
                 break
+            metrics = len(rows) / span["trials"]
+            at_once = max(1, math.ceil((limit - len(found)) / metrics))
             first = rows[-1].trial + 1
         return found[:limit]
 
@@ -613,8 +653,27 @@ def _renaming(name: StudyName, old: str, new: str) -> Update:
     )
 
 
-def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME))
+def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    return (items[k : k + _AT_A_TIME] for k in range(0, len(items), _AT_A_TIME))
+
+
+def _in_studies(
+    names: Sequence[StudyName], clients: Mapping[StudyName, str]
+) -> ColumnElement[bool]:
+    """Return a condition on trials: they are in one of these studies, and of its client, if any."""
+    if clients:
+        of_client = [(name.namespace, name.study, clients[name]) for name in names]
+        return tuple_(*_WHOSE, trials.c.client_id).in_(of_client)
+    return tuple_(*_WHOSE).in_([(name.namespace, name.study) for name in names])
+
+
+def _best(direction: Direction) -> Select[Any]:
+    """Return the query for the keys of succeeded trials, and for their `place` in their study."""
+    value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
+    place = func.row_number().over(partition_by=_WHOSE, order_by=(value, trials.c.number))
+    return select(*_KEY, place.label("place")).where(
+        trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted
+    )
 
 
 def _change_all(

@@ -14,7 +14,7 @@ from suggest.errors import NotFound
 from suggest.estimate import Estimate
 from suggest.replies import StudySummary
 from suggest.storage.store import StudyRecord
-from suggest.study import Study, StudyName
+from suggest.study import Direction, Study, StudyName
 from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -47,12 +47,28 @@ class StudyReader:
         return self._store.studies(namespace, labels=labels, after=after, limit=limit)
 
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
-        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
-        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
-        return [
-            StudySummary(counts[study.name], best_trial)
-            for study, best_trial in zip(studies, best, strict=True)
-        ]
+        counts = self._store.trial_counts([study.name for study in studies])
+        plain = [study for study in studies if study.spec.criteria.is_plain]
+        best: dict[StudyName, Trial | None] = {
+            **self._store.best_trials(
+                {study.name: study.spec.objective.direction for study in plain}
+            )
+        }
+        for study in studies:
+            if not study.spec.criteria.is_plain:
+                best[study.name] = study.spec.criteria.first_best(self._best(study))
+        return [StudySummary(counts[study.name], best.get(study.name)) for study in studies]
+
+    def summaries_of_clients(
+        self, clients: Mapping[StudyName, str], directions: Mapping[StudyName, Direction]
+    ) -> dict[StudyName, StudySummary]:
+        """Return summaries of what one client of each study has done, with imported best trials.
+
+        A study that does not exist has no trials.
+        """
+        counts = self._store.trial_counts([*clients], clients=clients)
+        best = self._store.best_trials(directions, clients=clients)
+        return {name: StudySummary(counts[name], best.get(name)) for name in clients}
 
     def trial(self, name: StudyName, number: int) -> Trial:
         """Read the trial from the store, which, unlike an engine, returns no deleted trials."""
@@ -117,8 +133,7 @@ class StudyReader:
     def _best(self, study: Study) -> list[Trial]:
         spec = study.spec
         if spec.criteria.is_plain:
-            best = self._store.best_trial(study.name, spec.objective.direction)
-            return [] if best is None else [best]
+            return [*self._store.best_trials({study.name: spec.objective.direction}).values()]
         candidates: list[Trial] = []
         for page in self._store.pages_of_trials(study.name, [TrialState.SUCCEEDED]):
             candidates = spec.criteria.best([*candidates, *page])

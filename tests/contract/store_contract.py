@@ -571,12 +571,8 @@ class StoreContract:
         store.hand_out(lease, [running(n) for n in range(4)])
         for number, value in enumerate((0.5, 0.9, 0.9, 0.1)):
             store.finish_trial(lease, succeeded(running(number), value), [])
-        best, worst = (
-            store.best_trial(NAME, Direction.MAXIMIZE),
-            store.best_trial(NAME, Direction.MINIMIZE),
-        )
-        assert best is not None
-        assert worst is not None
+        best = store.best_trials({NAME: Direction.MAXIMIZE})[NAME]
+        worst = store.best_trials({NAME: Direction.MINIMIZE})[NAME]
         assert (best.number, worst.number) == (1, 3)
 
     def test_a_deleted_trial_is_hidden_but_keeps_its_number(
@@ -587,7 +583,7 @@ class StoreContract:
         store.delete_trial(lease, 0)
         assert store.trial(NAME, 0) is None
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == []
-        assert store.best_trial(NAME, Direction.MAXIMIZE) is None
+        assert store.best_trials({NAME: Direction.MAXIMIZE}) == {}
         contents = store.contents(NAME)
         assert [(t.number, t.state, t.value) for t in contents.trials] == [
             (0, TrialState.CANCELLED, None)

@@ -205,7 +205,7 @@ def test_a_count_that_ran_during_a_deletion_is_repeated_before_a_refusal() -> No
 # Methods of a store that add no study, trial or measurement.
 UNCOUNTED = frozenset(
     {
-        "best_trial",
+        "best_trials",
         "check",
         "contents",
         "copy_study",

@@ -1,0 +1,261 @@
+"""The list of a state directory's experiments: what it shows, and how many statements it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from controller.app import query
+from controller.app.local_experiments import LocalExperiments
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
+from controller.core.model import (
+    Attempt,
+    AttemptState,
+    Experiment,
+    ExperimentState,
+    FinalRun,
+    Revision,
+    Stage,
+    Uid,
+)
+from controller.experiment_store import Changes
+from controller.report import documents
+from controller.report.record import ExperimentRecord
+from controller.search import study_name, study_spec
+from controller.spec import read
+from controller.ui.board import Board
+from suggest.errors import TunerError
+from suggest.storage.opening import open_store
+from suggest.storage.store import Addition, StudyRecord
+from suggest.study import Study
+from suggest.trial import IMPORTED_FROM, REUSED, Trial, TrialState
+from tests.unit.builders import START
+
+FILE = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: %s}
+spec:
+  objective: {metric: score, direction: %s}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  algorithm: {name: random}
+  budget: {trials: 9}
+  trial: {command: [train, "--x=${x}"]}
+"""
+SUCCEEDED, FAILED = TrialState.SUCCEEDED, TrialState.FAILED
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def storage(request: pytest.FixtureRequest) -> str:
+    """Return the URL of the studies; "": in the state directory."""
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+        return url
+    return ""
+
+
+class Recorded:
+    """A state directory with experiments that ran as a test says."""
+
+    def __init__(self, folder: Path, storage: str) -> None:
+        self.state = StateDirectory(folder)
+        self.state.make()
+        self.storage = storage
+        self.workspace = Workspace(self.state)
+
+    def add(
+        self,
+        name: str,
+        trials: Sequence[Trial] = (),
+        attempts: Sequence[Attempt] = (),
+        *,
+        state: ExperimentState = ExperimentState.SUCCEEDED,
+        direction: str = "maximize",
+        final: FinalRun | None = None,
+        has_study: bool = True,
+    ) -> None:
+        """Record an experiment, whose uid its trials have as the client `own`."""
+        spec = read(FILE % (name, direction), source="test").spec
+        uid = Uid(f"{name:a<16}"[:16])
+        experiment = Experiment(uid, spec, 1, "/tmp", "", server=self.storage, start_time=START)
+        with closing(LocalExperiments(self.state)) as experiments:
+            experiments.folders(uid).root.mkdir()
+            experiments.create_experiment(experiment, Revision(1, spec, "", START))
+            ended = replace(experiment, state=state, final=final)
+            experiments.save(uid, Changes(ended, attempts, final=final is not None))
+        if not has_study:
+            return
+        with closing(open_store(self.storage or self.state.storage_url)) as store:
+            study = Study(study_name(experiment), f"s-{uid}", study_spec(spec), 7, {}, START)
+            store.insert_study(StudyRecord(study, "request", "fingerprint"))
+            lease = store.take(study.name, uid=study.uid, address="")
+            own = [
+                replace(each, client_id=uid if each.client_id == "own" else each.client_id)
+                for each in trials
+            ]
+            store.add_trials(lease, [Addition(each, None) for each in own])
+            store.release(lease)
+
+    def listed(self) -> tuple[list[ExperimentRecord], list[str]]:
+        """Return the list, and what could not be read for it."""
+        errors: list[TunerError] = []
+        records = asyncio.run(query.all_experiments(self.workspace, None, on_error=errors.append))
+        return records, [str(error).partition(";")[0] for error in errors]
+
+    def described(self, name: str) -> ExperimentRecord:
+        return asyncio.run(query.look_up(self.workspace, name, None))
+
+
+def a_trial(
+    number: int,
+    state: TrialState = SUCCEEDED,
+    value: float | None = None,
+    *,
+    client: str = "own",
+    **labels: str,
+) -> Trial:
+    return Trial(
+        number, state, {"x": 0.5}, value, client_id=client, labels=labels, create_time=START
+    )
+
+
+def an_attempt(number: int, state: AttemptState, **others: object) -> Attempt:
+    end = None if state in (AttemptState.CREATED, AttemptState.RUNNING) else START
+    return Attempt(number, 1, state, start_time=START, end_time=end, **others)  # type: ignore[arg-type]
+
+
+@contextmanager
+def counted_statements() -> Iterator[list[str]]:
+    """Note the statements of all databases in this process."""
+    statements: list[str] = []
+
+    def note(_c: object, _cursor: object, statement: str, *_others: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_a_list_shows_of_each_experiment_what_describe_shows(tmp_path: Path, storage: str) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+    values = [0.25, 0.75, 0.75]
+    some = [a_trial(number, value=value) for number, value in enumerate(values)]
+    recorded.add("largest", [*some, a_trial(3, FAILED), a_trial(4, TrialState.PRUNED, 0.9)])
+    recorded.add("smallest", [*some, a_trial(3, value=None)], direction="minimize")
+    recorded.add(
+        "taken-over",
+        [
+            a_trial(0, value=0.5),
+            a_trial(1, value=0.9, client="", **{IMPORTED_FROM: "a file"}),
+            a_trial(2, value=0.5, **{REUSED: "0"}),
+            a_trial(3, value=0.99, client="another"),
+        ],
+    )
+    recorded.add(
+        "interrupted",
+        [*some, a_trial(3, TrialState.RUNNING), a_trial(4, TrialState.RUNNING)],
+        [an_attempt(3, AttemptState.CANCELLED)],
+        state=ExperimentState.STOPPED,
+    )
+    recorded.add(
+        "left",
+        [a_trial(0, TrialState.RUNNING), a_trial(1, TrialState.RUNNING)],
+        [an_attempt(0, AttemptState.RUNNING), an_attempt(1, AttemptState.CREATED)],
+        state=ExperimentState.RUNNING,
+    )
+    recorded.add(
+        "again",
+        [a_trial(0, FAILED), a_trial(1, FAILED)],
+        [
+            an_attempt(0, AttemptState.FAILED, set_aside=True),
+            an_attempt(1, AttemptState.FAILED, set_aside=True),
+            replace(an_attempt(1, AttemptState.FAILED), number=2),
+        ],
+        state=ExperimentState.PAUSED,
+    )
+    final = replace(an_attempt(0, AttemptState.SUCCEEDED), trial=Stage.FINAL, value=0.7)
+    recorded.add("final", some, [final], final=FinalRun(1, 1))
+    recorded.add("began", state=ExperimentState.RUNNING, has_study=False)
+
+    records, errors = recorded.listed()
+
+    assert errors == []
+    shown = {record.name: documents.experiment(record) for record in records}
+    described = {name: documents.experiment(recorded.described(name)) for name in shown}
+    assert shown == described
+    trials = {name: each["trials"] for name, each in shown.items()}
+    assert trials == {
+        "largest": {"succeeded": 3, "pruned": 1, "failed": 1},
+        "smallest": {"succeeded": 4},
+        "taken-over": {"succeeded": 1},
+        "interrupted": {"queued": 2, "succeeded": 3},
+        "left": {"queued": 1, "running": 1},
+        "again": {"queued": 1, "failed": 1},
+        "final": {"succeeded": 3},
+        "began": {},
+    }
+    best = {name: each["best"]["number"] for name, each in shown.items() if "best" in each}
+    assert best == {"largest": 1, "smallest": 0, "taken-over": 1, "interrupted": 1, "final": 1}
+
+
+def test_an_experiment_whose_study_is_lost_is_listed_with_the_reason(
+    tmp_path: Path, storage: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+    recorded.add("kept", [a_trial(0, value=0.5)])
+    recorded.add("lost", attempts=[an_attempt(0, AttemptState.SUCCEEDED)], has_study=False)
+    records, errors = recorded.listed()
+    assert [record.name for record in records] == ["kept", "lost"]
+    assert errors == [
+        "lost has run trials, but its store no longer has the study namespaces/default/studies/"
+        "lost-losta"
+    ]
+
+
+async def the_first_page(recorded: Recorded) -> list[documents.Json]:
+    """Return the first list that the page of `tuner ui` gets."""
+    board = Board(recorded.workspace)
+    try:
+        _, data = await anext(board.follow_list())
+    finally:
+        await board.close()
+    searches: list[documents.Json] = json.loads(data.text)["searches"]
+    return searches
+
+
+@pytest.mark.parametrize("shown", ["a list", "a page"])
+def test_the_statements_of_a_list_do_not_grow_with_it(
+    tmp_path: Path, storage: str, shown: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+
+    def statements(first: int, last: int) -> int:
+        """Return how many the list takes after these experiments were added."""
+        for number in range(first, last):
+            recorded.add(
+                f"e{number}",
+                [a_trial(0, value=0.5), a_trial(1, FAILED)],
+                [an_attempt(0, AttemptState.SUCCEEDED), an_attempt(1, AttemptState.FAILED)],
+                direction="minimize" if number % 2 else "maximize",
+            )
+        with counted_statements() as found:
+            if shown == "a list":
+                trials = [documents.experiment(each)["trials"] for each in recorded.listed()[0]]
+            else:
+                trials = [each["trials"] for each in asyncio.run(the_first_page(recorded))]
+        assert trials == [{"succeeded": 1, "failed": 1}] * last
+        return len(found)
+
+    assert statements(0, 2) == statements(2, 20)

@@ -409,6 +409,15 @@ class SqlExperimentStore:
         number = table_rows.trial_column(trial)
         return self.attempts_between(uid, number, number)
 
+    def final_attempts(self, uids: Collection[Uid]) -> dict[Uid, list[Attempt]]:
+        """Return the attempts of the final stages of these experiments, oldest first."""
+        found: dict[Uid, list[Attempt]] = {uid: [] for uid in uids}
+        rows = self._rows(_FINAL_ATTEMPTS, uids=list(uids)) if uids else []
+        with self._reading_rows():
+            for row in rows:
+                found[row["uid"]].append(table_rows.attempt_of(row))
+        return found
+
     def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
         """Return the attempts of the trials from `first` to `last`."""
         return self._read(
@@ -465,7 +474,7 @@ class SqlExperimentStore:
 
     # Any: the columns of a table
     def _rows(
-        self, query: sa.Select[Any], **values: str | int | Sequence[int]
+        self, query: sa.Select[Any], **values: str | int | Sequence[int] | Sequence[str]
     ) -> list[dict[str, Any]]:
         with self._database.reading(single=True) as connection:
             return [row._asdict() for row in connection.execute(query, values)]
@@ -617,6 +626,17 @@ _REVISIONS = _of_uid(tables.revisions).order_by(tables.revisions.c.number)
 _ATTEMPTS = _of_uid(tables.attempts).order_by(tables.attempts.c.trial, tables.attempts.c.number)
 _ATTEMPTS_BETWEEN = _ATTEMPTS.where(
     tables.attempts.c.trial.between(sa.bindparam("first"), sa.bindparam("last"))
+)
+_FINAL_ATTEMPTS = (
+    sa.select(tables.attempts)
+    .where(
+        # Literals, because a database has a limit of parameters.
+        tables.attempts.c.uid.in_(
+            sa.bindparam("uids", type_=sa.String, expanding=True, literal_execute=True)
+        ),
+        tables.attempts.c.trial == table_rows.FINAL_ROW,
+    )
+    .order_by(tables.attempts.c.uid, tables.attempts.c.number)
 )
 _LAST_TRIAL = sa.select(sa.func.max(tables.attempts.c.trial).label("last")).where(
     tables.attempts.c.uid == sa.bindparam("of_uid")

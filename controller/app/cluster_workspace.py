@@ -193,7 +193,8 @@ class ClusterExperiments:
         told = document.get("overview") or {}
         if "trials" in told:
             summary = _summary(told, experiment.uid)
-            self._overviews[experiment.uid] = Overview(summary, _holder(document), trouble)
+            final = [table_rows.attempt_of(each) for each in told.get("final", ())]
+            self._overviews[experiment.uid] = Overview(summary, _holder(document), trouble, final)
         return experiment
 
     def _get(self, path: str, **query: str) -> Any:  # JSON

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.service_names import described
+from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.attempt import RuntimeLost
 from controller.core.model import Attempt, Experiment, attempt_name
@@ -46,6 +47,22 @@ class Deleted:
     left_behind: str = ""
 
 
+class _Clients:
+    """The clients of the services of a workspace, each connected when it is first needed."""
+
+    def __init__(self, workspace: Workspace, stack: AsyncExitStack) -> None:
+        self._workspace = workspace
+        self._stack = stack
+        self._connected: dict[str, SessionClient] = {}
+
+    async def of(self, service: str) -> SessionClient:
+        if service not in self._connected:
+            self._connected[service] = await self._stack.enter_async_context(
+                self._workspace.connected(service)
+            )
+        return self._connected[service]
+
+
 async def delete(
     workspace: Workspace,
     names: Sequence[str],
@@ -69,7 +86,9 @@ async def delete(
         local_only: Send nothing to the cluster, because it no longer exists.
         keep_studies: Leave the studies, with their trials, in the suggestion service.
     """
-    with workspace.opened() as experiments, ExitStack() as leases:
+    async with AsyncExitStack() as stack:
+        clients = _Clients(workspace, stack)
+        experiments = stack.enter_context(workspace.opened())
         found = _find(experiments, names, namespace)
         services = [workspace.service_of(experiment) for experiment in found]
         for experiment in found:
@@ -86,13 +105,13 @@ async def delete(
                 raise FailedPrecondition(
                     f"{experiment.name} cannot be deleted now: {error}"
                 ) from error
-            leases.callback(admitted.lease.release)
+            stack.callback(admitted.lease.release)
         for experiment, service in zip(found, services, strict=True):
             if not local_only:
                 await _end_leftovers(workspace, experiments, experiment)
             left_behind = ""
             if not keep_studies:
-                left_behind = await _delete_study(workspace, experiment, service, force=force)
+                left_behind = await _delete_study(clients, experiment, service, force=force)
             if local_only:
                 left_behind = "; ".join(filter(None, (_left_behind(experiment), left_behind)))
             shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
@@ -135,7 +154,7 @@ def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
 
 
 async def _delete_study(
-    workspace: Workspace, experiment: Experiment, service: str, *, force: bool
+    clients: _Clients, experiment: Experiment, service: str, *, force: bool
 ) -> str:
     """Delete the study, and return what is left of it.
 
@@ -143,11 +162,11 @@ async def _delete_study(
     """
     name = study_name(experiment)
     try:
-        async with workspace.connected(service) as client:
-            # the run was killed before it created the study, or this is a repeated delete
-            with suppress(NotFound):
-                async with asyncio.timeout(FORCED_PATIENCE_S if force else None):
-                    await client.delete_study(name)
+        client = await clients.of(service)
+        # the run was killed before it created the study, or this is a repeated delete
+        with suppress(NotFound):
+            async with asyncio.timeout(FORCED_PATIENCE_S if force else None):
+                await client.delete_study(name)
     except (Unavailable, Unauthenticated, PermissionDenied, StoreBroken, TimeoutError) as error:
         if not force:
             cure = (

@@ -108,11 +108,15 @@ class ReadableLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a list shows of an experiment, without its trials."""
+    """What a list shows of an experiment, without its trials.
+
+    final: all attempts of its final stages.
+    """
 
     summary: StudySummary
     holder: Holder | None
     trouble: str
+    final: Sequence[Attempt] = ()
 
 
 # Returns what one client of each study has done, with the best trial in the given direction.
@@ -218,15 +222,19 @@ def _hint(name: str, experiments: ReadableExperiments, namespace: str | None) ->
     )
 
 
-def final_attempts(experiments: ReadableExperiments, experiment: Experiment) -> list[Attempt]:
-    """Return the attempts of the final stage since the search last ended, oldest first."""
+def final_attempts(
+    experiments: ReadableExperiments,
+    experiment: Experiment,
+    known: Sequence[Attempt] | None = None,
+) -> list[Attempt]:
+    """Return the attempts of the final stage since the search last ended, oldest first.
+
+    known: all attempts of final stages, if they have been read.
+    """
     if experiment.final is None:
         return []
-    return [
-        attempt
-        for attempt in experiments.attempts(experiment.uid, FINAL)
-        if attempt.number >= experiment.final.first
-    ]
+    attempts = experiments.attempts(experiment.uid, FINAL) if known is None else known
+    return [attempt for attempt in attempts if attempt.number >= experiment.final.first]
 
 
 def final_has_failed(experiments: ReadableExperiments, experiment: Experiment) -> bool:

@@ -256,6 +256,7 @@ class LocalExperiments(SqlExperimentStore):
             {name: each.uid for name, each in settled.items()},
             {name: each.spec.objective.direction for name, each in settled.items()},
         )
+        finals = self.final_attempts([e.uid for e in settled.values() if e.final is not None])
         found: dict[Uid, Overview] = {}
         for name, experiment in settled.items():
             summary, holder = summaries[name], self.holder(experiment.uid)
@@ -263,7 +264,8 @@ class LocalExperiments(SqlExperimentStore):
             is_doubtful = not summary.trials or (holder is None and experiment.state in _CONTROLLED)
             if not is_doubtful:
                 trouble = self.trouble(experiment.uid).read(controlled=holder is not None)
-                found[experiment.uid] = Overview(_at_rest(summary), holder, trouble)
+                final = finals.get(experiment.uid, ())
+                found[experiment.uid] = Overview(_at_rest(summary), holder, trouble, final)
         return found
 
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:

@@ -19,6 +19,7 @@ from controller.app.stored_studies import StoredStudies
 from controller.app.workspace import ReadableWorkspace, StudyReads
 from controller.core.model import (
     FINAL,
+    Attempt,
     Experiment,
     ExperimentState,
     TrialOrFinal,
@@ -302,7 +303,7 @@ def without_trials(
         trouble=told.trouble,
         tenant_budget=experiments.tenant_budget(experiment.namespace),
         totals=Totals(told.summary.trials, best),
-        final=final_record(experiments, experiment),
+        final=final_record(experiments, experiment, told.final),
     )
 
 
@@ -343,9 +344,16 @@ def importances(record: TrialList) -> list[Importance]:
 # The final stage
 
 
-def final_record(experiments: ReadableExperiments, experiment: Experiment) -> FinalRecord | None:
-    """Return the final stage; None unless it has begun since the search last continued."""
-    attempts = final_attempts(experiments, experiment)
+def final_record(
+    experiments: ReadableExperiments,
+    experiment: Experiment,
+    known: Sequence[Attempt] | None = None,
+) -> FinalRecord | None:
+    """Return the final stage; None unless it has begun since the search last continued.
+
+    known: as for `final_attempts`.
+    """
+    attempts = final_attempts(experiments, experiment, known)
     if experiment.final is None or not attempts:
         return None
     folders = experiments.folders(experiment.uid)

@@ -28,7 +28,7 @@ from controller import experiment_rows as table_rows
 from controller import experiment_tables as tables
 from controller.app import pack
 from controller.app.controller_api import AUTHORIZATION, OFFSET, PAGE, PAGE_OF_EXPERIMENTS
-from controller.core.model import FINAL, Attempt, Experiment, trial_label
+from controller.core.model import FINAL, Attempt, Experiment, Uid, trial_label
 from controller.kube.reflector import Key
 from controller.operator.access import Access, Caller
 from controller.operator.experiments import HostedExperiments
@@ -124,10 +124,13 @@ class HttpApi:
             keys = [key for key in keys if key[1] == name]
         page, rest = keys[:PAGE_OF_EXPERIMENTS], keys[PAGE_OF_EXPERIMENTS:]
         rows = self._experiments.rows_of(page)
+        finals = self._experiments.final_attempts(
+            [row["uid"] for row in rows.values() if row["final_trial"] is not None]
+        )
         documents, never_ran = [], []
         for key in page:
             if key in rows:
-                documents.append(self._document_of(rows[key]) | self._overview(rows[key]))
+                documents.append(self._document_of(rows[key]) | self._overview(rows[key], finals))
             else:
                 never_ran += self._never_ran(*key)
         following = "/".join(page[-1]) if rest else None
@@ -263,19 +266,24 @@ class HttpApi:
                 return attempt
         raise NotFound(f"{experiment.name}/{label} has no attempt {number}")
 
-    def _overview(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _overview(
+        self, row: Mapping[str, Any], finals: Mapping[Uid, Sequence[Attempt]]
+    ) -> dict[str, Any]:
         """Return what the status says of all trials together, if that is all that a list shows.
 
-        It does not have the Pareto front, and the final stage.
+        It does not have the Pareto front.
         """
+        uid = row["uid"]
         resource = self._resources.find(row["namespace"], row["name"])
-        if resource is None or uid_of(resource) != row["uid"] or row["final_trial"] is not None:
+        if resource is None or uid_of(resource) != uid:
             return {}
         if "objectives" in resource["spec"] or resource["spec"].get("constraints"):
             return {}
         status = resource.get("status") or {}
         keys = ("trials", "running", "queued", "best")
-        return {"overview": {key: status[key] for key in keys if key in status}}
+        overview = {key: status[key] for key in keys if key in status}
+        overview["final"] = [tables.attempt_row(uid, each) for each in finals.get(uid, ())]
+        return {"overview": overview}
 
     def _never_ran(self, namespace: str, name: str) -> list[dict[str, str]]:
         """Return `controller.app.experiments.NeverRan` of a resource, if that is known."""

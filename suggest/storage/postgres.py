@@ -125,6 +125,7 @@ class PostgresDatabase:
             self._engine = create_engine(
                 parsed,
                 json_deserializer=read_json,
+                use_native_hstore=False,  # no column has it, and to look for it takes round trips
                 # the row count shows whether an INSERT wrote all rows
                 execution_options={"preserve_rowcount": True},
                 poolclass=QueuePool,
@@ -168,10 +169,11 @@ class PostgresDatabase:
 
         It changes with a restart, a restore or a failover.
         """
+        connection.autocommit = True  # one round trip instead of three
         with connection.cursor() as cursor:
             cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
             (instance,) = cursor.fetchone()
-        connection.rollback()
+        connection.autocommit = False
         if self._instance not in ("", instance):
             self.restarts += 1
         self._instance = record.info[INSTANCE] = instance

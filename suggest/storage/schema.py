@@ -92,7 +92,8 @@ def version(database: Readable, schema: Schema) -> str | None:
         StoreBroken: the version is newer, or from before the first release, or another program uses
         the database.
     """
-    with database.reading() as connection:
+    # Two statements without one view: before anything is made, all is read again under a lock.
+    with database.reading(single=True) as connection:
         return _version(connection, database, schema)
 
 

@@ -247,8 +247,13 @@ def test_the_statements_of_a_list_do_not_grow_with_it(
             recorded.add(
                 f"e{number}",
                 [a_trial(0, value=0.5), a_trial(1, FAILED)],
-                [an_attempt(0, AttemptState.SUCCEEDED), an_attempt(1, AttemptState.FAILED)],
+                [
+                    an_attempt(0, AttemptState.SUCCEEDED),
+                    an_attempt(1, AttemptState.FAILED),
+                    replace(an_attempt(0, AttemptState.SUCCEEDED), trial=Stage.FINAL),
+                ],
                 direction="minimize" if number % 2 else "maximize",
+                final=FinalRun(0, 1),
             )
         with counted_statements() as found:
             if shown == "a list":

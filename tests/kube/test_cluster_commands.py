@@ -114,11 +114,15 @@ async def test_experiments_are_listed(terminal: Terminal) -> None:
 @at_a_terminal()
 async def test_a_list_of_experiments_takes_one_request(terminal: Terminal) -> None:
     await finished(terminal)
-    terminal.installed.apply(experiment("other"))
+    terminal.installed.apply(experiment("other", final={"command": ["train"]}))
     await terminal.installed.until_state("succeeded", "other")
     terminal.installed.api.requests.clear()
     listed = await terminal.tuner("get", "experiments", "-o", "json")
     assert [each["best"]["value"] for each in json.loads(listed.out)] == [0.5, 0.5]
+    assert [each.get("final", {}).get("state") for each in json.loads(listed.out)] == [
+        "succeeded",
+        None,
+    ]
     proxied = [path for _, path, _ in terminal.installed.api.requests if "/services/" in path]
     assert len(proxied) == 1
 

@@ -11,6 +11,7 @@ import pytest
 
 from controller.kube.client import KubernetesClient
 from controller.operator.db_manager import Peers
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
 from suggest.errors import PermissionDenied
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
@@ -94,6 +95,41 @@ async def test_a_trial_that_runs_again_has_its_values_under_its_new_name(
     installed.api.remove("jobs", NAMESPACE, name)
     while await values(installed, f"{name}-r2") != [("score", "0.2"), ("score", "0.4")]:
         pass  # see above
+
+
+@on_katibs_cluster()
+async def test_reports_of_a_trial_that_no_controller_sees_are_there_after_a_restart(
+    installed: KatibInstallation,
+) -> None:
+    kubelet = installed.api.kubelet
+    kubelet.play(lambda _job: None)
+    resource = katib(maxTrialCount=1, parallelTrialCount=1)
+    resource["spec"]["metricsCollectorSpec"] = {"collector": {"kind": "Push"}}
+    installed.apply(resource)
+    await installed.until(lambda: installed.jobs)
+    trial = str(installed.jobs[0]["metadata"]["name"])
+    pod = NAMESPACE, kubelet.make_pod(NAMESPACE, trial)
+    kubelet.start(pod)
+    kubelet.print(pod, '{"score": 0.2}', container=COLLECTOR_CONTAINER)
+    while await values(installed, trial) != [("score", "0.2")]:
+        pass  # see above
+
+    await installed.stop()
+    # As the sidecar does, which answers a report once it has printed it.
+    kubelet.print(pod, '{"score": 0.9}', container=COLLECTOR_CONTAINER)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await values(installed, trial)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    kubelet.print(pod, '{"score": 0.5}', container=COLLECTOR_CONTAINER)
+    kubelet.end(pod, sidecars_too=False)
+    kubelet.end_sidecars(pod)
+    kubelet.finish_job(NAMESPACE, trial)
+
+    installed.start()
+    await installed.until_last("Succeeded")
+    assert await values(installed, trial) == [("score", "0.2"), ("score", "0.9"), ("score", "0.5")]
+    optimum = installed.whole()["currentOptimalTrial"]["observation"]["metrics"][0]
+    assert (optimum["max"], optimum["latest"]) == ("0.9", "0.5")
 
 
 @on_katibs_cluster(CURVE)

@@ -11,7 +11,7 @@ import pytest
 
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.attempt_status import log_source, status_of
+from controller.runtime.kubernetes.attempt_status import collector_source, log_source, status_of
 from controller.runtime.kubernetes.labels import STATUS_RULES
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.pod_status import as_deleted, image_of, parse_time
@@ -1096,6 +1096,14 @@ def test_the_log_is_that_of_the_trial_container() -> None:
     assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == PodContainer(
         "x-0-0", "main"
     )
+
+
+def test_the_log_of_a_container_and_of_its_sidecar_has_their_restarts() -> None:
+    sidecar: Raw = {"name": "tuner-collector", "restartCount": 2, "state": RUNNING}
+    pod = a_pod(RUNNING, init=(sidecar,))
+    pod["status"]["containerStatuses"][0]["restartCount"] = 1
+    sources = log_source(a_job(), [pod]), collector_source(a_job(), [pod])
+    assert [source and source.restarts for source in sources] == [1, 2]
 
 
 def test_the_log_of_several_workers_is_that_of_the_first() -> None:

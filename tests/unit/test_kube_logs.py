@@ -154,9 +154,14 @@ def follower(
     grown: Callable[[], None] = lambda: None,
     *,
     read_after_s: float | None = None,
+    restarts: int = 0,
 ) -> LogFollower:
-    """Return a follower. read_after_s: that it begins so many seconds after the container has."""
-    of = PodContainer(POD, CONTAINER, started=None if read_after_s is None else START)
+    """Return a follower.
+
+    read_after_s: that it begins so many seconds after the container has. restarts: before that.
+    """
+    started = None if read_after_s is None else START
+    of = PodContainer(POD, CONTAINER, started=started, restarts=restarts)
     now = START + timedelta(seconds=read_after_s or 0)
     return LogFollower(
         LogCopying(node, Sender("team-a", "uid"), now=lambda: now),
@@ -188,9 +193,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.01)
 
 
-def copied(node: Node, folder: Path, *, read_after_s: float | None = None) -> LogFollower:
+def copied(
+    node: Node, folder: Path, *, read_after_s: float | None = None, restarts: int = 0
+) -> LogFollower:
     """Follow the log of an ended container to its end."""
-    followed = follower(node, folder, read_after_s=read_after_s)
+    followed = follower(node, folder, read_after_s=read_after_s, restarts=restarts)
 
     async def scenario() -> None:
         followed.begin()
@@ -508,6 +515,36 @@ def test_a_restarted_container_that_prints_nothing_more_has_no_gap(tmp_path: Pat
     node.end()
     assert copied(node, tmp_path).trouble == ""
     assert text_of(tmp_path) == b"one\n"
+
+
+@pytest.mark.parametrize("before", [b"one\n", b""], ids=["it printed", "it printed nothing"])
+def test_a_container_that_was_restarted_before_anybody_read_has_lost_no_line(
+    tmp_path: Path, before: bytes
+) -> None:
+    node = Node()
+    if before:
+        node.print(before.strip())
+        node.restarted_at = 1
+    node.print(b"again", after_s=20)
+    node.end()
+    assert copied(node, tmp_path, restarts=1).trouble == ""
+    assert text_of(tmp_path) == before + b"again\n"
+
+
+def test_a_container_that_was_restarted_twice_before_anybody_read_may_lack_lines(
+    tmp_path: Path,
+) -> None:
+    node = Node()
+    node.print(b"two")
+    node.restarted_at = 1
+    node.print(b"three", after_s=20)
+    node.end()
+    copied(node, tmp_path, restarts=2)
+    assert text_of(tmp_path) == (
+        b"# tuner: gap: lines printed before 2026-11-21T09:40:00.000Z may be missing: its "
+        b"container was restarted 2 times before its log was read, and a node keeps the log "
+        b"before the last restart only\ntwo\nthree\n"
+    )
 
 
 def a_late_first_line(*, after_s: float) -> Node:

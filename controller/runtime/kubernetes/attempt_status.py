@@ -38,6 +38,7 @@ from controller.runtime.kubernetes.pod_status import (
     WaitingReason,
     condition,
     container_in,
+    container_status,
     crash_loop,
     deletion_asked,
     end_of,
@@ -52,6 +53,7 @@ from controller.runtime.kubernetes.pod_status import (
     node_of,
     parse_time,
     phase_of,
+    restarts_of,
     started_at,
     terminated,
     unschedulable_s,
@@ -154,7 +156,11 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
     if started is None and terminated(main, container) is None:
         return None
     return PodContainer(
-        main["metadata"]["name"], container, str(main["metadata"].get("uid", "")), started
+        main["metadata"]["name"],
+        container,
+        str(main["metadata"].get("uid", "")),
+        started,
+        restarts_of(container_status(main, container)),
     )
 
 
@@ -175,6 +181,7 @@ def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodConta
         COLLECTOR_CONTAINER,
         str(main["metadata"].get("uid", "")),
         first_start(main, status),
+        restarts_of(status),
     )
 
 

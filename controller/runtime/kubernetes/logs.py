@@ -95,12 +95,14 @@ class PodContainer:
     """A container whose log is copied. The uid identifies the pod: operators reuse names of pods.
 
     started: when the container first started, by its node's clock, if that is known.
+    restarts: how often it had been restarted in place when this was read.
     """
 
     pod: str
     container: str
     uid: str = ""
     started: datetime | None = field(default=None, compare=False)
+    restarts: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -593,6 +595,9 @@ class LogFollower:
 
         If its container was restarted, copy the rest of the log before that first.
         """
+        never_read = not self._at.newest and self.accounted_until is None
+        if self._of.restarts and never_read and not last_lines:
+            await self._copy_previous()
         try:
             return await self._copy_stream(follow=follow, last_lines=last_lines)
         except _KnownLinesGone:
@@ -720,6 +725,11 @@ class LogFollower:
         if unread_s < _ROTATED_AFTER_S or _others_are_short(self._directory, self._copying.log):
             return 0.0
         return unread_s
+
+    @property
+    def restarts(self) -> int:
+        """Return how often the container had been restarted before this began to follow it."""
+        return self._of.restarts
 
     def begin_again(self) -> None:
         """Write again what follows the last complete line."""
@@ -884,6 +894,11 @@ class _StreamReader:
                 f"nobody read the log in the container's first {unread_s:.0f} s, and a node "
                 f"keeps only its end"
             )
+        elif not self._newest_before and self._owner.restarts > 1:
+            cause = (
+                f"its container was restarted {self._owner.restarts} times before its log was "
+                f"read, and a node keeps the log before the last restart only"
+            )
         else:
             return
         if self._owner.marked_after == self._newest_before:
@@ -975,6 +990,8 @@ class AttemptLog:
         if self._found is None:
             self._found = time.monotonic(), source
         since_s, first = self._found
+        if first == source:
+            self._found = since_s, source  # with its restarts until now
         if not at_once and first == source and time.monotonic() - since_s < SOON_S:
             return None
         # Another pod may have replaced it since. With equal names only the new pod's log is served.

@@ -58,7 +58,8 @@ def cmaes(
     spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None
 ) -> ModelSampler:
     setup = ModelSetup("suggest.samplers.cmaes_model:CmaEsModel", spec, seed, settings)
-    return ModelSampler(setup, History(points=False), requires=CMAES_PACKAGES, workers=workers)
+    trials = History(spec.criteria)
+    return ModelSampler(setup, trials, requires=CMAES_PACKAGES, workers=workers)
 
 
 ENTRIES = (

@@ -1,22 +1,18 @@
 """`nsga2`, `nsga3` and `regularized-evolution`: evolutionary algorithms
 for one objective or several.
 
-This part does not import NumPy: it has the settings and decides which trials the model is shown.
-Only trials that succeeded with finite values enter a population. The model, `evolution_model`, runs
-in this process, because a point takes milliseconds.
+This part does not import NumPy. Only trials that succeeded with finite values enter a population.
+The model, `evolution_model`, runs in this process, because a point takes milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import History, ModelSampler
-from suggest.samplers.running import LIARS
 from suggest.settings import setting
 from suggest.study import StudySpec
-from suggest.trial import Trial, TrialState
 from suggest.workers import ModelSetup, Workers
 
 MODELS = "suggest.samplers.evolution_model:"
@@ -63,42 +59,20 @@ class AgingSettings(DrawSettings):
     )
 
 
-class SucceededTrials(History):
-    """The succeeded trials with finite values of all objectives.
-
-    `recent` limits them to that many of the most recent ones; 0 means all.
-    """
-
-    def __init__(self, spec: StudySpec, *, recent: int = 0) -> None:
-        super().__init__(points=False)
-        self._criteria = spec.criteria
-        self._recent = recent
-
-    def _teaches(self, trial: Trial) -> bool:
-        return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
-
-    def learned(self) -> Iterator[Trial]:
-        return (self._finished[number] for number in self._numbers[-self._recent :])
-
-    def running(self) -> Iterator[Trial]:
-        return (self._running[number] for number in sorted(self._running)[-LIARS:])
-
-
 # The registry passes `workers` to every algorithm that learns. These algorithms ignore it and
 # compute in this process.
 def genetic(
     spec: StudySpec, seed: int, settings: GeneticSettings, *, workers: Workers | None = None
 ) -> ModelSampler:
     setup = ModelSetup(f"{MODELS}GeneticModel", spec, seed, settings)
-    return ModelSampler(setup, SucceededTrials(spec), requires=(), workers=None)
+    return ModelSampler(setup, History(spec.criteria))
 
 
 def regularized_evolution(
     spec: StudySpec, seed: int, settings: AgingSettings, *, workers: Workers | None = None
 ) -> ModelSampler:
     setup = ModelSetup(f"{MODELS}AgingModel", spec, seed, settings)
-    trials = SucceededTrials(spec, recent=settings.population_size)
-    return ModelSampler(setup, trials, requires=(), workers=None)
+    return ModelSampler(setup, History(spec.criteria, recent=settings.population_size))
 
 
 ENTRIES = (

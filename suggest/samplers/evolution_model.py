@@ -73,7 +73,8 @@ class _GeneticAlgorithm(ABC):
             if population is None:
                 return [draw_point(self._spec.space, self._seed, one) for one in wanted]
             parents = {_key(row) for row in population.rows}
-            taken = [_key(row) for row in self._places.encoded([t.parameters for t in running])]
+            pending = [trial.parameters for trial in list(running)[-LIARS:]]
+            taken = [_key(row) for row in self._places.encoded(pending)]
             points: list[Assignment] = []
             for one in wanted:
                 deadline.check()

@@ -72,9 +72,7 @@ class GpSampler(ModelSampler):
         first: Sampler | None = None,
     ) -> None:
         self._trials = LearnedTrials(spec.criteria, settings.window)
-        super().__init__(
-            ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers
-        )
+        super().__init__(ModelSetup(MODEL, spec, seed, settings), self._trials, workers=workers)
         self._space = spec.space
         self._first_values = FirstValues(spec.prior, spec.space, seed)
         self._learns_from_others = bool(spec.learn_from)

@@ -1,4 +1,4 @@
-"""A sampler whose model is shown the whole study, or a window of it, and runs in a worker process.
+"""A sampler that asks a model, and the trials that a model is shown.
 
 The packages that a model needs are checked when a study is created (`registry`),
 and again before the first proposal, because the study may have moved to another
@@ -7,7 +7,6 @@ server. This module does not import NumPy.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from suggest.errors import FailedPrecondition
 from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import missing, missing_message
 from suggest.samplers.sampler import SteppedSampler
-from suggest.samplers.tpe import Window
+from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, ask_model, model_of
 
@@ -47,8 +46,8 @@ class ModelSampler(SteppedSampler):
         setup: ModelSetup,
         shown: ShownTrials,
         *,
-        requires: Sequence[str],
-        workers: Workers | None,
+        requires: Sequence[str] = (),
+        workers: Workers | None = None,
     ) -> None:
         self._setup = setup
         self._shown = shown
@@ -64,35 +63,36 @@ class ModelSampler(SteppedSampler):
 
         beside: further running trials, with higher numbers than all that were put.
         """
-        if self._model is None:
-            if packages := missing(self._requires):
-                name = self._setup.spec.algorithm.name
-                raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
-            self._model = model_of(self._setup, self._workers)
-        return (
-            yield from ask_model(
-                self._model, self._shown.learned(), [*self._shown.running(), *beside], wanted
-            )
-        )
+        running = [*self._shown.running(), *beside]
+        model = self._model_for(len(wanted))
+        return (yield from ask_model(model, self._shown.learned(), running, wanted))
 
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._requires):
             self._setup.load()
 
-
-class ValueWindow(Window):
-    """The best and the most recent succeeded trials."""
-
-    def put(self, trial: Trial) -> None:
-        finished = trial.state is not TrialState.PRUNED
-        super().put(trial if finished else replace(trial, state=TrialState.FAILED))
+    def _model_for(self, count: int) -> Model:
+        """Return the model that proposes so many points, which is the same for any number."""
+        if self._model is None:
+            if packages := missing(self._requires):
+                name = self._setup.spec.algorithm.name
+                raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
+            self._model = model_of(self._setup, self._workers)
+        return self._model
 
 
 class History:
-    """All trials that a model learns from: succeeded ones, with `points` any that ended."""
+    """All trials that a model learns from.
 
-    def __init__(self, *, points: bool) -> None:
+    points: They are those that ended in any way but cancelled, otherwise those that succeeded with
+        finite values of all objectives.
+    recent: The model is shown that many of the most recent ones; 0 means all.
+    """
+
+    def __init__(self, criteria: Criteria, *, points: bool = False, recent: int = 0) -> None:
+        self._criteria = criteria
         self._points = points
+        self._recent = recent
         self._numbers: list[int] = []
         self._finished: dict[int, Trial] = {}
         self._running: dict[int, Trial] = {}
@@ -116,14 +116,10 @@ class History:
     def _teaches(self, trial: Trial) -> bool:
         if self._points:
             return trial.finished and trial.state is not TrialState.CANCELLED
-        return (
-            trial.state is TrialState.SUCCEEDED
-            and trial.value is not None
-            and math.isfinite(trial.value)
-        )
+        return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
 
     def learned(self) -> Iterator[Trial]:
-        return (self._finished[number] for number in self._numbers)
+        return (self._finished[number] for number in self._numbers[-self._recent :])
 
     def running(self) -> Iterator[Trial]:
         return (self._running[number] for number in sorted(self._running))

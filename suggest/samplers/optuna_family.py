@@ -9,17 +9,20 @@ the cube of the number of trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from suggest.axis import axis_of
 from suggest.errors import Problem
 from suggest.samplers.distinct import COUNTED
 from suggest.samplers.family import DrawSettings, Family
-from suggest.samplers.history import History, ModelSampler, ValueWindow
+from suggest.samplers.history import History, ModelSampler, ShownTrials
+from suggest.samplers.tpe import Window
 from suggest.settings import NoSettings, setting
 from suggest.space import Choice
 from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
 from suggest.workers import ModelSetup, Workers
 
 PREFIX = "optuna:"
@@ -66,31 +69,6 @@ class OptunaGeneticSettings(DrawSettings):
 class OptunaQmcSettings(DrawSettings):
     qmc_type: str = setting("sobol", "kind of sequence", words=("sobol", "halton"))
     scramble: bool = setting(False, "scramble the sequence, by the study's seed")
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaKind:
-    """One sampler of Optuna.
-
-    model: the class in `optuna_model`.
-    instead: our algorithms to use if it cannot be used.
-    learns: its proposals depend on the outcomes of trials.
-    points: it learns from the points of all trials but cancelled ones; otherwise from the values of
-        succeeded ones.
-    several: it supports several objectives, and constraints.
-    requires: packages besides Optuna; each is also an extra.
-    """
-
-    name: str
-    summary: str
-    settings: type
-    model: str
-    instead: tuple[str, ...]
-    learns: bool = True
-    points: bool = False
-    several: bool = True
-    requires: tuple[str, ...] = ()
-    space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
 
 
 def _cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -143,108 +121,124 @@ def _size_problems(spec: StudySpec, counts: Sequence[int | None]) -> Iterator[Pr
         )
 
 
-KINDS = (
-    OptunaKind(
+class ValueWindow(Window):
+    """The best and the most recent succeeded trials."""
+
+    def put(self, trial: Trial) -> None:
+        finished = trial.state is not TrialState.PRUNED
+        super().put(trial if finished else replace(trial, state=TrialState.FAILED))
+
+
+def _family(
+    name: str,
+    summary: str,
+    settings_type: type,
+    model: str,
+    *,
+    points: bool = False,
+    requires: tuple[str, ...] = (),
+    # Any: fields of `Family`, each of another type.
+    **fields: Any,
+) -> Family:
+    """Return one sampler of Optuna.
+
+    Args:
+        model: The class in `optuna_model`.
+        points: It learns from the points of all trials but cancelled ones; otherwise from the
+            values of succeeded ones.
+        requires: Packages besides Optuna.
+    """
+
+    def build(
+        spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None
+    ) -> ModelSampler:
+        setup = ModelSetup(f"suggest.samplers.optuna_model:{model}", spec, seed, settings)
+        shown: ShownTrials = History(spec.criteria, points=points)
+        if isinstance(settings, OptunaGpSettings):
+            shown = ValueWindow(spec, settings.window)
+        return ModelSampler(setup, shown, requires=requires, workers=workers)
+
+    return Family(
+        PREFIX + name,
+        summary,
+        settings_type,
+        build,
+        enumerates=points,
+        in_workers=True,
+        requires=requires,
+        **fields,
+    )
+
+
+ENTRIES = (
+    _family(
         "random",
         "Optuna's RandomSampler.",
         DrawSettings,
         "OptunaRandomModel",
-        ("random",),
+        instead=("random",),
         learns=False,
     ),
-    OptunaKind(
+    _family(
         "grid",
         "Optuna's GridSampler: every point once, in random order.",
         NoSettings,
         "OptunaGridModel",
-        ("grid",),
+        instead=("grid",),
         learns=False,
         points=True,
         space_problems=_grid_problems,
     ),
-    OptunaKind(
+    _family(
         "bruteforce",
         "Optuna's BruteForceSampler: every point once, in random order; conditions are followed.",
         NoSettings,
         "OptunaBruteForceModel",
-        ("grid",),
+        instead=("grid",),
         learns=False,
         points=True,
         space_problems=_bruteforce_problems,
     ),
-    OptunaKind(
+    _family(
         "qmc",
         "Optuna's QMCSampler: a Sobol' or Halton sequence.",
         OptunaQmcSettings,
         "OptunaQmcModel",
-        ("sobol", "halton"),
+        instead=("sobol", "halton"),
         learns=False,
         requires=("scipy",),
     ),
-    OptunaKind(
+    _family(
         "gp",
         "Optuna's GPSampler: a Gaussian process with the expected improvement.",
         OptunaGpSettings,
         "OptunaGpModel",
-        ("gp", "tpe"),
+        instead=("gp", "tpe"),
         requires=("torch", "scipy"),
         space_problems=_gp_problems,
     ),
-    OptunaKind(
+    _family(
         "cmaes",
         "Optuna's CmaEsSampler: the covariance matrix adaptation evolution strategy.",
         OptunaCmaEsSettings,
         "OptunaCmaEsModel",
-        ("tpe",),
+        instead=("tpe",),
         several=False,
         requires=("cmaes",),
         space_problems=_cmaes_problems,
     ),
-    OptunaKind(
+    _family(
         "nsgaii",
         "Optuna's NSGAIISampler, a genetic algorithm, for one objective or several.",
         OptunaGeneticSettings,
         "OptunaGeneticModel",
-        ("tpe",),
+        instead=("tpe",),
     ),
-    OptunaKind(
+    _family(
         "nsgaiii",
         "Optuna's NSGAIIISampler, a genetic algorithm, for three objectives or more.",
         OptunaGeneticSettings,
         "OptunaGeneticModel",
-        ("tpe",),
-    ),
-)
-_BY_NAME = {PREFIX + kind.name: kind for kind in KINDS}
-
-
-def optuna_sampler(
-    spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None
-) -> ModelSampler:
-    kind = _BY_NAME[spec.algorithm.name]
-    setup = ModelSetup(f"suggest.samplers.optuna_model:{kind.model}", spec, seed, settings)
-    if isinstance(settings, OptunaGpSettings):
-        return ModelSampler(
-            setup, ValueWindow(spec, settings.window), requires=kind.requires, workers=workers
-        )
-    return ModelSampler(setup, History(points=kind.points), requires=kind.requires, workers=workers)
-
-
-ENTRIES = (
-    *(
-        Family(
-            PREFIX + kind.name,
-            kind.summary,
-            kind.settings,
-            optuna_sampler,
-            learns=kind.learns,
-            space_problems=kind.space_problems,
-            several=kind.several,
-            enumerates=kind.points,
-            in_workers=True,
-            requires=kind.requires,
-            instead=kind.instead,
-        )
-        for kind in KINDS
+        instead=("tpe",),
     ),
 )

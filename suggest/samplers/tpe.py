@@ -18,14 +18,15 @@ from heapq import nsmallest
 
 from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import DrawSettings, Family
+from suggest.samplers.history import ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import Sampler, SteppedSampler
+from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
 from suggest.space import Parameter, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialBatch, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers, ask_model
+from suggest.workers import Model, ModelSetup, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ OPTUNAS_MODEL = "suggest.samplers.optuna_model:OptunaTpeModel"
 SHORT = 2_000_000
 
 
-class TpeSampler(SteppedSampler):
+class TpeSampler(ModelSampler):
     """The sampler of `tpe` and `optuna:tpe`.
 
     `model` is a `ModelSetup.path`. Without `workers` it computes here.
@@ -82,49 +83,41 @@ class TpeSampler(SteppedSampler):
         workers: Workers | None,
         first: Sampler | None = None,
     ) -> None:
-        self._spec = spec
+        self._window = Window(spec, settings.window)
+        setup = ModelSetup(model, spec, seed, settings)
+        super().__init__(setup, self._window, workers=workers)
         self._first = first or RandomSampler(spec, seed, settings)
         self._settings = settings
-        self._setup = ModelSetup(model, spec, seed, settings)
-        self._workers = workers
-        self._window = Window(spec, settings.window)
-        self._model: Model | None = None
-        self._remote: Model | None = None
-
-    def put(self, trial: Trial) -> None:
-        self._window.put(trial)
+        self._is_optunas = model == OPTUNAS_MODEL
+        self._here: Model | None = None
 
     def put_batch(self, batch: TrialBatch) -> None:
         self._window.put_batch(batch)
 
-    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
+    def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         if self._window.finished < self._settings.startup_trials:
             return self._first.propose(wanted)
-        model = self._model_for(len(wanted))
-        return (yield from ask_model(model, self._window.learned(), self._window.running(), wanted))
+        return (yield from super().steps(wanted, beside=beside))
 
     def warm_up(self) -> None:
-        if self._workers is None or not self._is_optunas:
+        if self._is_optunas:
+            super().warm_up()
+        else:
             self._setup.load()
-
-    @property
-    def _is_optunas(self) -> bool:
-        return self._setup.path == OPTUNAS_MODEL
 
     def _model_for(self, count: int) -> Model:
         """Return the model to ask. Both propose the same points and differ in time only."""
-        if self._workers is not None and (self._is_optunas or self._densities(count) > SHORT):
-            if self._remote is None:
-                self._remote = RemoteModel(self._workers, self._setup)
-            return self._remote
-        if self._model is None:
-            self._model = self._setup.model()
-        return self._model
+        if self._is_optunas or self._workers is None or self._densities(count) > SHORT:
+            return super()._model_for(count)
+        if self._here is None:
+            self._here = self._setup.model()
+        return self._here
 
     def _densities(self, count: int) -> int:
         """Return an upper bound of the one-dimensional densities that so many points need."""
         trials = min(self._window.finished, self._settings.window) + LIARS
-        return count * self._settings.candidates * trials * len(self._spec.space.parameters)
+        parameters = len(self._setup.spec.space.parameters)
+        return count * self._settings.candidates * trials * parameters
 
 
 def tpe(

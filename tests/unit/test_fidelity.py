@@ -25,6 +25,7 @@ from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.space import Assignment, Float, Int, Parameter, Space
 from suggest.study import (
     Algorithm,
+    Criteria,
     Direction,
     Fidelity,
     Objective,
@@ -265,7 +266,7 @@ def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
         Trial(number, SUCCEEDED, {"x": 0.5, "n": 2}, value=0.5, labels={"a": "b"})
         for number in range(3)
     ]
-    history = History(points=False)
+    history = History(Criteria((LOSS,)))
     recorder = Recorder()
     by_fidelity = ByFidelity(EPOCHS, lambda: recorder, enough=2)
     for trial in trials:

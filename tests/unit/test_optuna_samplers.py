@@ -22,9 +22,8 @@ from suggest.errors import FailedPrecondition
 from suggest.optuna_storage import OverlayStorage
 from suggest.samplers import optuna_model
 from suggest.samplers.history import History
-from suggest.samplers.optuna_family import KINDS, PREFIX
+from suggest.samplers.optuna_family import ENTRIES, PREFIX
 from suggest.samplers.registry import algorithms
-from suggest.settings import declared
 from suggest.space import (
     Assignment,
     Choice,
@@ -71,7 +70,7 @@ def named(name: str) -> Any:
     return pytest.param(PREFIX + name, id=name, marks=skip)
 
 
-ALL = [named(kind.name) for kind in KINDS]
+ALL = [named(family.name.removeprefix(PREFIX)) for family in ENTRIES]
 EXHAUSTIVE = [named("grid"), named("bruteforce")]
 SLOW = [named("gp")]  # tests/unit/test_sampler_contract.py has the same promises for the others
 WIDER_TREE = Space(
@@ -425,9 +424,9 @@ CLASSES = {
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_settings_are_optunas_keywords_and_have_their_defaults(name: str) -> None:
-    (kind,) = (kind for kind in KINDS if kind.name == name)
+    (family,) = (family for family in ENTRIES if family.name == PREFIX + name)
     keywords = inspect.signature(CLASSES[name]).parameters
-    for setting in declared(kind.settings):
+    for setting in family.settings:
         if setting.name in ("duplicates", "window"):
             continue
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in setting.name)
@@ -583,7 +582,8 @@ def test_the_overlay_keeps_what_a_sampler_sets_and_the_window_does_not() -> None
 
 
 def test_the_history_is_of_succeeded_trials_or_of_all_points() -> None:
-    values, points = History(points=False), History(points=True)
+    criteria = study(TREE).spec.criteria
+    values, points = History(criteria), History(criteria, points=True)
     states = [*TrialState]
     for number, state in reversed(list(enumerate(states))):
         for history in (values, points):

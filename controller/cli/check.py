@@ -115,9 +115,9 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     provider = registry.provider_of(spec.runtime)
     if arguments.dry_run == "client":
         run = provider.dry_run(spec, directory)
-        write_data(_heading(spec, run) + report.manifest_yaml.yaml_documents(run.trial))
+        write_data(_heading(spec, run) + report.plain_data.yaml_documents(run.trial))
         if run.final:
-            write_data(_FINAL_HEADING + report.manifest_yaml.yaml_documents(run.final))
+            write_data(_FINAL_HEADING + report.plain_data.yaml_documents(run.final))
         return ExitCode.OK
     answer = asyncio.run(provider.dry_run_on_server(spec, directory, arguments.context))
     for line in answer.lines:

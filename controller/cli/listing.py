@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from controller.cli import terminal
-from controller.report import documents, formatting, text_tables
+from controller.report import documents, plain_data, text_tables
 from controller.report.documents import Json
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
 from suggest.errors import InvalidArgument, did_you_mean
@@ -139,7 +139,7 @@ class Printer:
     def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
             case "json" | "yaml" as form:
-                self._write_data(formatting.data_text(list(elements), form))
+                self._write_data(plain_data.data_text(list(elements), form))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 

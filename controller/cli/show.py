@@ -28,7 +28,7 @@ from controller.report import (
     confirmation,
     description,
     documents,
-    formatting,
+    plain_data,
     ranking,
     text_tables,
 )
@@ -287,7 +287,7 @@ def _ranked(
 
 def _write(data: object, form: str) -> None:
     """Write JSON or YAML."""
-    terminal.write_data(formatting.data_text(data, form))
+    terminal.write_data(plain_data.data_text(data, form))
 
 
 def _write_page(arguments: argparse.Namespace) -> ExitCode:

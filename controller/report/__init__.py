@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from controller.report import formatting as formatting
     from controller.report import html_page as html_page
     from controller.report import live as live
-    from controller.report import manifest_yaml as manifest_yaml
     from controller.report import output_file as output_file
+    from controller.report import plain_data as plain_data
     from controller.report import text_tables as text_tables
 
 __getattr__ = lazily(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -108,19 +107,6 @@ def digest(image: str) -> str:
     return f"{separator}{digits[:12]}" if separator else image
 
 
-def json_text(data: object) -> str:
-    """Return JSON for files and pipes.
-
-    It has no bare NaN, because `json_number` has replaced it by a word.
-    """
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def data_text(data: object, form: str) -> str:
-    """Return plain data in the format of `-o json` or `-o yaml`."""
-    return yaml_text(data) if form == "yaml" else json_text(data) + "\n"
-
-
 def json_number(value: float) -> float | str:
     """Return a number for JSON, which has no NaN and infinities.
 
@@ -138,36 +124,6 @@ def timestamp(time: datetime | None) -> str:
     if time is None:
         return ""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def yaml_text(data: object) -> str:
-    """Return plain data as YAML.
-
-    Every string is quoted, so that no reader takes it for a number or a date.
-    """
-    return "\n".join(_yaml(data, "")) + "\n"
-
-
-def _yaml(data: object, indent: str) -> list[str]:
-    if isinstance(data, dict) and data:
-        lines = []
-        for key, value in data.items():
-            if isinstance(value, (dict, list)) and value:
-                lines += [f"{indent}{json.dumps(key)}:", *_yaml(value, indent + "  ")]
-            else:
-                lines.append(f"{indent}{json.dumps(key)}: {_scalar(value)}")
-        return lines
-    if isinstance(data, list) and data:
-        lines = []
-        for item in data:
-            first, *rest = _yaml(item, indent + "  ")
-            lines += [f"{indent}- {first.removeprefix(indent + '  ')}", *rest]
-        return lines
-    return [f"{indent}{_scalar(data)}"]
-
-
-def _scalar(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def ranges(numbers: Iterable[int]) -> str:

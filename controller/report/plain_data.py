@@ -1,11 +1,13 @@
-"""Write objects of a cluster as YAML for people and for `kubectl create -f -`. Pure.
+"""Plain data as text: the JSON and YAML of `-o`, and manifests for `kubectl create -f -`. Pure.
 
-Every string that a reader of YAML 1.1 or 1.2 could take for another type is quoted.
+Readers of YAML 1.1 and 1.2 get the same data: every string that one of them could take for another
+type is quoted, and every number is one for both.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -14,6 +16,16 @@ from controller.report.formatting import json_number
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|nan|inf", re.IGNORECASE)
+
+
+def data_text(data: object, form: str) -> str:
+    """Return plain data in the format of `-o json` or `-o yaml`.
+
+    It has no bare NaN, because `json_number` has replaced it by a word.
+    """
+    if form == "yaml":
+        return "".join(f"{line}\n" for line in _lines(data))
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
@@ -69,6 +81,9 @@ def _scalar(value: object) -> str:
     match value:
         case str():
             return _text(value)
+        case float() if math.isfinite(value):
+            # YAML 1.1 takes 1e-05 for a string.
+            return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
         case float():
             value = json_number(value)
     return json.dumps(value, ensure_ascii=False)

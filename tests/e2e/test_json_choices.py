@@ -93,7 +93,7 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     ):
         code, out, err = cli.tuner(*command)
         assert code == 0, err
-        assert '"kind"' in out, command
+        assert '"kind"' in out or "kind: a" in out, command
     assert "null" in cli.tuner("report", "choices")[1]
 
 

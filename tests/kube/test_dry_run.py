@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.report.manifest_yaml import yaml_documents
+from controller.report.plain_data import yaml_documents
 from tests.kube.console import CommandResult, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw
 from tests.kube.fake_kueue import FakeKueue
@@ -235,7 +235,10 @@ def test_yaml_means_the_same_to_every_reader() -> None:
         "*a",
     ]
     data: Raw = {
-        text: {"in": texts, "numbers": [1, 1.5, True, None, [], {}, [[1], {"k": "v\nw"}]]}
+        text: {
+            "in": texts,
+            "numbers": [1, 1.5, 1e-05, -2e20, True, None, [], {}, [[1], {"k": "v\nw"}]],
+        }
         for text in texts
     }
     assert list(yaml.safe_load_all(yaml_documents([data, {"b": 1}]))) == [data, {"b": 1}]

@@ -27,7 +27,15 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.core.progress import Progress
-from controller.report import description, documents, ending, formatting, lines, text_tables
+from controller.report import (
+    description,
+    documents,
+    ending,
+    formatting,
+    lines,
+    plain_data,
+    text_tables,
+)
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Direction
@@ -129,14 +137,18 @@ def test_values_that_are_not_finite_are_strings_in_json() -> None:
         for i, value in enumerate(values)
     ]
     assert shown == ["NaN", "Infinity", "-Infinity", 0.5]
-    assert json.loads(formatting.json_text(shown)) == shown
+    assert json.loads(plain_data.data_text(shown, "json")) == shown
 
 
 def test_yaml_means_the_same_as_json() -> None:
     import yaml
 
-    data = [{"a": 1.5, "b": {"c": "1e5", "d": []}, "e": [{"f": True, "g": "x: y"}, [1, 2]]}, {}]
-    assert yaml.safe_load(formatting.yaml_text(data)) == data
+    data = [
+        {"a": 1.5, "b": {"c": "1e5", "d": []}, "e": [{"f": True, "g": "x: y"}, [1, 2]]},
+        {"lr": 1e-05, "huge": -2e20, "y": "two\nlines"},
+        {},
+    ]
+    assert yaml.safe_load(plain_data.data_text(data, "yaml")) == data
 
 
 def test_a_trial_as_json_has_no_nulls() -> None:

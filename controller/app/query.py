@@ -485,7 +485,10 @@ async def _study_trials(
     last = await studies.list_measurements(name, latest=True)
     measured = by_trial(await studies.list_measurements(name) if measurements else ())
     return StudyTrials(
-        study, trials, last_values(last, without=study.spec.objective.metric), measured
+        study,
+        trials=trials,
+        metrics=last_values(last, without=study.spec.objective.metric),
+        measurements=measured,
     )
 
 

@@ -5,10 +5,10 @@ Everything else in `report` is a function of such a record. Pure.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
 
 from controller.core.budget import most_trials
 from controller.core.forecast import Durations, Forecast, forecast, trials_left
@@ -138,40 +138,38 @@ class TrialRecord:
 Metrics = Mapping[int, Mapping[str, float]]
 
 
-class TrialList(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialList(ABC):
     """The trials of an experiment, or of a study without one, and what else lists and figures show.
 
     metrics: by trial, the last values of all metrics except the objective's.
     totals: if given, it is not computed from `trials`.
     """
 
-    @property
-    def trials(self) -> Sequence[TrialRecord]: ...
+    trials: Sequence[TrialRecord] = ()
+    metrics: Metrics = field(default_factory=dict)
+    measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+    totals: Totals | None = None
 
     @property
-    def metrics(self) -> Metrics: ...
-
-    @property
-    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
-
-    @property
-    def events(self) -> Sequence[Event]: ...
-
-    @property
-    def totals(self) -> Totals | None: ...
-
-    @property
+    @abstractmethod
     def name(self) -> str: ...
 
     @property
+    @abstractmethod
     def space(self) -> Space: ...
 
     @property
+    @abstractmethod
     def criteria(self) -> Criteria: ...
 
+    @abstractmethod
     def trial_name(self, number: int) -> str: ...
 
-    def reason_of(self, record: TrialRecord) -> str: ...
+    @abstractmethod
+    def reason_of(self, record: TrialRecord) -> str:
+        """Return the reason for the trial's state; empty if the state needs none."""
 
     @property
     def parameter_names(self) -> list[str]:
@@ -179,16 +177,13 @@ class TrialList(Protocol):
 
     @property
     def front(self) -> Sequence[Trial]:
-        """Return the best trial, or the Pareto front sorted by the first objective."""
-        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
+        """Return the best trial, or the Pareto front sorted by the first objective.
 
-
-def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
-    """Return the best trial, or the Pareto front sorted by the first objective.
-
-    Imported trials also count.
-    """
-    return in_order(criteria.best(record.trial for record in trials), criteria)
+        Imported trials also count.
+        """
+        if self.totals is not None:
+            return self.totals.best
+        return in_order(self.criteria.best(record.trial for record in self.trials), self.criteria)
 
 
 def note_latest(
@@ -258,11 +253,6 @@ class StudyTrials(TrialList):
     """
 
     study: Study
-    trials: Sequence[TrialRecord] = ()
-    metrics: Metrics = field(default_factory=dict)
-    measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
-    totals: Totals | None = None
-    events: Sequence[Event] = ()
 
     @property
     def name(self) -> str:
@@ -294,17 +284,12 @@ class ExperimentRecord(TrialList):
     """
 
     experiment: Experiment
-    trials: Sequence[TrialRecord] = ()
-    events: Sequence[Event] = ()
     controlled_by: str = ""
     trouble: str = ""
     tenant_budget: str = ""
-    measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     # The algorithm's settings, if its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None
-    metrics: Metrics = field(default_factory=dict)
-    totals: Totals | None = None
 
     @property
     def name(self) -> str:
@@ -391,7 +376,6 @@ class ExperimentRecord(TrialList):
         )
 
     def reason_of(self, record: TrialRecord) -> str:
-        """Return the reason for the trial's state; empty if the state needs none."""
         if record.state is not TrialState.QUEUED:
             newest = record.newest
             return record.trial.reason or (newest.reason if newest is not None else "")

@@ -15,7 +15,7 @@ import pytest
 
 from controller.app import following
 from controller.app.following import ONE_BY_ONE, StudyFollower
-from controller.report.record import TrialRecord, best_of
+from controller.report.record import TrialRecord, in_order
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound
 from suggest.study import Algorithm, Direction, Objective
@@ -268,9 +268,8 @@ def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objec
                 one.trial.number for one in trials
             ]
             assert [one.state for one in record.trials] == [one.state for one in trials]
-            assert [t.number for t in record.front] == [
-                t.number for t in best_of(trials, spec.criteria)
-            ]
+            best = in_order(spec.criteria.best(one.trial for one in trials), spec.criteria)
+            assert [t.number for t in record.front] == [t.number for t in best]
             assert record.totals is not None
             states = [one.state for one in trials]
             assert record.totals.counts == {

@@ -122,7 +122,7 @@ def test_a_grid_without_a_number_of_trials_is_forecast_by_its_points() -> None:
     assert most_trials(replace(grid, budget=replace(budget, trials=5))) == 5
     assert trials_left(12, {TrialState.SUCCEEDED: 4, TrialState.CANCELLED: 3}) == 8
     one = TrialRecord(replace(a_trial(0), state=TrialState.SUCCEEDED), (ran(0, 2.0),))
-    record = ExperimentRecord(an_experiment(grid), [one])
+    record = ExperimentRecord(an_experiment(grid), trials=[one])
     assert foreseen(grid, record.forecast(at(0))) == ["about 24 of 100 GPU-hours, from 1 trial"]
 
 
@@ -162,7 +162,7 @@ def test_run_and_describe_say_the_same() -> None:
     records.append(TrialRecord(a_trial(3), (running,)))
     spent = memory.spent(at(HOUR / 4))  # it is stored from time to time
     experiment = replace(an_experiment(SPEC), gpu_hours=spent.gpu_hours, cost=spent.cost)
-    record = ExperimentRecord(experiment, records, controlled_by="process 1")
+    record = ExperimentRecord(experiment, trials=records, controlled_by="process 1")
     told = foreseen(SPEC, memory.forecast(now))
     assert told == foreseen(SPEC, record.forecast(now))
     described = description.describe_experiment(record, folder=None, now=now)
@@ -170,7 +170,7 @@ def test_run_and_describe_say_the_same() -> None:
 
 
 def test_a_search_without_such_a_budget_has_no_forecast() -> None:
-    record = ExperimentRecord(an_experiment(a_spec(trials=9)), ())
+    record = ExperimentRecord(an_experiment(a_spec(trials=9)))
     assert record.forecast(at(0)) is None
 
 
@@ -215,10 +215,10 @@ def test_a_forecast_in_numbers_has_what_is_known() -> None:
 
 
 def test_describe_as_json_has_the_forecast_while_the_search_runs() -> None:
-    running = ExperimentRecord(an_experiment(SPEC), ())
+    running = ExperimentRecord(an_experiment(SPEC))
     assert documents.described(running, {}, at(0))["forecast"]["trials"] == 0
     ended = replace(an_experiment(SPEC), state=ExperimentState.SUCCEEDED)
-    assert "forecast" not in documents.described(ExperimentRecord(ended, ()), {}, at(0))
+    assert "forecast" not in documents.described(ExperimentRecord(ended), {}, at(0))
 
 
 def test_a_huge_amount_is_a_power_of_ten() -> None:

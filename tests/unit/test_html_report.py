@@ -54,7 +54,7 @@ def a_record(
         for one in trials
     }
     experiment = replace(an_experiment(spec), end_time=NOW)
-    return ranking.ranked(ExperimentRecord(experiment, trials, (), measurements=measurements))
+    return ranking.ranked(ExperimentRecord(experiment, trials=trials, measurements=measurements))
 
 
 def many(

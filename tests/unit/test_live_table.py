@@ -32,7 +32,9 @@ def shown(
     metrics: Any = None,
     done: int = 0,
 ) -> None:
-    record = StudyTrials(STUDY, [one for one in trials.values() if one], metrics=metrics or {})
+    record = StudyTrials(
+        STUDY, trials=[one for one in trials.values() if one], metrics=metrics or {}
+    )
     table.apply(record, {"done": done}, trials)
 
 
@@ -110,7 +112,7 @@ def test_a_new_metric_makes_a_new_column_and_sends_everything() -> None:
     table = LiveTable()
     shown(table, {0: succeeded(0), 1: succeeded(1)})
     before = table.position
-    record = StudyTrials(STUDY, [succeeded(0), succeeded(1)], metrics={1: {"loss": 3.0}})
+    record = StudyTrials(STUDY, trials=[succeeded(0), succeeded(1)], metrics={1: {"loss": 3.0}})
     table.apply(record, {"done": 0}, {1: succeeded(1)})
     ((event, data),) = since(table, before)
     at = [column["key"] for column in data["columns"]].index("metrics.loss")

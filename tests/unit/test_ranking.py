@@ -34,7 +34,7 @@ def ran(
 
 def record(*trials: TrialRecord, space: Space = GRID, maximize: bool = True) -> ExperimentRecord:
     spec = replace(SPEC, space=space, objective=an_objective(maximize=maximize))
-    return ranking.ranked(ExperimentRecord(replace(experiment(), spec=spec), trials))
+    return ranking.ranked(ExperimentRecord(replace(experiment(), spec=spec), trials=trials))
 
 
 def sweep() -> list[TrialRecord]:

@@ -94,7 +94,7 @@ def record(
     measurements: Sequence[Measurement] = (),
 ) -> ExperimentRecord:
     return ExperimentRecord(
-        experiment(state, reason), trials, controlled_by=by, measurements={0: measurements}
+        experiment(state, reason), trials=trials, controlled_by=by, measurements={0: measurements}
     )
 
 

@@ -36,7 +36,7 @@ def shown(
     quotas: list[QuotaUse] | None = None,
     trouble: str = "",
 ) -> list[str]:
-    record = ExperimentRecord(experiment, trials, controlled_by="process 1")
+    record = ExperimentRecord(experiment, trials=trials, controlled_by="process 1")
     report = QuotaReport(quotas, trouble) if experiment.spec.runtime == "kubernetes" else None
     return top(record, report=report, now=NOW).splitlines()
 
@@ -82,7 +82,7 @@ def test_missing_information_about_the_namespace_is_reported() -> None:
 
 
 def test_without_a_controller_the_last_known_resources_are_shown() -> None:
-    left = ExperimentRecord(of("kubernetes", gpu=2), (running(0),), controlled_by="")
+    left = ExperimentRecord(of("kubernetes", gpu=2), trials=(running(0),), controlled_by="")
     line = "GPUs in default: no quota limits them; this experiment when last seen held 2"
     assert top(left, report=QuotaReport([]), now=NOW).splitlines()[1] == line
 

@@ -49,7 +49,7 @@ def ran(number: int = 0, **fields: object) -> TrialRecord:
 def record(
     *trials: TrialRecord, experiment: Experiment | None = None, by: str = "process 1"
 ) -> ExperimentRecord:
-    return ExperimentRecord(experiment or on_cluster(), trials, controlled_by=by)
+    return ExperimentRecord(experiment or on_cluster(), trials=trials, controlled_by=by)
 
 
 def describe(found: ExperimentRecord, one: TrialRecord) -> str:

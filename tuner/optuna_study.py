@@ -25,7 +25,7 @@ from controller.core.model import trial_name
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import Source
-from suggest.pruners.optuna_settings import CLASSES
+from suggest.pruners.optuna_rules import CLASSES
 from suggest.settings import camel_case
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement

@@ -28,7 +28,7 @@ from suggest.curves import Curve, TrialCurve
 from suggest.optuna_storage import WindowStorage, frozen_trial, quiet
 from suggest.pruners.asha import COUNTED
 from suggest.pruners.hyperband import HASHED
-from suggest.pruners.optuna_settings import CLASSES, NONE, OptunaSettings
+from suggest.pruners.optuna_rules import CLASSES, NONE, OptunaSettings
 from suggest.pruners.pruner import GO_ON
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState

@@ -11,7 +11,7 @@ from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, under
-from suggest.pruners.optuna_settings import CLASSES
+from suggest.pruners.optuna_rules import CLASSES
 from suggest.pruners.patient import WRAPPED, PatientPruner
 from suggest.pruners.pruner import Pruner, Rule
 from suggest.settings import Catalog
@@ -28,7 +28,7 @@ _MODULES = {
     PATIENT: "suggest.pruners.patient",
     "wilcoxon": "suggest.pruners.wilcoxon",
     "curve": "suggest.pruners.curve",
-    **{f"optuna:{name}": "suggest.pruners.optuna_rule" for name in CLASSES},
+    **{f"optuna:{name}": "suggest.pruners.optuna_rules" for name in CLASSES},
 }
 _ELSEWHERE = {
     "median": "medianrule medianstoppingrule",

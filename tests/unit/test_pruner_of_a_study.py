@@ -10,7 +10,7 @@ import pytest
 from optuna import pruners
 
 from suggest.errors import InvalidArgument
-from suggest.pruners.optuna_settings import CLASSES
+from suggest.pruners.optuna_rules import CLASSES
 from tuner.optuna_study import SearchCaller, pruning_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

@@ -16,7 +16,7 @@ import scipy  # it imports scipy.stats when a test uses that, not in each proces
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners import new_pruner, rules
 from suggest.pruners.hyperband import HASHED
-from suggest.pruners.optuna_settings import CLASSES
+from suggest.pruners.optuna_rules import CLASSES
 from suggest.pruners.wilcoxon import signed_rank_p
 from suggest.space import Value
 from suggest.study import Objective, Pruning

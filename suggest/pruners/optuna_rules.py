@@ -1,4 +1,4 @@
-"""The settings of Optuna's pruners, by the name after `optuna:`.
+"""Optuna's pruners under the names `optuna:NAME`. `optuna_pruner` runs them, and loads Optuna.
 
 The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for
 an argument that allows it. A test compares the settings with the installed Optuna.
@@ -7,9 +7,14 @@ an argument that allows it. A test compares the settings with the installed Optu
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 
+from suggest.errors import Problem
+from suggest.pruners.pruner import Pruner, Rule
 from suggest.settings import setting
+from suggest.study import Objective
 
 NONE = "none"
 
@@ -119,3 +124,33 @@ CLASSES: dict[str, tuple[str, type[OptunaSettings]]] = {
     "patient": ("PatientPruner", OptunaPatientSettings),
     "wilcoxon": ("WilcoxonPruner", OptunaWilcoxonSettings),
 }
+
+
+def _rule(name: str) -> Rule:
+    class_name, settings_type = CLASSES[name]
+
+    def problems(settings: OptunaSettings) -> Iterator[Problem]:
+        if settings_type is OptunaWilcoxonSettings and find_spec("scipy") is None:
+            yield Problem(
+                "",
+                "Optuna's WilcoxonPruner needs SciPy where the studies are; install it, or use "
+                "wilcoxon",
+            )
+            return
+        # Loads Optuna.
+        from suggest.pruners.optuna_pruner import refusal
+
+        if says := refusal(name, settings):
+            yield Problem("", says)
+
+    def build(objective: Objective, settings: OptunaSettings) -> Pruner:
+        # Loads Optuna.
+        from suggest.pruners.optuna_pruner import OptunaPruner
+
+        return OptunaPruner(objective, name, settings)
+
+    summary = f"Optuna's own {class_name}, over a window of trials."
+    return Rule(f"optuna:{name}", summary, settings_type, build, problems)
+
+
+ENTRIES = tuple(map(_rule, CLASSES))

@@ -31,15 +31,13 @@ _PAIRS = 8192  # (narrow bin, kernel) pairs per block
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    """The kernels of a mixture, one per column; the last one is the prior.
+class Kernels:
+    """The kernels of one or several mixtures, one per column.
 
     log_weights: (kernels,).
     mu, sigma: (numeric, kernels), as shares of the span.
     log_whole: (numeric, kernels), the log of each normal's probability within the span.
     coefficients: (3 * numeric, kernels), see `coefficients`.
-    codes: (choices, kernels - 1), the trials' choices.
-    sharpness: see `fit`.
     """
 
     log_weights: Floats
@@ -47,6 +45,16 @@ class Mixture:
     sigma: Floats
     log_whole: Floats
     coefficients: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture(Kernels):
+    """A mixture, whose last kernel is the prior.
+
+    codes: (choices, kernels - 1), the trials' choices.
+    sharpness: see `fit`.
+    """
+
     codes: Floats
     sharpness: float
 
@@ -122,22 +130,8 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
     return mu, sigma
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The kernels of several mixtures, one mixture after the other.
-
-    log_weights, mu, sigma, log_whole, coefficients: as in `Mixture`.
-    """
-
-    log_weights: Floats
-    mu: Floats
-    sigma: Floats
-    log_whole: Floats
-    coefficients: Floats
-
-
-def _joined(mixtures: Sequence[Mixture]) -> Joined:
-    return Joined(
+def _joined(mixtures: Sequence[Mixture]) -> Kernels:
+    return Kernels(
         np.concatenate([m.log_weights for m in mixtures]),
         np.concatenate([m.mu for m in mixtures], axis=1),
         np.concatenate([m.sigma for m in mixtures], axis=1),
@@ -184,7 +178,7 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     return np.concatenate(parts, axis=1)
 
 
-def _masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
+def _masses_of(kernels: Kernels, at: Sequence[Bins]) -> list[Masses]:
     """Return the probabilities in the bins of each integer dimension."""
     if not at:
         return []
@@ -208,7 +202,7 @@ def _masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
 def _log_densities(
     frame: Frame,
     mixtures: Sequence[Mixture],
-    kernels: Joined,
+    kernels: Kernels,
     masses: Sequence[Masses],
     at: CandidatePoints,
 ) -> Floats:
@@ -218,14 +212,9 @@ def _log_densities(
     parts = [terms[:, first:last] for first, last in pairwise(ends)]
     for mixture, own in zip(mixtures, parts, strict=True):
         for codes, (k, count) in zip(mixture.codes, frame.choices, strict=True):
-            _add_choices(codes, count, at.numbers[k], own)
-    factor = None
-    for bins, table in zip(at.bins, masses, strict=True):
-        if len(table.wide) > 1:
-            terms += table.wide[bins.wide_index]
-        if len(table.narrow) > 1:
-            more = table.narrow[bins.narrow_index]
-            factor = more if factor is None else factor * more
+            add_choices(codes, codes.size + 1, count, at.numbers[k], own[:, :-1])
+            own[:, -1] -= math.log(count)
+    factor = add_bins(masses, at.bins, terms)
     top = np.stack([np.maximum.reduce(own, axis=1) for own in parts])
     for own, largest in zip(parts, top, strict=True):
         own -= largest[:, None]
@@ -236,22 +225,33 @@ def _log_densities(
     return found + (top + (at.log_width - frame.log_unit))
 
 
-def _add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> None:
-    """Add the log probabilities of these choices to the kernels' terms: (candidates, kernels).
-
-    The prior is the last.
+def add_choices(codes: Floats, kernels: int, count: float, chosen: Floats, terms: Floats) -> None:
+    """Add the log probabilities of these choices to the trials' terms: (candidates, trials).
 
     A kernel has weight 1 for its trial's choice, of `codes`,
     plus 1/kernels for every choice, normalized.
     """
-    kernels = codes.size + 1
     other = -math.log(kernels + count)
     same = other + math.log(kernels + 1.0)
-    terms[:, :-1] += np.where(codes == chosen[:, None], same, other)
-    terms[:, -1] -= math.log(count)
+    terms += np.where(codes == chosen[:, None], same, other)
 
 
-def _narrow(kernels: Joined, bins: Bins) -> Floats:
+def add_bins(masses: Sequence[Masses], at: Sequence[Bins], terms: Floats) -> Floats | None:
+    """Add the log probabilities of wide bins to the kernels' terms, (candidates, kernels).
+
+    Return the factors of narrow bins; None if there are none.
+    """
+    factor = None
+    for bins, table in zip(at, masses, strict=True):
+        if len(table.wide) > 1:
+            terms += table.wide[bins.wide_index]
+        if len(table.narrow) > 1:
+            more = table.narrow[bins.narrow_index]
+            factor = more if factor is None else factor * more
+    return factor
+
+
+def _narrow(kernels: Kernels, bins: Bins) -> Floats:
     """Return `Masses.narrow`, whose last row is 1."""
     mu, sharp = kernels.mu[bins.row], 1.0 / kernels.sigma[bins.row]
     count = bins.narrow.shape[1]

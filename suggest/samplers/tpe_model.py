@@ -8,7 +8,6 @@ running trials as one more kernel, without fitting the others again.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,16 @@ from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
-from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, correction, narrowest
+from suggest.samplers.parzen import (
+    Masses,
+    Mixture,
+    MixtureSampler,
+    add_bins,
+    add_choices,
+    coefficients,
+    correction,
+    narrowest,
+)
 from suggest.samplers.running import LIARS
 from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
@@ -50,7 +58,8 @@ class TpeModel:
         self._unfixed: set[tuple[str, ...]] = {(name,) for name in self._dimensions}
         for group in self._groups:
             self._unfixed.add(tuple(p.name for p in group if p.name in self._dimensions))
-        self._good: dict[tuple[str, ...], Good] = {}
+        # What is fitted to the good trials, after their numbers as bytes.
+        self._good: dict[tuple[str, ...], tuple[bytes, MixtureSampler]] = {}
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
@@ -79,11 +88,10 @@ class TpeModel:
             ranks = by_fronts(ranks, self._losses(finished), good_count(len(finished), share))
         good, other = good_and_other(ranks, share)
         numbers = np.array([trial.number for trial in finished], dtype=np.intp)
-        others = Others(Known(numbers[other], values[:, other]))
+        avoided = None
         if self._settings.constant_liar:
-            others.running = Known(
-                np.array([trial.number for trial in liars], dtype=np.intp), pending
-            )
+            avoided = Known(np.array([trial.number for trial in liars], dtype=np.intp), pending)
+        others = Others(Known(numbers[other], values[:, other]), avoided)
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def _losses(self, finished: Sequence[Trial]) -> Floats:
@@ -108,16 +116,16 @@ class TpeModel:
     ) -> MixtureSampler:
         """Return what is fitted to the good trials, which rarely change in long studies."""
         which = batch.good.numbers.tobytes()
-        kept = self._good.get(names)
-        if kept is not None and kept.which == which:
-            return kept.fitted
+        kept, fitted = self._good.get(names, (None, None))
+        if fitted is not None and kept == which:
+            return fitted
         frame = Frame([self._dimensions[name] for name in names])
         values = batch.good.with_all(rows).values
         fitted = MixtureSampler(
             frame, parzen.fit(frame, values, sharpness=self._settings.sharpness)
         )
         if names in self._unfixed:
-            self._good[names] = Good(which, fitted)
+            self._good[names] = which, fitted
         return fitted
 
     def _point(
@@ -223,9 +231,9 @@ class Others:
     `running` is None if running trials are ignored.
     """
 
-    def __init__(self, finished: Known) -> None:
+    def __init__(self, finished: Known, running: Known | None) -> None:
         self.finished = finished
-        self.running: Known | None = None
+        self.running = running
         # Added to `running` when it is next needed.
         self._pending: list[tuple[int, list[float]]] = []
 
@@ -243,14 +251,6 @@ class Others:
             self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
         finished = self.finished.with_all(rows)
         return finished if self.running is None else finished.merged(self.running.with_all(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Good:
-    """What is fitted to the good trials; `which` are their numbers as bytes."""
-
-    which: bytes
-    fitted: MixtureSampler
 
 
 class Batch:
@@ -297,9 +297,7 @@ class ParameterGroup:
     def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
         """Draw candidates, the same number for each request, and compute both densities at them."""
         each = quantiles.shape[1] // len(wanted)
-        self._places = {
-            (one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)
-        }
+        self._places = {one.key: slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
         others = self.others()
         self.drawn = points(self.frame, self.good.draw(quantiles))
         mixtures = [self.good.mixture, others]
@@ -309,7 +307,7 @@ class ParameterGroup:
 
     def has(self, one: PointRequest) -> bool:
         """Return whether there are candidates for this request."""
-        return (one.number, one.again) in self._places
+        return one.key in self._places
 
     def add_pending(self, values: Floats) -> None:
         """Add the point of an earlier request to the others, so that the next points avoid it."""
@@ -326,7 +324,7 @@ class ParameterGroup:
 
     def best(self, one: PointRequest) -> list[float]:
         """Return this request's candidate with the largest ratio of good to other density."""
-        here = self._places[one.number, one.again]
+        here = self._places[one.key]
         promise = self._good[here] - self.others_near(here)
         candidates = self.drawn.numbers[:, here]
         best: list[float] = candidates[:, np.argmax(promise)].tolist()
@@ -350,8 +348,12 @@ class Pending:
         self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
         self._coefficients = np.empty((3 * rows, room))
         self._codes = np.empty((len(frame.choices), room))
-        self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
-        self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
+        self._masses = [
+            Masses(
+                np.zeros((bins.wide.shape[1] + 1, room)), np.ones((bins.narrow.shape[1] + 1, room))
+            )
+            for bins in at.bins
+        ]
         # The first columns are the whole span of each dimension, the others its wide bins.
         whole = np.zeros((2, rows))
         whole[1] = 1.0
@@ -375,12 +377,13 @@ class Pending:
         whole = masses[: mu.size]
         self._coefficients[:, k] = coefficients(mu, sigma, whole)
         done = mu.size
-        for bins, wide, factor in zip(self._at.bins, self._wide, self._narrow, strict=True):
-            if (count := len(wide) - 1) > 0:
-                wide[:-1, k] = masses[done : done + count] - whole[bins.row]
-                done += count
-            if len(factor) > 1:
-                factor[:-1, k] += correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
+        for bins, table in zip(self._at.bins, self._masses, strict=True):
+            count = len(table.wide) - 1
+            table.wide[:-1, k] = masses[done : done + count] - whole[bins.row]
+            done += count
+            if len(table.narrow) > 1:
+                more = correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
+                table.narrow[:-1, k] += more
 
     def _width(self, row: int, place: float) -> float:
         """Return the width of a new kernel: the larger gap to its neighbors, as in `parzen.fit`."""
@@ -409,17 +412,10 @@ class Pending:
         terms = at.features @ self._coefficients[:, :count]
         # The factors that a new kernel shares with the mixture, relative to the density without it.
         terms += ((self._log_weight + at.log_width - self._frame.log_unit) - base)[:, None]
-        for row, (k, choices) in enumerate(self._frame.choices):
-            other = -math.log(self._kernels + choices)
-            same = self._codes[row, :count] == at.numbers[k][:, None]
-            terms += np.where(same, other + math.log(self._kernels + 1.0), other)
-        factor = None
-        for bins, wide, narrow in zip(at.bins, self._wide, self._narrow, strict=True):
-            if len(wide) > 1:
-                terms += wide[bins.wide_index, :count]
-            if len(narrow) > 1:
-                more = narrow[bins.narrow_index, :count]
-                factor = more if factor is None else factor * more
+        for codes, (k, choices) in zip(self._codes, self._frame.choices, strict=True):
+            add_choices(codes[:count], self._kernels, choices, at.numbers[k], terms)
+        masses = [Masses(each.wide[:, :count], each.narrow[:, :count]) for each in self._masses]
+        factor = add_bins(masses, at.bins, terms)
         np.exp(terms, out=terms)
         if factor is not None:
             terms *= factor

@@ -217,7 +217,11 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     They are the lines of the trials, and the labels along each axis.
     """
     names = [parameter.name for parameter in parameters]
-    axis: Json = {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}
+    # Names that have no room beside each other are shortened.
+    room = {"expr": f"width / {len(names)} - 6"}
+    axis: Json = {"labelAngle": 0, "labelLimit": room, "grid": True}
+    if len(names) > MOST_LABELS:
+        axis |= {"labelAngle": -30, "labelLimit": 180}
     axes: Json = {
         "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": axis},
         "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
@@ -498,8 +502,10 @@ def front(record: TrialList) -> Json:
         color=_word("is", title=None, scale=kind_scale, legend=_LEGEND),
         tooltip=_tips("trial", ("x", names[0]), ("y", names[-1]), "is", "parameters"),
     )
+    # Between two trials of the front, the worse value of the second objective is reached.
+    step = "step-after" if _is_minimized(record) else "step-before"
     line = _layer(
-        _mark("line", color=colors.FRONT.light, interpolate="step-after", opacity=0.5),
+        _mark("line", color=colors.FRONT.light, interpolate=step, opacity=0.5),
         **axes,
         order={"field": "x"},
     ) | {"transform": [{"filter": f"datum.is == '{_ON_FRONT}'"}]}

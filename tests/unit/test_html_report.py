@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,41 @@ def test_only_several_objectives_have_a_front() -> None:
     assert {row["trial"] for row in rows if row["is"] == "Pareto front"} == {
         trial.number for trial in record.front
     }
+
+
+@pytest.mark.parametrize("first", Direction)
+@pytest.mark.parametrize("second", Direction)
+def test_the_line_of_a_front_promises_no_values_that_no_trial_has_reached(
+    first: Direction, second: Direction
+) -> None:
+    signs = first.sign, second.sign
+    losses = [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]
+    spec = replace(
+        SPEC,
+        objective=replace(SPEC.objective, direction=first),
+        further=(ExperimentObjective("size", second),),
+    )
+    trials = [
+        TrialRecord(
+            Trial(
+                number,
+                TrialState.SUCCEEDED,
+                {"lr": 0.1},
+                value=signs[0] * one,
+                further=(signs[1] * other,),
+            )
+        )
+        for number, (one, other) in enumerate(losses)
+    ]
+    figure = figures.front(a_record(spec, trials))
+    points = sorted((row["x"], row["y"]) for row in figure["data"]["values"])
+    (interpolate,) = (
+        layer["mark"]["interpolate"] for layer in figure["layer"] if "interpolate" in layer["mark"]
+    )
+    for (x, y), (next_x, next_y) in pairwise(points):
+        corner = (next_x, y) if interpolate == "step-after" else (x, next_y)
+        loss = signs[0] * corner[0], signs[1] * corner[1]
+        assert any(one <= loss[0] and other <= loss[1] for one, other in losses)
 
 
 def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:

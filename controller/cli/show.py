@@ -260,7 +260,9 @@ def report(arguments: argparse.Namespace) -> ExitCode:
             terminal.write_data(text_tables.trials_csv(record))
         case _:
             limit = None if arguments.all else ranking.SHOWN
-            sys.stdout.write(ranking.text(record, query.importances(record), limit=limit))
+            importances = query.importances(record)
+            text = ranking.text(record, importances, limit=limit, crop=terminal.cropped)
+            sys.stdout.write(text)
             if found is not None:
                 sys.stdout.write("\n" + rendered(confirmation.text(found), arguments))
     return ExitCode.OK

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +85,11 @@ def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ())
 
 
 def text(
-    record: ExperimentRecord, importances: Sequence[Importance] = (), *, limit: int | None
+    record: ExperimentRecord,
+    importances: Sequence[Importance] = (),
+    *,
+    limit: int | None,
+    crop: Callable[[str], str] = str,
 ) -> str:
     """Return the report as text.
 
@@ -93,14 +97,15 @@ def text(
         record: A ranked record.
         importances: The importances of the parameters, largest first.
         limit: The number of rows of the first table; None means all.
+        crop: Fits a table into the reader's terminal, in which wrapped rows could not be read.
     """
     by_parameter = effects_of(record, importances)
     parts = [
         _headline(record),
-        _rows(record, limit),
-        _grid(record, by_parameter),
+        crop(_rows(record, limit)),
+        crop(_grid(record, by_parameter)),
         _importances(record, importances),
-        _effects(record, by_parameter),
+        _effects(record, by_parameter, crop),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -229,7 +234,9 @@ def _importance(importance: Importance) -> str:
     return f"{importance.value:.2f} ± {importance.spread:.2f}"
 
 
-def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
+def _effects(
+    record: ExperimentRecord, by_parameter: Sequence[Effect], crop: Callable[[str], str]
+) -> str:
     levels = list(itertools.chain.from_iterable(effect.levels for effect in by_parameter))
     if not any(level.trials for level in levels):
         return ""
@@ -248,7 +255,8 @@ def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
             if some_left_out:
                 row.append(", ".join(f"{n} {state.value}" for state, n in level.left_out.items()))
             rows.append(row)
-    notes = [f"What each parameter does to {metric}:\n\n", text_tables.aligned(header, rows)]
+    table = crop(text_tables.aligned(header, rows))
+    notes = [f"What each parameter does to {metric}:\n\n", table]
     if some_steps:
         notes.append(_STEP_NOTE)
     correlations = [

@@ -138,6 +138,8 @@ def test_a_long_list_is_cut_and_says_so() -> None:
         "0.22 to 0.29",
     ]
     assert "more: --all" not in ranking.text(record(*trials, space=space), limit=None)
+    narrow = ranking.text(record(*trials, space=space), limit=20, crop=lambda table: table[:9])
+    assert narrow.startswith(f"{lines[0]}\n\n{lines[2][:9]}"), "the headline is no table"
 
 
 def test_an_empty_report_is_one_line() -> None:

@@ -25,7 +25,8 @@ export function comparePage(namespace, name, numbers) {
       h("tbody", {}, it.columns.slice(1).map((column, index) => {
         const cells = found.map((row) => row[index + 1]);
         if (cells.every((cell) => cell === null || cell === "")) return null;
-        const differs = new Set(cells.map(text)).size > 1;
+        // Times always differ.
+        const differs = !column.key.endsWith("Time") && new Set(cells.map(text)).size > 1;
         return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row" }, column.title), cells.map((cell) => h("td", {}, shown(column, cell))));
       })))));
     if (it.summary.loaded && found.length) curves.show(it.position);

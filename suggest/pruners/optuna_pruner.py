@@ -14,9 +14,10 @@ from __future__ import annotations
 import copy
 import math
 from bisect import insort
+from collections.abc import Mapping
 
 # Any: Optuna's own type for attributes.
-from typing import Any
+from typing import Any, TypeAlias
 
 import optuna.pruners
 from optuna.study import Study as OptunaStudy
@@ -28,13 +29,14 @@ from suggest.curves import Curve, TrialCurve
 from suggest.optuna_storage import WindowStorage, frozen_trial, quiet
 from suggest.pruners.asha import COUNTED
 from suggest.pruners.hyperband import HASHED
-from suggest.pruners.optuna_rules import CLASSES, NONE, OptunaSettings
 from suggest.pruners.pruner import GO_ON
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
 # These pruners record the rungs that a trial has reached.
-SETTING_ATTRIBUTES = ("successive-halving", "hyperband")
+SETTING_ATTRIBUTES = ("SuccessiveHalvingPruner", "HyperbandPruner")
+# Of a class of Optuna; a wrapped pruner is the name of its class.
+Arguments: TypeAlias = Mapping[str, object]
 _STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
 
 
@@ -69,17 +71,18 @@ class _Window(WindowStorage):
 
 
 class OptunaPruner:
-    def __init__(self, objective: Objective, name: str, settings: OptunaSettings) -> None:
+    def __init__(
+        self, objective: Objective, class_name: str, arguments: Arguments, *, window: int
+    ) -> None:
         self._objective = objective
-        self._class_name, _ = CLASSES[name]
-        self._window = settings.window
+        self._class_name = class_name
+        self._window = window
         self._storage = _Window(StudyDirection[objective.direction.name])
         with quiet():
-            self._pruner = _new_pruner(name, settings)
+            self._pruner = _new_pruner(class_name, arguments)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
-        self._sets_attributes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(
-            SETTING_ATTRIBUTES
-        )
+        names = {class_name, arguments.get("wrapped_pruner")}
+        self._sets_attributes = not names.isdisjoint(SETTING_ATTRIBUTES)
         self._finished: list[int] = []
         self._best: tuple[float, int] | None = None  # loss, number
         # The newest curves that Optuna has not seen, in order of arrival.
@@ -166,23 +169,19 @@ class OptunaPruner:
         self._stops.pop(number, None)
 
 
-def refusal(name: str, settings: OptunaSettings) -> str:
+def refusal(class_name: str, arguments: Arguments) -> str:
     """Return Optuna's error message for these settings; empty if it accepts them."""
     try:
         with quiet():
-            _new_pruner(name, settings)
+            _new_pruner(class_name, arguments)
     except (TypeError, ValueError) as error:
         return f"Optuna refuses these settings: {' '.join(str(error).split())}"
     return ""
 
 
-def _new_pruner(name: str, settings: OptunaSettings) -> optuna.pruners.BasePruner:
-    class_name, _ = CLASSES[name]
-    arguments = settings.arguments
-    if "wrapped_pruner" in arguments:
-        inner = str(arguments["wrapped_pruner"])
-        arguments["wrapped_pruner"] = (
-            None if inner == NONE else _new_pruner(inner, CLASSES[inner][1]())
-        )
+def _new_pruner(class_name: str, arguments: Arguments) -> optuna.pruners.BasePruner:
+    inner = arguments.get("wrapped_pruner")
+    if isinstance(inner, str):
+        arguments = {**arguments, "wrapped_pruner": _new_pruner(inner, {})}
     pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
     return pruner

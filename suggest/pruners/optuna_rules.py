@@ -28,15 +28,8 @@ class OptunaSettings:
     @property
     def arguments(self) -> dict[str, object]:
         """The arguments of Optuna's class."""
-        given = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name != "window"
-        }
-        return {
-            name: "auto" if name.endswith("_resource") and value == 0 else value
-            for name, value in given.items()
-        }
+        names = [field.name for field in fields(self) if field.name != "window"]
+        return {name: _argument(name, getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +119,13 @@ CLASSES: dict[str, tuple[str, type[OptunaSettings]]] = {
 }
 
 
+def _argument(name: str, value: str | float) -> object:
+    """Return a setting as Optuna's class takes it; for a wrapped rule, the name of its class."""
+    if name == "wrapped_pruner":
+        return None if value == NONE else CLASSES[str(value)][0]
+    return "auto" if name.endswith("_resource") and value == 0 else value
+
+
 def _rule(name: str) -> Rule:
     class_name, settings_type = CLASSES[name]
 
@@ -140,14 +140,14 @@ def _rule(name: str) -> Rule:
         # Loads Optuna.
         from suggest.pruners.optuna_pruner import refusal
 
-        if says := refusal(name, settings):
+        if says := refusal(class_name, settings.arguments):
             yield Problem("", says)
 
     def build(objective: Objective, settings: OptunaSettings) -> Pruner:
         # Loads Optuna.
         from suggest.pruners.optuna_pruner import OptunaPruner
 
-        return OptunaPruner(objective, name, settings)
+        return OptunaPruner(objective, class_name, settings.arguments, window=settings.window)
 
     summary = f"Optuna's own {class_name}, over a window of trials."
     return Rule(f"optuna:{name}", summary, settings_type, build, problems)

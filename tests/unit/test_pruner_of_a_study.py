@@ -39,8 +39,7 @@ def rebuilt(rule: dict[str, Any]) -> pruners.BasePruner:
     }
     arguments = settings(**given).arguments
     if (wrapped := arguments.get("wrapped_pruner")) is not None:
-        inner = CLASSES.get(str(wrapped))
-        arguments["wrapped_pruner"] = inner and getattr(pruners, inner[0])()
+        arguments["wrapped_pruner"] = getattr(pruners, str(wrapped))()
     made: pruners.BasePruner = getattr(pruners, name)(**arguments)
     return made
 

@@ -88,7 +88,7 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise AlreadyExists(f"{folder}: already exists; name a new folder")
-    with _folder_beside(folder, "partial") as partial:
+    with _folder_beside(folder, "partial", shown=folder) as partial:
         with _snapshots(databases) as readers:
             copies = [
                 _copy(reader, databases[name], partial / name) for name, reader in readers.items()
@@ -132,7 +132,7 @@ def back_up_one(database: Path, target: Path) -> Copy:
     """Copy one database into a new file. Raises the same errors as `back_up`."""
     if target.exists():
         raise AlreadyExists(f"{target}: already exists; name a new file")
-    with _folder_beside(target, "partial") as folder:
+    with _folder_beside(target, "partial", shown=target.parent) as folder:
         with _snapshots({target.name: database}) as readers:
             copy = _copy(readers[target.name], database, folder / target.name)
         with _translated(target):
@@ -198,7 +198,9 @@ def restore(
         prepared: list[tuple[Path, Copy]] = []
         for name, source in sources.items():
             target = targets[name]
-            folder = undo.enter_context(_folder_beside(target, "restore", mode=0o700))
+            folder = undo.enter_context(
+                _folder_beside(target, "restore", shown=target.parent, mode=0o700)
+            )
             _check_sum(source)
             with closing(_connect(source, "mode=ro")) as connection, _translated(source):
                 copy = _copy(connection, source, folder / target.name)
@@ -239,16 +241,22 @@ def _swap(copy: Copy, target: Path) -> Restored:
 
 
 @contextmanager
-def _folder_beside(target: Path, purpose: str, *, mode: int = 0o777) -> Iterator[Path]:
+def _folder_beside(target: Path, purpose: str, *, shown: Path, mode: int = 0o777) -> Iterator[Path]:
     """Create a temporary folder beside the target.
 
-    `mode` is for the folders above it that do not exist yet.
+    `mode` is for the folders above it that do not exist yet. `shown` stands for the temporary
+    folder in the messages of errors.
     """
     with _translated(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True, mode=mode)
+    try:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.{purpose}-", dir=target.parent))
+    except OSError as e:
+        raise Unavailable(f"{target}: {e.strerror}") from e
     try:
         yield folder
+    except Unavailable as e:
+        raise Unavailable(str(e).replace(str(folder), str(shown))) from e
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -287,7 +295,8 @@ def _copy(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
     """Copy and verify one database. Raises StoreBroken if the copy is damaged or differs."""
     with _translated(source):
         rows = _rows(reader)
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with _translated(target):
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(_connect(target, "mode=rw")) as copy, _translated(target):
         reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
         # makes it a single file without a log

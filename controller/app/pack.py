@@ -395,7 +395,7 @@ def _partial_folder(target: Path) -> Iterator[str]:
 
     Raises AlreadyExists: another command writes the file now, or has just written it.
     """
-    prefix = f".{target.name}.partial-"
+    prefix = _partial_prefix(target)
     # Lock before looking: two commands that begin at once cannot miss each other.
     with (
         tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary,
@@ -406,7 +406,17 @@ def _partial_folder(target: Path) -> Iterator[str]:
                 with _locked(leftover, target):
                     shutil.rmtree(leftover, ignore_errors=True)
         _refuse_existing(target)
-        yield temporary
+        try:
+            yield temporary
+        except Unavailable as error:
+            path, _, why = str(error).partition(": ")
+            if not path.startswith(temporary):
+                raise
+            raise Unavailable(f"{target}: {why}") from error
+
+
+def _partial_prefix(target: Path) -> str:
+    return f".{target.name}.partial-"
 
 
 @contextmanager
@@ -760,6 +770,8 @@ def _writing(target: Path) -> Iterator[None]:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         cure = "; free some space and repeat the command" if is_full else ""
         place = error.filename or target
+        if _partial_prefix(target) in str(place):
+            place = target
         raise Unavailable(f"{place}: {error.strerror or error}{cure}") from error
 
 

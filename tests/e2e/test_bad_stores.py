@@ -502,6 +502,49 @@ def test_a_file_that_does_not_fit_on_its_disk_is_named_and_not_left_behind(
         assert finished.tuner("init", target)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "words", ["pack tiny --to", "db backup", "db backup --keep 2", "db backup COPY.db"]
+)
+def test_a_copy_that_may_not_be_written_is_named_as_it_was_typed(
+    finished: Cli, tmp_path: Path, words: str
+) -> None:
+    target = tmp_path / ("copy.db" if "COPY" in words else "copy")
+    folder = target if "--keep" in words else tmp_path
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o500)
+    done = subprocess.run(
+        [*as_one_whom_permissions_bind(), TUNER, *words.removesuffix(" COPY.db").split(), target],
+        cwd=finished.folder,
+        env=finished.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    folder.chmod(0o700)
+    shown = re.escape(str(target)) + (r"/\d{4}-\S+Z" if "--keep" in words else "")
+    assert (done.returncode, done.stdout) == (7, "")
+    assert re.fullmatch(f"tuner: {shown}: Permission denied\n", done.stderr), done.stderr
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [("pack tiny --to", ""), ("db backup", "/studies.db"), ("db backup COPY.db", "")],
+)
+def test_a_copy_that_does_not_fit_on_its_disk_is_named_as_it_was_typed(
+    finished: Cli, tmp_path: Path, words: str, named: str
+) -> None:
+    with small_disk(tmp_path / "full", "16k") as disk:
+        target = disk / ("copy.db" if "COPY" in words else "copy")
+        code, out, err = finished.tuner(*words.removesuffix(" COPY.db").split(), target)
+        assert (code, out) == (7, "")
+        assert err.startswith(f"tuner: {target}{named}: "), err
+        assert re.search("free some space|check that its disk is .* not full", err)
+        assert list(disk.iterdir()) == []
+
+
 @pytest.mark.parametrize("what", ["state", "state/controller.db"])
 def test_missing_write_permission_gives_one_sentence_with_the_cure(
     finished: Cli, cli: Cli, what: str

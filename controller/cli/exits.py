@@ -52,6 +52,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
     from controller.kube.errors import ApiError
     from controller.spec.problems import SpecErrors
+    from suggest import threads
 
     match error:
         case KilledRun():
@@ -74,6 +75,8 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
                 f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free "
                 "some space, and repeat the command"
             )
+        case RuntimeError() if threads.is_refused(error):
+            return ExitCode.UNAVAILABLE, f"tuner: {threads.NO_THREAD_LEFT}"
         case OSError(errno=errno.EIO):  # its SIGHUP ends a command that was about to print
             return ExitCode.TERMINATED, "tuner: the terminal is closed"
         case _:

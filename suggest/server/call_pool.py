@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+from suggest import threads
 from suggest.errors import Unavailable
 from suggest.fair_share import FairShare, KeyedLock
 from suggest.workers import thread_cpu_s
@@ -87,7 +88,7 @@ class CallPool:
 
         Raises:
             StudyBusy: too many calls wait for the study.
-            Unavailable: the pool was closed.
+            Unavailable: the pool was closed, or the system gives no more threads.
         """
         self.wanted += 1
         self._idle.clear()
@@ -122,9 +123,12 @@ class CallPool:
         self, caller: str, work: Callable[[], T], study: str, kind: str, is_heavy: bool
     ) -> T:
         seconds = 0.0
+        is_refused = False
 
         def timed() -> T:
             nonlocal seconds
+            if is_refused:
+                raise Unavailable(threads.NO_THREAD_LEFT)
             began = thread_cpu_s()
             try:
                 return work()
@@ -142,7 +146,14 @@ class CallPool:
             taken.callback(self._replies.give, caller, REPLY_BYTES)
             await self._threads.take(caller)
             taken.callback(self._threads.give, caller)
-            done = self._executor.submit(timed)
+            try:
+                done = self._executor.submit(timed)
+            except RuntimeError as error:
+                # The executor keeps the work, and its other threads would run it later.
+                is_refused = True
+                if threads.is_refused(error):
+                    raise Unavailable(threads.NO_THREAD_LEFT) from error
+                raise
             until_done = taken.pop_all()  # even if the caller is gone
 
         def ended() -> None:

@@ -26,7 +26,7 @@ import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError, Message
 
-from suggest import deadline, events
+from suggest import deadline, events, threads
 from suggest.errors import (
     InvalidArgument,
     RateLimited,
@@ -381,12 +381,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # the error. Only the garbage collector would free such a cycle.
             error = e.with_traceback(None)
             self._shared.store_health.refused(e, writing=method.rpc.writes)
-        except Exception:
-            bug = secrets.token_hex(4)
-            log.exception("method=%s bug=%s", method.path, bug)
-            error = InternalError(
-                f"this is a bug of the server; its log has the details under {bug}"
-            )
+        except Exception as e:
+            if threads.is_refused(e):
+                error = Unavailable(threads.NO_THREAD_LEFT)
+            else:
+                bug = secrets.token_hex(4)
+                log.exception("method=%s bug=%s", method.path, bug)
+                error = InternalError(
+                    f"this is a bug of the server; its log has the details under {bug}"
+                )
         await self._refuse(context, error, method.path, entry)
 
     async def _carried_out(

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from suggest import threads
 from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 from suggest.storage.database import DamagedRow
@@ -60,8 +61,11 @@ class WalCheckpoints:
         self._writes = 0
         self._due.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = threads.started(self._run, "checkpoints")
+            except TunerError as e:
+                # The write is done; a later one tries again.
+                log.debug("no checkpoint: %s", e)
 
     def close(self) -> None:
         """Stop the thread. There must be no writes any more."""

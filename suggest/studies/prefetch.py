@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from suggest import threads
 from suggest.errors import TunerError
 
 AFTER_S = 0.0003
@@ -79,8 +80,7 @@ class Prefetcher(Generic[T]):
             self._due.pop(item, None)
             self._due[item] = time.monotonic() + self._after_s
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
-                self._thread.start()
+                self._thread = threads.started(self._run, "prefetch")
             elif len(self._due) == 1:
                 self._changed.notify()
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from suggest import events
+from suggest import events, threads
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Draft, Engine, Met
@@ -255,7 +255,7 @@ class Writer:
         search = registry.search_of(self.engine.study.spec.algorithm)
         if search not in self._sessions.warm:
             self._sessions.warm.add(search)
-            threading.Thread(target=self.engine.warm_up, name="warm-up").start()
+            threads.started(self.engine.warm_up, "warm-up", daemon=False)
 
 
 class StudySessions:
@@ -470,10 +470,7 @@ class StudySessions:
         """Close studies if there is no room for one more."""
         with self._sessions_lock:
             if self._closer is None and not self._closing.is_set():
-                self._closer = threading.Thread(
-                    target=self._keep_closing, name="idle-studies", daemon=True
-                )
-                self._closer.start()
+                self._closer = threads.started(self._keep_closing, "idle-studies")
             too_many = len(self._sessions) + 1 - most_open()
         if too_many > 0:
             self._close_some(too_many)

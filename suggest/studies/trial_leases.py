@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from suggest import threads
 from suggest.trial import Trial, TrialState
 
 MAX_TRIES = 3  # a trial whose lease has expired this many times has failed
@@ -120,8 +121,7 @@ class AwakeClock:
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._last_s = self._time_s()
-                self._thread = threading.Thread(target=self._run, name="awake-clock", daemon=True)
-                self._thread.start()
+                self._thread = threads.started(self._run, "awake-clock")
             moment_s = self._time_s()
             self._awake_s += min(moment_s - self._last_s, LONGEST_GAP_S)
             self._last_s = moment_s

@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -603,6 +604,21 @@ def test_a_home_of_another_user_is_named_with_the_cure(cli: Cli, words: str, mes
     said = done.stdout + done.stderr
     assert str(home) in said
     assert f"/tuner {message}; name another one with --state-dir or TUNER_STATE_DIR\n" in said
+
+
+def test_a_limit_of_threads_is_named_with_the_cure(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    cli.file.write_text(experiment())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        code, out, err = cli.tuner("run", cli.file)
+    assert (code, out, err.count("\n")) == (7, "", 1), err
+    assert err.startswith("tuner: this process cannot start another thread; end other programs")
+    assert cli.tuner("run", cli.file)[0] == 0
 
 
 def as_one_whom_permissions_bind() -> list[str]:

@@ -79,6 +79,29 @@ def test_a_queue_has_a_maximum_length() -> None:
     asyncio.run(play())
 
 
+def test_a_call_for_which_no_thread_can_start_is_refused_and_never_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def play() -> None:
+        async with turns() as them:
+            latch, done = threading.Event(), list[str]()
+            first = asyncio.create_task(write(them, "s", lambda: latch.wait(WITHIN_S)))
+            await asyncio.sleep(0)
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", no_thread)
+                with pytest.raises(Unavailable, match=r"cannot start another thread; .*ulimit -u"):
+                    await write(them, "other", lambda: done.append("refused"))
+            latch.set()
+            await first
+            await write(them, "other", lambda: done.append("later"))
+            assert done == ["later"]
+
+    asyncio.run(play())
+
+
 def test_a_canceled_waiter_is_never_served_and_frees_its_place() -> None:
     async def play() -> None:
         async with turns() as them:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 MAX_DEPTH = 64
@@ -36,7 +37,7 @@ def check_yaml(content: str | bytes) -> None:
     # collections: their anchors, and how many nodes came before them
     open_: list[tuple[str | None, int]] = []
     nodes = 0
-    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in _events(content):
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_.pop()
             if anchor:
@@ -55,6 +56,26 @@ def check_yaml(content: str | bytes) -> None:
                 raise TooNested(
                     f"more than {MAX_NODES:,} values once every alias is written out", line=line
                 )
+
+
+def _events(content: str | bytes) -> Iterator[Any]:
+    import yaml
+
+    try:
+        yield from yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        if is_too_deep(error):
+            line = error.problem_mark.line + 1
+            raise TooNested(f"nested more than {MAX_DEPTH} levels deep", line=line) from error
+        raise
+
+
+def is_too_deep(error: Exception) -> bool:
+    """Return whether an error is the limit of PyYAML itself: 1,000 levels, since 6.0.4.
+
+    Its scanner meets it before it yields the events by which ours is counted.
+    """
+    return getattr(error, "problem", None) == "exceeded maximum nesting depth"
 
 
 def load_json(text: str | bytes) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from controller.phrases import command
 from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
-from suggest.nesting import MAX_DEPTH, MAX_NODES
+from suggest.nesting import MAX_DEPTH, MAX_NODES, is_too_deep
 
 MAX_BYTES = 1_000_000
 MAX_NUMBER_LENGTH = 300
@@ -204,6 +204,9 @@ def _compose(text: str) -> list[tuple[Mark, _Node]]:
             if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
                 stack.append(node)
     except yaml.MarkedYAMLError as error:
+        if is_too_deep(error):
+            # What precedes it is beyond our limit, and is refused at its place.
+            return _compose(text[: error.problem_mark.index])
         raise _syntax(error, text) from error
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         # UnicodeEncodeError: a character that YAML forbids.

@@ -92,10 +92,10 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         return InvalidArgument.at(
             "", "a text contains a zero byte, which PostgreSQL cannot store; remove it"
         )
-    if (
-        isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
-        or error.connection_invalidated
-    ):
+    if error.connection_invalidated:
+        # psycopg 3.2.1 has no SQLSTATE of a session that the server has ended
+        return StoreUnavailable(f"{place}: {_CURES['08']} (PostgreSQL: {words})")
+    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(
             f"{place}: no connection; check that it is running, and see its log (PostgreSQL: "
             f"{words})"

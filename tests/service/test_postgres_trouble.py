@@ -11,9 +11,11 @@ import psycopg
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import OperationalError
 
 from suggest.errors import InvalidArgument, StoreBroken, Unavailable
 from suggest.server.admin import open_store
+from suggest.storage.postgres import translated
 from suggest.storage.postgres_store import PostgresStore
 from tests import forked
 from tests.contract.store_contract import NAME, a_study, measured, running
@@ -24,6 +26,16 @@ def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
         Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: no connection"
     ):
         open_store("postgresql+psycopg://me:secret@localhost:1/db")
+
+
+def test_a_session_that_the_server_has_ended_is_a_broken_connection_without_a_code_too() -> None:
+    cause = psycopg.OperationalError("consuming input failed: terminating connection due to …")
+    error = OperationalError("INSERT …", {}, cause, connection_invalidated=True)
+    with (
+        pytest.raises(Unavailable, match=r"the connection broke; .*\(PostgreSQL: consuming input"),
+        translated("postgresql+psycopg://db"),
+    ):
+        raise error
 
 
 def test_hosts_and_ports_that_do_not_fit_are_refused() -> None:

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import TrialTemplate
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RuntimeTraits
 from controller.core.substitute import (
     OPTIONAL,
-    TRIAL_NAME,
-    bodies,
-    is_nothing,
-    nodes,
     placeholders,
     unclosed,
 )
@@ -29,6 +24,13 @@ from controller.spec.cluster_section import LABEL_VALUE
 from controller.spec.document import Json, network_of
 from controller.spec.fields import describe_value
 from controller.spec.native import PARAMETERS
+from controller.spec.placeholders import (
+    GIVEN,
+    Absence,
+    Placeholders,
+    not_mentioned,
+    unread_variables,
+)
 from controller.spec.problems import PathProblem, ProblemCollector, at_key
 from controller.spec.readable import (
     readable_network,
@@ -36,43 +38,15 @@ from controller.spec.readable import (
     unconditional,
     valid_part,
 )
-from controller.spec.spelling import meant_by
 from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
-from suggest.network import TEXTS, Network
+from suggest.network import TEXTS
 from suggest.space import Space
 
-_ALONE = re.compile(r"\$\{([^{}]*)\}")
-# The variables that `controller.runtime.launch.identity` sets
-# for every attempt, whatever the file says.
-GIVEN = frozenset(
-    {
-        "TUNER_EXPERIMENT",
-        "TUNER_TRIAL_NAME",
-        "TUNER_TRIAL_NUMBER",
-        "TUNER_ATTEMPT",
-        "TUNER_PARAMETERS",
-        "TUNER_OBJECTIVES",
-        "TUNER_PARAMETERS_FILE",
-        "TUNER_SEED",
-        "TUNER_OUTPUT_DIR",
-        "TUNER_CHECKPOINT_DIR",
-        "TUNER_STAGE",
-        "TUNER_METRICS_FILE",
-        "TUNER_METRICS_PORT",
-        "TUNER_PARAMETER_ANSWERS",
-        "TUNER_PARAMETER_PLAN",
-        "TUNER_PARAMETER_REQUESTS",
-        "KATIB_TRIAL_NAME",
-    }
-)
 _SET_BY_TUNER = {
     "app.kubernetes.io/managed-by": "is set by Tuner, which finds its objects by it; omit it",
     "kueue.x-k8s.io/queue-name": "would queue a trial that Tuner does not know to be queued; write "
     "spec.trial.queue",
 }
-# Likely environment variables.
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")
-_GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 # Words in the names of metrics of which larger values are better,
 # and of those of which smaller ones are.
 _USUAL = {
@@ -84,7 +58,6 @@ _USUAL = {
     ),
 }
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
-WORKLOAD = ("command", "args", "env", "template")
 # Messages that the definition of the custom resource has too: `controller.operator.crd`.
 BOTH_OBJECTIVES = "beside objective; write all of them under objectives"
 NO_OBJECTIVE = "is missing; write a mapping such as {metric: accuracy, direction: maximize}"
@@ -148,23 +121,23 @@ def check(
         labels = document.get("metadata", {}).get("labels", {})
         yield from _label_values(labels, "metadata.labels")
         yield from _own_labels(labels, "metadata.labels")
+    for key in ("trial", "final"):
+        if isinstance(workload := spec.get(key), dict):
+            yield from _whole_gpus(workload, f"spec.{key}", traits)
+            yield from _reserved_variables(workload, f"spec.{key}")
+            if names is not None:
+                absence = Absence.of(spec, raw_parameters, network)
+                yield from Placeholders(workload, f"spec.{key}", names, absence).problems()
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         yield from _workload(trial, raw_trial, traits)
-        if names is not None:
-            absence = _Absence.of(spec, raw_parameters, network)
-            yield from _Placeholders(trial, "spec.trial", names, absence).check()
         yield from _volumes(trial, problems)
-        yield from _reserved_variables(trial, "spec.trial")
         for key in ("labels", "annotations"):
             yield from _own_labels(trial.get(key, {}), f"spec.trial.{key}")
     final = spec.get("final")
     if isinstance(final, dict):
-        yield from _final(final, raw_trial, traits)
+        if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
+            yield at_key("spec.final", FINAL_OF_TEMPLATE)
         yield from _choose(final, spec)
-        yield from _reserved_variables(final, "spec.final")
-        if names is not None:
-            absence = _Absence.of(spec, raw_parameters, network)
-            yield from _Placeholders(final, "spec.final", names, absence).check()
     if "confirm" in spec:
         yield from _confirm(spec)
 
@@ -442,35 +415,6 @@ def _traits_of(spec: Json) -> RuntimeTraits:
     return traits_of(spec.get("runtime", DEFAULT_RUNTIME))
 
 
-@dataclass(frozen=True, slots=True)
-class _Absence:
-    """Which parameters a trial may lack, and for which `${name:+word}` makes a difference."""
-
-    conditional: frozenset[str]
-    sometimes_nothing: frozenset[str]
-    always_something: frozenset[str]
-
-    @classmethod
-    def of(cls, spec: Json, raw: object, network: Network | None) -> _Absence:
-        given = raw.items() if isinstance(raw, dict) else ()
-        conditional = {
-            name for name, fields in given if isinstance(fields, dict) and fields.get("when")
-        }
-        if network is not None:
-            conditional.update(p.name for p in network.parameters if p.when)
-        parameters = spec.get("parameters", {})
-        nothing = {
-            name
-            for name, fields in parameters.items()
-            if any(map(is_nothing, fields.get("values", ())))
-        }
-        return cls(
-            frozenset(conditional),
-            frozenset(nothing),
-            frozenset(parameters.keys() - conditional - nothing),
-        )
-
-
 def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits) -> Iterator[PathProblem]:
     gpu = workload.get("resources", {}).get("gpu", 0)
     if not traits.shares_gpus and isinstance(gpu, float):
@@ -478,12 +422,6 @@ def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits) -> Iterator
             f"{section}.resources.gpu",
             f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local",
         )
-
-
-def _final(final: Json, raw_trial: object, traits: RuntimeTraits) -> Iterator[PathProblem]:
-    yield from _whole_gpus(final, "spec.final", traits)
-    if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        yield at_key("spec.final", FINAL_OF_TEMPLATE)
 
 
 def _choose(final: Json, spec: Json) -> Iterator[PathProblem]:
@@ -506,7 +444,6 @@ def _choose(final: Json, spec: Json) -> Iterator[PathProblem]:
 
 
 def _workload(trial: Json, raw: Json, traits: RuntimeTraits) -> Iterator[PathProblem]:
-    yield from _whole_gpus(trial, "spec.trial", traits)
     if raw.get("template") is None:
         if raw.get("command") is None:
             yield PathProblem(
@@ -601,163 +538,6 @@ def _volumes(trial: Json, problems: ProblemCollector) -> Iterator[PathProblem]:
             )
 
 
-def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
-    """Yield every string in which `${name}` is substituted, with its path."""
-    for key in WORKLOAD:
-        for path, value in nodes(workload.get(key), f"{section}.{key}"):
-            if isinstance(value, str):
-                yield path, value
-
-
-@dataclass(frozen=True, slots=True)
-class _Placeholders:
-    """The rules of `${name}` in a workload.
-
-    section: `spec.trial` or `spec.final`.
-    names: the parameters.
-    """
-
-    workload: Json
-    section: str
-    names: list[str]
-    absence: _Absence
-
-    def check(self) -> Iterator[PathProblem]:
-        yield from self._check_keys()
-        words_of_command = (f"{self.section}.command[", f"{self.section}.args[")
-        for path, text in workload_strings(self.workload, self.section):
-            for name in unclosed(text):
-                yield from self._refuse_unclosed(path, text, name)
-            for body in bodies(text):
-                yield from self._check_body(path, text, body)
-            if path.startswith(words_of_command):
-                before = _before(self.workload, self.section, path)
-                yield from _dropped_word(path, text, before, self.absence)
-            if path == f"{self.section}.command[0]":
-                yield from _program(path, text, self.absence)
-
-    def _check_keys(self) -> Iterator[PathProblem]:
-        for path, value in nodes(self.workload.get("template"), f"{self.section}.template"):
-            for key in map(str, value) if isinstance(value, dict) else ():
-                for name in placeholders(key):
-                    rule = f"${{{name}}} is allowed in values only"
-                    yield PathProblem(path, f"the key {key!r} is not substituted; {rule}")
-
-    def _refuse_unclosed(self, path: str, text: str, name: str) -> Iterator[PathProblem]:
-        likely: str | None = name
-        if name not in self.names:
-            likely = meant_by(name, self.names) or _foreign_placeholder(text, self.names)
-        likely = likely or next(iter(self.names), "name")
-        cure = f"write ${{{likely}}}, or $${{ for a literal"
-        yield PathProblem(path, f"${{ is never closed; {cure}")
-
-    def _check_body(self, path: str, text: str, body: str) -> Iterator[PathProblem]:
-        name, optional, word = body.partition(OPTIONAL)
-        if name in self.names or name == TRIAL_NAME:
-            if optional:
-                yield from _optional_word(path, name, word, self.absence)
-            return
-        if likely := self._likely(name):
-            cure = f"did you mean ${{{likely}{optional}{word}}}?"
-        elif self._is_variable(name):
-            cure = _read_variable(self.workload, self.section, path, name, text)
-        else:
-            cure = f"there are {self._listed_names()}"
-            if name:
-                cure = f"{cure}; write $${{{body}}} for a literal ${{{body}}}"
-        yield PathProblem(path, f"${{{body}}} is not a parameter; {cure}")
-
-    def _likely(self, name: str) -> str | None:
-        """Return the parameter that was meant."""
-        if name in GIVEN:
-            return None
-        # As in ${params.lr}.
-        last = re.split(r"[.:]", name)[-1]
-        return last if last in self.names else meant_by(name, self.names)
-
-    def _is_variable(self, name: str) -> bool:
-        if name in GIVEN or name in self.workload.get("env", {}):
-            return True
-        return _VARIABLE.fullmatch(name) is not None
-
-    def _listed_names(self) -> str:
-        names = [name for name in self.names if name]
-        if not names:
-            return "none"
-        return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-
-
-def _optional_word(path: str, name: str, word: str, absence: _Absence) -> Iterator[PathProblem]:
-    """Check `${name:+word}`."""
-    if not word:
-        yield PathProblem(
-            path,
-            f"${{{name}:+}} never writes anything; write the flag in it: ${{{name}:+--{name}}}",
-        )
-    elif name == TRIAL_NAME or name in absence.always_something:
-        cure = "write the word alone, or use a choice of true and false (without quotes)"
-        yield PathProblem(
-            path,
-            f"${{{name}:+{word}}} is always written, because {name} is never false, null or empty; "
-            f"{cure}",
-        )
-
-
-def _dropped_word(path: str, text: str, before: str, absence: _Absence) -> Iterator[PathProblem]:
-    """Refuse a conditional parameter as its own word, unless the flag before it is dropped too."""
-    alone = _ALONE.fullmatch(text)
-    if alone is None or alone[1] not in absence.conditional:
-        return
-    name = alone[1]
-    flag = _ALONE.fullmatch(before)
-    is_dropped_too = flag is not None and flag[1].startswith(f"{name}{OPTIONAL}")
-    if is_dropped_too and name not in absence.sometimes_nothing:
-        return
-    if before.startswith("-") and "=" not in before:
-        cure = f"{before} would have no value; write {before}={text} as one element"
-        if name not in absence.sometimes_nothing:
-            cure = f"{cure}, or ${{{name}:+{before}}} before it"
-    else:
-        cure = f"the next word would take its place; write --{name}={text} as one element"
-    yield PathProblem(path, f"{text} is conditional: without it, {cure}")
-
-
-def _program(path: str, text: str, absence: _Absence) -> Iterator[PathProblem]:
-    """Refuse a program that some trials would not have."""
-    if any(OPTIONAL in body for body in bodies(text)):
-        yield PathProblem(
-            path, f"{text} may be nothing, and a trial needs its program; use a choice of programs"
-        )
-    elif any(name in absence.conditional for name in placeholders(text)):
-        yield PathProblem(
-            path, f"{text} is conditional, and a trial needs its program; use a choice without when"
-        )
-
-
-def _before(workload: Json, section: str, path: str) -> str:
-    """Return the word before the one at `path`; "" if it is the first."""
-    line = shells.words(section, workload)
-    at = next((index for index, (place, _) in enumerate(line) if place == path), 0)
-    return line[at - 1][1] if at else ""
-
-
-def _is_script(workload: Json, section: str, path: str) -> bool:
-    """Return whether a shell reads the word at `path`, as in `sh -c WORD`."""
-    return any(place == path for place, _ in shells.scripts(shells.words(section, workload)))
-
-
-def _read_variable(workload: Json, section: str, path: str, name: str, text: str) -> str:
-    """Return advice on how a program can read an environment variable."""
-    if _is_script(workload, section, path):
-        return f'to have the shell substitute it, write "${name}" or $${{{name}}}'
-    flag = text.partition("=")[0] if re.match(r"--?[A-Za-z][\w-]*=", text) else "--flag"
-    shell = f"""[sh, -c, 'exec "$@" {flag}="${name}"', sh, PROGRAM, …]"""
-    return (
-        f"environment variables are not substituted; read {name} in the program, or let a shell do "
-        f"it: {shell}"
-    )
-
-
 def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
     """Return warnings about values that are allowed but seldom intended.
 
@@ -766,9 +546,9 @@ def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
     """
     spec = document["spec"]
     return (
-        *_unread_variables(spec["trial"]),
+        *unread_variables(spec["trial"]),
         *shells.warnings(spec),
-        *_not_mentioned(spec),
+        *not_mentioned(spec),
         *(() if is_katib else _lost_checkpoints(spec)),
         *_idle_devices(spec),
         *_opposite_directions(spec),
@@ -815,28 +595,6 @@ def _idle_devices(spec: Json) -> Iterator[str]:
         )
 
 
-def _unread_variables(trial: Json) -> Iterator[str]:
-    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads.
-
-    The program gets them literally.
-    """
-    section = "spec.trial"
-    for path, word in shells.words(section, trial):
-        for match in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
-            if match[0] == f"${{{TRIAL_NAME}}}":
-                continue
-            cure = _read_variable(trial, section, path, match[1], word)
-            yield f"{path}: {match[0]} is passed unchanged: {cure}"
-
-
-def _has_shell(trial: Json) -> bool:
-    """Return whether the command line may contain a script."""
-    return any(
-        word.rpartition("/")[2] in shells.SHELLS or word == "-c"
-        for word in trial.get("command", ())
-    )
-
-
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
     if not _traits_of(spec).in_containers or "checkpoints" in spec["trial"]:
         return
@@ -845,61 +603,4 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
         yield (
             f"spec.trial.checkpoints: without a claim, a trial that continues {condition}starts "
             "over; write checkpoints: {claim: NAME}"
-        )
-
-
-def _placeholder_elsewhere(name: str, text: str) -> str | None:
-    """Return the placeholder that other tools, templates and shells have for a name, in a text.
-
-    Not our own `${name}`.
-    """
-    # Compiling takes far longer, and there may be thousands of names.
-    if name.lower() not in text.lower():
-        return None
-    n = re.escape(name)
-    dotted = rf"(?:[\w.]*\.)?{n}"
-    forms = (
-        rf"\$?\{{\{{ *{dotted} *\}}\}}",
-        rf"(?<!\$)[#@]?\{{ *{dotted}(?::[^{{}}]*)? *\}}",
-        rf"\$[(\[]{dotted}[)\]]",
-        rf"%\({n}\)[a-z]",
-        rf"%{n}%",
-        rf"<{n}>",
-        rf"@{n}@",
-        rf"(?<![\\$])\${n}(?![\w.-])",
-    )
-    found = re.search("|".join(forms), text, re.IGNORECASE)
-    return None if found is None else found[0]
-
-
-def _foreign_placeholder(text: str, names: list[str]) -> str | None:
-    """Return the parameter in another tool's placeholder in a text, such as `${{ lr }}`."""
-    return next((name for name in names if _placeholder_elsewhere(name, text)), None)
-
-
-def _not_mentioned(spec: Json) -> Iterator[str]:
-    if "parametersFile" in spec["trial"]:
-        return
-    texts = [text for _, text in workload_strings(spec["trial"])]
-    if any("TUNER_PARAMETERS" in text for text in texts):
-        return
-    mentioned: set[str] = set()
-    for text in texts:
-        mentioned.update(placeholders(text))
-    silent = [name for name in spec["parameters"] if name not in mentioned]
-    if "network" in spec and not any(name.startswith("layer") for name in mentioned):
-        silent += [name for name in TEXTS if name not in mentioned]
-    for path, text in workload_strings(spec["trial"]):
-        for name in [*silent]:
-            if foreign := _placeholder_elsewhere(name, text):
-                yield f"{path}: {foreign} does not become the value of {name}; write ${{{name}}}"
-                silent.remove(name)
-    places = "template" if "template" in spec["trial"] else "command, args or env"
-    if silent:
-        it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
-        yield f"{', '.join(silent)}: not mentioned in {places}; {it_arrives} in TUNER_PARAMETERS"
-    if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
-        yield (
-            f"spec.fidelity.parameter: {name} is not mentioned in {places}, so each step of a "
-            "trial may run equally far; it arrives in TUNER_PARAMETERS"
         )

@@ -20,7 +20,7 @@ from controller.runtime.trial_variables import (
     PARAMETER_PLAN,
     PARAMETER_REQUESTS,
 )
-from controller.spec.rules import GIVEN
+from controller.spec.placeholders import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import a_spec, a_template, a_trial, an_experiment, attempt

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from controller.phrases import quantity
@@ -69,7 +70,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
     walked = ""
     steps = list(_steps(path, data))
     last = steps.pop()
-    for step, following in zip(steps, [*steps[1:], last], strict=True):
+    for step, following in pairwise([*steps, last]):
         _check_step(node, step, walked, more=False)
         below = _below(walked, step)
         if isinstance(node, dict) and node.get(step) is None:
@@ -99,12 +100,13 @@ def _check_step(node: Data, step: str | int, walked: str, *, more: bool) -> None
 
     more: the index may be that of one more element.
     """
+    place = walked or "the file"
     if isinstance(step, str):
         if not isinstance(node, dict):
-            raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
+            raise _OverrideError(f"{place} is not a mapping, so it has no {step}")
         return
     if not isinstance(node, list):
-        raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
+        raise _OverrideError(f"{place} is not a list, so [{step}] is not a place in it")
     if step >= len(node) + more:
         hint = f"so the last one is [{len(node) - 1}]" if node else "so set the whole list"
         raise _OverrideError(f"{walked} has {quantity(len(node), 'element')}, {hint}")
@@ -138,7 +140,7 @@ def _steps(path: str, data: Data) -> Iterator[str | int]:
         else:
             step = _key(remaining, node)
             remaining = remaining[len(step) :]
-        if step == "" or (remaining and remaining[0] not in ".["):
+        if step == "" or remaining == "." or (remaining and remaining[0] not in ".["):
             raise _OverrideError("write a path such as spec.trial.command[2]")
         yield step
         remaining = remaining[1:] if remaining.startswith(".") else remaining

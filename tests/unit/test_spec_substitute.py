@@ -197,6 +197,14 @@ def test_set_to_null_takes_a_key_away() -> None:
         ("spec.parallelism", "write PATH=VALUE, such as spec.budget.trials=10"),
         ("=3", "write PATH=VALUE, such as spec.budget.trials=10"),
         ("spec..x=3", "write a path such as spec.trial.command[2]"),
+        ("spec.=3", "write a path such as spec.trial.command[2]"),
+        ("[0]=3", "the file is not a list, so [0] is not a place in it"),
+        ("kind=Job", "'Job' is not Experiment"),
+        ("metadata=null", "is missing; write a mapping with a name"),
+        (
+            "spec=3",
+            "expected a mapping with objective, parameters and trial, got the number 3",
+        ),
         (
             "spec.trial.command=[a",
             "not YAML: did not find expected ',' or ']' while parsing a flow sequence",

@@ -14,6 +14,7 @@ import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -174,12 +175,13 @@ def _exported_search(document: Json) -> tuple[str, list[Objective]]:
 
 
 def _exported_trial(trial: Json) -> FinishedTrial:
-    state = TrialState(trial["state"])
+    state, value = TrialState(trial["state"]), trial.get("value")
+    value = None if value is None else float(value)
     return FinishedTrial(
-        trial["parameters"],
-        Outcome(state, trial.get("value"), trial.get("reason", ""), trial.get("failureClass", "")),
+        dict(trial["parameters"]),
+        Outcome(state, value, trial.get("reason", ""), trial.get("failureClass", "")),
         [
-            Measurement(m["attempt"], m["metric"], m["step"], float(m["value"]))
+            Measurement(index(m["attempt"]), m["metric"], index(m["step"]), float(m["value"]))
             for m in trial["measurements"]
         ],
         source_id=str(trial["number"]),

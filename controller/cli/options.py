@@ -6,6 +6,7 @@ Reads a file only if one is named.
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,7 @@ def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
         return name, None
     if number == core.model.trial_label(core.model.FINAL):
         return name, core.model.FINAL
-    if not (number.isascii() and number.isdigit()):
+    if not re.fullmatch(r"[0-9]{1,18}", number):
         raise InvalidArgument.at(
             "", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final"
         )

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller.cli.arguments import parse
+from controller.cli.options import split_name
+from suggest.errors import InvalidArgument
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,3 +146,10 @@ def test_an_interrupt_while_the_program_starts_is_no_traceback(module: str) -> N
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "1.0", "9" * 19, "9" * 5000, "١"])
+def test_a_number_that_no_trial_can_have_is_refused(number: str) -> None:
+    assert split_name("digits/12") == ("digits", 12)
+    with pytest.raises(InvalidArgument, match="write NAME/N, N being the number of a trial"):
+        split_name(f"digits/{number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -47,6 +48,39 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
         InvalidArgument, match=f"is an SQLite database; write its URL: sqlite:///{path}"
     ):
         asyncio.run(read_source(SourceChoice(str(path)), Workspace(StateDirectory(tmp_path)), SPEC))
+
+
+MEASUREMENT = {"attempt": 1, "metric": "score", "step": 0, "value": 1.0}
+GOOD = {
+    "number": 1,
+    "state": "succeeded",
+    "parameters": {"x": 0.5},
+    "value": 1.0,
+    "measurements": [MEASUREMENT],
+}
+SEARCH = {"uid": "u", "objectives": [{"metric": "score", "direction": "maximize"}]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": [1]},
+        {"value": "many"},
+        {"measurements": [MEASUREMENT | {"attempt": 1.5}]},
+        {"measurements": [MEASUREMENT | {"step": "a"}]},
+        {"state": "gone"},
+    ],
+)
+def test_an_export_with_a_value_of_another_type_is_refused(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    path, workspace = tmp_path / "export.json", Workspace(StateDirectory(tmp_path))
+    path.write_text(json.dumps({"study": SEARCH, "trials": [GOOD]}))
+    source = asyncio.run(read_source(SourceChoice(str(path)), workspace, SPEC))
+    assert [trial.parameters for _, trial in source.trials] == [{"x": 0.5}]
+    path.write_text(json.dumps({"study": SEARCH, "trials": [GOOD | change]}))
+    with pytest.raises(InvalidArgument, match="is not what tuner export --format json writes"):
+        asyncio.run(read_source(SourceChoice(str(path)), workspace, SPEC))
 
 
 def test_another_direction_is_refused() -> None:

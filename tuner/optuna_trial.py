@@ -88,7 +88,7 @@ class OptunaStudy:
 
 
 class _Storage:
-    """The part of a storage that `report_cross_validation_scores` uses."""
+    """The part of a storage that `optuna.artifacts` and `report_cross_validation_scores` use."""
 
     def __init__(self, trial: OptunaTrial) -> None:
         self._trial = trial
@@ -107,6 +107,14 @@ class _Storage:
 
 class OptunaTrial:
     """The part of `optuna.Trial` that an objective uses."""
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type:
+            """An `optuna.Trial` for `isinstance`, as `optuna.artifacts` asks."""
+            optuna = sys.modules.get("optuna")
+            return OptunaTrial if optuna is None else optuna.Trial
 
     def __init__(
         self, trial: Trial, directions: Sequence[str], attributes: Mapping[str, Any]

@@ -81,7 +81,9 @@ def _run_script(arguments: argparse.Namespace) -> int:
             named = experiment.name, experiment.namespace
             asyncio.run(print_confirmation(arguments, workspace, *named))
         # What a callback or another command has stopped is a result; a signal raises by itself.
-        if received is None and (code := exits.of_run(result, stopped=ExitCode.OK)):
+        code = exits.of_run(result, stopped=ExitCode.OK)
+        # Without a result, the script says what that means.
+        if received is None and code not in (ExitCode.OK, ExitCode.NO_RESULT):
             raise SystemExit(code)
 
     terminal.leave_root_logger()

@@ -610,7 +610,7 @@ class Loop:
     def _spent(self) -> Spent:
         """Return what all attempts have used.
 
-        What runs is counted until now. With `overrun: finish` the next turn corrects that once the
+        What runs is counted until now. Without `overrun: stop` the next turn corrects that once the
         runtime shows an earlier end, and the search goes on if the limit is not reached yet.
 
         With `overrun: stop`, a limit that was reached stays so until it is raised, because attempts
@@ -621,7 +621,7 @@ class Loop:
         if not experiment.spec.is_metered:
             return NOTHING_SPENT
         counted = self._memory.spent(self._runtime.now())
-        if experiment.spec.budget.overrun is Overrun.FINISH:
+        if experiment.spec.budget.overrun is not Overrun.STOP:
             return counted
         known = Spent(experiment.gpu_hours, experiment.cost)
         return known.at_least(counted) if budget.is_used_up(experiment.spec, known) else counted

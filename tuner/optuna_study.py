@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
-from controller.core.model import trial_name
+from controller.core.model import Overrun, trial_name
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import Source
@@ -30,6 +30,7 @@ from suggest.settings import camel_case
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement
 from suggest.trial import TrialState as OurState
+from tuner.experiment import merged
 from tuner.functions import SearchOptions, check_lists, search
 from tuner.integrations.trial_log import TrialLog
 from tuner.running import Callback
@@ -139,6 +140,10 @@ def run_search(
     def of_ours(trial: Trial) -> Any:
         return inside.run(objective, trial, directions, attributes, constraints_func)
 
+    if "timeout" in options:
+        # As in Optuna, running trials finish.
+        finish = {"budget": {"overrun": Overrun.FINISH.value}}
+        options["spec"] = merged(finish, options.get("spec") or {})
     if "pruning" not in options and len(directions) == 1:
         options["pruning"] = pruning_of(caller, study.pruner)
     options["initial"] = [parameters for parameters, _ in points]

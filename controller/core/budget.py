@@ -188,12 +188,13 @@ def _used_up(spec: ExperimentSpec, standing: Standing) -> _UsedUp | None:
     budget = spec.budget
     if budget.wall_clock_s is not None and standing.running_s >= budget.wall_clock_s:
         reason = f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)"
-        return _UsedUp("wallClock", reason, ReasonCode.TIME_SPENT)
+        finish = budget.overrun is Overrun.FINISH
+        return _UsedUp("wallClock", reason, ReasonCode.TIME_SPENT, finish, closed=finish)
     return _spent_up(budget, standing.spent)
 
 
 def _spent_up(budget: Budget, spent: Spent) -> _UsedUp | None:
-    drain = budget.overrun is Overrun.FINISH
+    drain = budget.overrun is not Overrun.STOP
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         reason = f"the GPU-hours are used up (budget.gpuHours: {budget.gpu_hours:g})"
         return _UsedUp("gpuHours", reason, ReasonCode.GPU_HOURS_SPENT, drain, closed=True)

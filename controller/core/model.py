@@ -273,7 +273,7 @@ class Collection:
 
 
 class Overrun(enum.Enum):
-    """What running attempts do when the GPU-hours or the money are used up."""
+    """What running attempts do when the time, the GPU-hours or the money are used up."""
 
     FINISH = "finish"
     STOP = "stop"
@@ -296,7 +296,8 @@ class Budget:
     # Of all attempts, by what they request and how long they run.
     gpu_hours: float | None = None
     cost: float | None = None
-    overrun: Overrun = Overrun.FINISH
+    # None: attempts stop at the end of the time, and finish at that of GPU-hours and money.
+    overrun: Overrun | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ _RULES_BETWEEN_KEYS: Mapping[str, Sequence[Schema]] = {
     ),
     "spec.budget": (
         _rule(
-            "!has(self.overrun) || has(self.gpuHours) || has(self.cost)",
+            "!has(self.overrun) || has(self.wallClock) || has(self.gpuHours) || has(self.cost)",
             rules.OVERRUN_OF_NOTHING,
             ".overrun",
         ),

@@ -83,7 +83,9 @@ NO_PRICES = (
     "requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}; only under a "
     "cluster's controller that has prices of its platform may they be missing"
 )
-OVERRUN_OF_NOTHING = "is for budget.gpuHours and budget.cost; write one of them, or remove it"
+OVERRUN_OF_NOTHING = (
+    "is for budget.wallClock, budget.gpuHours and budget.cost; write one of them, or remove it"
+)
 # The algorithm whose trials continue from the checkpoints of others.
 POPULATION_BASED = "pbt"
 
@@ -226,7 +228,7 @@ def _spending(
 ) -> Iterator[PathProblem]:
     """Check that a trial requests what is limited, and what has a price."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
-    if "overrun" in budget and "gpuHours" not in budget and "cost" not in budget:
+    if "overrun" in budget and not {"wallClock", "gpuHours", "cost"} & set(budget):
         yield at_key("spec.budget.overrun", OVERRUN_OF_NOTHING)
     lacks_prices = not prices and not handed_over and not problems.within("spec.prices")
     if "cost" in budget and lacks_prices:

@@ -179,6 +179,48 @@ def test_a_script_continues_a_stored_study_that_optuna_has_run(cli: Cli) -> None
     assert len(cli.json("get", "trials", "kept", "-o", "json")) == 16
 
 
+def test_running_trials_finish_at_the_timeout(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "import time\n"
+        "def objective(trial):\n    time.sleep(2)\n    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(objective, timeout=1, n_jobs=2)\n"
+        "print([trial.state.name for trial in study.trials])\n",
+    )
+    assert set(re.findall("[A-Z]+", out.splitlines()[-1])) == {"COMPLETE"}
+    (shown,) = cli.json("get", "experiments", "-o", "json")
+    assert shown["reasonCode"] == "TimeSpent"
+
+
+def test_a_script_goes_on_without_a_feasible_trial(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "sampler = optuna.samplers.TPESampler(constraints_func=lambda trial: [1.0])\n"
+        "study = optuna.create_study(sampler=sampler)\n"
+        "study.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=2)\n"
+        "print(len(study.trials), 'infeasible')\n",
+    )
+    assert "2 infeasible" in out
+
+
+def test_an_artifact_of_a_trial_is_found_in_the_study(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta, upload_artifact\n"
+        "files = FileSystemArtifactStore('.')\n"
+        "def objective(trial):\n"
+        "    assert isinstance(trial, optuna.Trial)\n"
+        "    upload_artifact(artifact_store=files, file_path='script.py', study_or_trial=trial)\n"
+        "    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study(study_name='art', storage='sqlite:///optuna.db')\n"
+        "study.optimize(objective, n_trials=2)\n"
+        "(meta,) = get_all_artifact_meta(study.best_trial, storage=study._storage)\n"
+        "print(meta.filename, files.open_reader(meta.artifact_id).read()[:13])\n",
+    )
+    assert "script.py b'import optuna'" in out
+
+
 def test_a_terminator_of_optuna_ends_the_search(cli: Cli) -> None:
     out = ran(
         cli,

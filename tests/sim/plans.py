@@ -203,7 +203,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
             wall_clock_s=draw(st.sampled_from([None, None, None, 10.0])),
             gpu_hours=draw(st.sampled_from([None, None, None, 0.002, 0.01])),
             cost=draw(st.sampled_from([None, None, None, 3.0, 15.0])),
-            overrun=draw(st.sampled_from(Overrun)),
+            overrun=draw(st.sampled_from([None, *Overrun])),
         ),
         metrics=MetricsRule(source=draw(st.sampled_from([None, None, MetricsFile("metrics.txt")]))),
         canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),

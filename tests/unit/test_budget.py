@@ -120,6 +120,7 @@ TWO = replace(
     a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),)
 )
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
+FINISHING = replace(EVERYTHING, budget=replace(EVERYTHING.budget, overrun=Overrun.FINISH))
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,11 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
             STOPPED,
         ),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
+        (
+            "the time is up, and running trials finish",
+            judged(FINISHING, best=0.5, s=60.0),
+            replace(WALL, drain=True, closed=True),
+        ),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
         (
             "all trials are done, a failed one too",

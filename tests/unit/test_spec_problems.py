@@ -218,7 +218,7 @@ KEYS = r"""
   12:12 spec.budget.cost: requires prices; write spec.prices, such as {nvidia.com/gpu: 2.5, cpu: 0.04}; only under a cluster's controller that has prices of its platform may they be missing
 - trials: 40
 + overrun: stop
-  12:12 spec.budget.overrun: is for budget.gpuHours and budget.cost; write one of them, or remove it
+  12:12 spec.budget.overrun: is for budget.wallClock, budget.gpuHours and budget.cost; write one of them, or remove it
 - trials: 40
 + prices: {cpu: 1}
   12:12 spec.budget.prices: no such key here; did you mean spec.prices?

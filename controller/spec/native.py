@@ -542,8 +542,8 @@ BUDGET = Section(
         Key(
             "overrun",
             Word(tuple(each.value for each in Overrun)),
-            "Whether running attempts finish or stop when `wallClock`, `gpuHours` or `cost` is used "
-            "up.",
+            "Whether running attempts finish or stop when `wallClock`, `gpuHours` or `cost` is "
+            "used up.",
             says="`stop` for `wallClock`, else `finish`",
             field="overrun",
             value=Overrun,

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from suggest.server.start_check import StartFinding
 
 
+# Modules of extras that are imported where they are needed, and nowhere looked for before.
+_EXTRAS = {
+    "aiohttp": "kubernetes",
+    "cryptography": "kubernetes",
+    "jwt": "kubernetes",
+    "obstore": "archive",
+}
+
+
 class ExitCode(enum.IntEnum):
     OK = 0
     FAILED = 1  # the limit of failed trials was reached
@@ -53,6 +62,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
     from controller.kube.errors import ApiError
     from controller.spec.problems import SpecErrors
     from suggest import threads
+    from suggest.distribution import install_command
 
     match error:
         case KilledRun():
@@ -74,6 +84,11 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.UNAVAILABLE, (
                 f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free "
                 "some space, and repeat the command"
+            )
+        case ModuleNotFoundError(name=str(name)) if name in _EXTRAS:
+            return ExitCode.USAGE, (
+                f"tuner: the Python package {name} is missing; install with: "
+                f"{install_command(_EXTRAS[name])}"
             )
         case RuntimeError() if threads.is_refused(error):
             return ExitCode.UNAVAILABLE, f"tuner: {threads.NO_THREAD_LEFT}"

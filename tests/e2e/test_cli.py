@@ -7,6 +7,7 @@ import io
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from controller.app.experiment_service import ExperimentService
 from controller.app.local_experiments import opened
 from controller.app.state_directory import StateDirectory
+from controller.cli import exits
 from controller.spec import read_path
 from tests.e2e.cli import Cli, eventually, processes_of
 from tests.forked import TUNER
@@ -417,3 +419,38 @@ def test_init_writes_a_valid_file_and_never_overwrites_one(cli: Cli) -> None:
     assert cli.tuner("validate", "mine.yaml")[0] == 0
     assert cli.tuner("init", "mine.yaml")[0] == 6
     assert cli.json("schema")["type"] == "object"
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv.pop(1)] = None
+from controller import program
+sys.exit(program())
+"""
+
+
+@pytest.mark.parametrize("missing", ["jwt", "cryptography", "kubernetes"])
+def test_a_missing_package_of_the_cluster_is_named_with_the_cure(
+    tmp_path: Path, missing: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing, "controller", "--state-dir", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        done.returncode,
+        "install with: pip install 'tuner-hpo[kubernetes]'" in done.stderr,
+    ) == (
+        2,
+        True,
+    ), done.stderr
+
+
+def test_a_module_of_an_extra_that_is_imported_late_is_named_with_the_cure() -> None:
+    assert exits.of_error(ModuleNotFoundError(name="obstore")) == (
+        exits.ExitCode.USAGE,
+        "tuner: the Python package obstore is missing; install with: "
+        "pip install 'tuner-hpo[archive]'",
+    )

@@ -18,8 +18,10 @@ OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_densi
   unit/test_optuna_studies.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 KUBE_TESTS := $(addprefix tests/,unit/test_kube_client.py unit/test_kube_transport.py unit/test_kube_reflector.py \
   kube/test_kubeconfig.py)
+LIGHT := archive cmaes dashboard examples kubernetes postgres scipy
 INTEGRATIONS := hydra keras lightgbm lightning mlflow sklearn tensorboard torch transformers wandb
 AXE := build/axe
+LOWEST_TESTS := $(addprefix tests/,unit contract service/test_tidying.py service/test_shared_store.py)
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
@@ -188,6 +190,10 @@ test-optuna: .venv-optuna-4.4/stamp .venv-optuna-4/stamp .venv-optuna-5/stamp  #
 	  .venv-optuna-$$version/bin/python -m pytest $(or $(TESTS),$(OPTUNA_TESTS) $$more) || failed=1; \
 	done; test -z "$$failed"
 
+.PHONY: test-lowest
+test-lowest: .venv-lowest/stamp  ## run tests with the lowest versions that pyproject.toml allows, on PYTHON=python3.11
+	.venv-lowest/bin/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 --dist worksteal $(or $(TESTS),$(LOWEST_TESTS))
+
 .PHONY: image-digits
 image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1
 	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' trial_image/build.sh digits
@@ -248,7 +254,7 @@ lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.tom
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-kubeflow .venv-katib $(RELEASE) $(DOCS) .demo build dist
+	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-lowest .venv-kubeflow .venv-katib $(RELEASE) $(DOCS) .demo build dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -295,6 +301,15 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
 	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --group dev -e .
 	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install 'optuna==$*.*'  # outside the range: pip warns
+	@touch $@
+
+# The lowest versions of what pyproject.toml names, and the newest of what these need.
+.venv-lowest/stamp: pyproject.toml $(RELEASE)/stamp
+	$(PYTHON) -m venv .venv-lowest
+	$(RELEASE)/bin/uv pip compile --quiet --resolution lowest-direct --only-binary :all: --python .venv-lowest/bin/python \
+	  pyproject.toml $(addprefix --extra ,$(LIGHT)) --group dev -o .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install -r .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(RELEASE)/stamp: Makefile

@@ -31,7 +31,7 @@ from suggest.errors import (
     StoreBroken,
     Unavailable,
 )
-from suggest.storage.sqlite_file import SIDE_FILES, restoring
+from suggest.storage.sqlite_file import BUSY_TIMEOUT_S, SIDE_FILES, restoring, trouble_of
 
 MANIFEST = "backup.json"
 STUDIES, CONTROLLER = "studies.db", "controller.db"
@@ -47,7 +47,6 @@ _VERSION_TABLES = {
     "controller_schema": CONTROLLER,
 }
 _HIDDEN = frozenset(_VERSION_TABLES)  # not shown to people
-_BUSY_S = 10.0
 _PAGES = 4096  # copied at a time, so that Ctrl-C takes effect between two portions
 # The bytes of a database file that SQLite locks: PENDING, RESERVED and the range of SHARED.
 _LOCKS_AT, _LOCKS_LENGTH = 0x40000000, 512
@@ -287,7 +286,10 @@ def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Conn
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     with _translated(path):
         return sqlite3.connect(
-            f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S, isolation_level=None
+            f"{path.absolute().as_uri()}?{mode}",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
         )
 
 
@@ -420,21 +422,7 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as e:
-        code = getattr(e, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise StoreBroken(f"{path}: it is damaged, or is not a database (SQLite: {e})") from e
-        raise Unavailable(
-            f"{path}: {_CURES.get(code, 'it cannot be read or written')} (SQLite: {e})"
-        ) from e
+        error = trouble_of(path, e)
+        raise error or Unavailable(f"{path}: it cannot be read or written (SQLite: {e})") from e
     except OSError as e:
         raise Unavailable(f"{e.filename or path}: {e.strerror}") from e
-
-
-_CURES = {
-    sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
-    sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and "
-    "its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that this user can read and write it and "
-    "its folder",
-}

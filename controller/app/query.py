@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from controller.app.experiments import Overview, ReadableExperiments, final_attempts, find
 from controller.app.stored_studies import StoredStudies
@@ -62,6 +62,8 @@ from suggest.trial import Measurement, Trial, TrialState
 if TYPE_CHECKING:
     from suggest.replies import StudySummary
     from suggest.study import Importance, Study
+
+OnError: TypeAlias = Callable[[TunerError], None]
 
 # Experiments
 
@@ -215,19 +217,46 @@ async def watch(
     see: Callable[[ExperimentRecord], Awaitable[bool]],
     *,
     every_s: float,
+    on_error: OnError,
 ) -> None:
-    """Call `see` with the result of `look_up` at intervals, until it returns True."""
-    async with _found(workspace, name, namespace) as (experiments, experiment, studies):
-        while not await see(await gather(experiments, experiment, studies, latest=True)):
-            await asyncio.sleep(every_s)
-            experiment = find(experiments, experiment.name, experiment.namespace)
+    """Call `see` with the result of `look_up` at intervals, until it returns True: see `_again`."""
+    async with _found(workspace, name, namespace) as (experiments, found, studies):
+        known: Experiment | None = found
+
+        async def look() -> bool:
+            nonlocal known
+            experiment = known or find(experiments, found.name, found.namespace)
+            known = None
+            return await see(await gather(experiments, experiment, studies, latest=True))
+
+        await _again(look, every_s, on_error)
+
+
+async def _again(look: Callable[[], Awaitable[bool]], every_s: float, on_error: OnError) -> None:
+    """Look at intervals until that returns True.
+
+    After the first look, what answers late is reported to `on_error` once, and asked again.
+    """
+    has_seen, told = False, ""
+    while True:
+        try:
+            if await look():
+                return
+            has_seen, told = True, ""
+        except Unavailable as error:
+            if not has_seen:
+                raise
+            if str(error) != told:
+                on_error(error)
+            told = str(error)
+        await asyncio.sleep(every_s)
 
 
 async def all_experiments(
     workspace: ReadableWorkspace,
     namespace: str | None,
     *,
-    on_error: Callable[[TunerError], None],
+    on_error: OnError,
     latest: bool = False,
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
@@ -270,7 +299,7 @@ async def _without_lost_trials(
     experiments: ReadableExperiments,
     experiment: Experiment,
     studies: StudyReads,
-    on_error: Callable[[TunerError], None],
+    on_error: OnError,
     *,
     told: Overview | None,
     latest: bool,
@@ -423,19 +452,21 @@ async def watch_studies(
     see: Callable[[Sequence[tuple[Study, StudySummary]]], bool],
     *,
     every_s: float,
+    on_error: OnError,
 ) -> None:
     """Call `see` with the studies of the workspace's service at intervals, until it returns True.
 
-    Raises NotFound if nothing was ever run there.
+    `on_error` is as for `_again`. Raises NotFound if nothing was ever run there.
     """
     if not workspace.has_studies:
         with workspace.opened():
             pass
     async with workspace.reading(workspace.service) as studies:
-        while True:
-            if see(await studies.study_summaries(namespace or "-")):
-                return
-            await asyncio.sleep(every_s)
+
+        async def look() -> bool:
+            return see(await studies.study_summaries(namespace or "-"))
+
+        await _again(look, every_s, on_error)
 
 
 async def watch_study(
@@ -445,13 +476,18 @@ async def watch_study(
     see: Callable[[StudyTrials], bool],
     *,
     every_s: float,
+    on_error: OnError,
 ) -> None:
-    """Call `see` with the study's trials at intervals, until it returns True. Raises NotFound."""
+    """Call `see` with the study's trials at intervals, until it returns True: see `_again`.
+
+    Raises NotFound.
+    """
     async with workspace.reading(workspace.service) as studies:
-        while True:
-            if see(await _study_trials(workspace, studies, name, namespace)):
-                return
-            await asyncio.sleep(every_s)
+
+        async def look() -> bool:
+            return see(await _study_trials(workspace, studies, name, namespace))
+
+        await _again(look, every_s, on_error)
 
 
 async def look_up_study(

@@ -97,7 +97,11 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
         printer.studies(elements)
         return not arguments.watch
 
-    asyncio.run(query.watch_studies(workspace, arguments.namespace, see, every_s=WATCH_S))
+    asyncio.run(
+        query.watch_studies(
+            workspace, arguments.namespace, see, every_s=WATCH_S, on_error=_print_error
+        )
+    )
     return ExitCode.OK
 
 
@@ -116,9 +120,15 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
         return not arguments.watch
 
     if query.is_study(workspace, name, namespace):
-        asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
+        asyncio.run(
+            query.watch_study(
+                workspace, name, namespace, see_study, every_s=WATCH_S, on_error=_print_error
+            )
+        )
     else:
-        asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
+        asyncio.run(
+            query.watch(workspace, name, namespace, see, every_s=WATCH_S, on_error=_print_error)
+        )
     return ExitCode.OK
 
 
@@ -224,7 +234,16 @@ def top(arguments: argparse.Namespace) -> ExitCode:
     if arguments.name is None:
         asyncio.run(see_all())
     else:
-        asyncio.run(query.watch(workspace, arguments.name, arguments.namespace, see, every_s=TOP_S))
+        asyncio.run(
+            query.watch(
+                workspace,
+                arguments.name,
+                arguments.namespace,
+                see,
+                every_s=TOP_S,
+                on_error=_print_error,
+            )
+        )
     return ExitCode.OK
 
 

@@ -157,13 +157,13 @@ class StudyStore:
 
         on_view: called once what is copied can no longer change; may raise, and nothing is copied.
 
-
         Return False, having written nothing, if there is no such study. Raises AlreadyExists if the
         other store has a study of this name.
         """
         with self._database.reading() as here, target._write(_COPY_STUDY) as there:
-            if begin := self._statements.long_view:
-                here.exec_driver_sql(begin)
+            for store, connection in ((self, here), (target, there)):
+                if patience := store._statements.patience:
+                    connection.exec_driver_sql(patience)
             study = here.execute(select(studies).where(of(studies, name))).mappings().one_or_none()
             on_view()
             if study is None:

@@ -20,9 +20,15 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest import threads
 from suggest.deadline import locked
-from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
+from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 from suggest.storage.database import DamagedRow
-from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
+from suggest.storage.sqlite_file import (
+    BUSY_TIMEOUT_S,
+    DAMAGED,
+    RECENT_S,
+    DatabaseFile,
+    trouble_of,
+)
 from suggest.storage.study_json import read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
@@ -99,35 +105,7 @@ class WalCheckpoints:
         self._mark()
 
 
-BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
-
-NO_DESCRIPTOR_LEFT = (
-    "this process has no file descriptor left; try again later, close connections to it, or raise "
-    "its limit (ulimit -n, LimitNOFILE=)"
-)
-_LOCKED = (
-    f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
-)
-_NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
-_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_CURES = {
-    sqlite3.SQLITE_BUSY: _LOCKED,
-    sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and "
-    "its folder",
-    sqlite3.SQLITE_PERM: "it is not accessible; give this user write permission for the file and "
-    "its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this "
-    "user can write to it",
-    sqlite3.SQLITE_IOERR: "reading or writing it failed; check that its disk is healthy and not "
-    "full, then try again",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to "
-    "start over",
-    sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or "
-    "name another",
-}
 
 
 @contextmanager
@@ -142,15 +120,10 @@ def translated(path: Path) -> Iterator[None]:
         raise e.broken(str(path)) from e
     except (SQLAlchemyError, sqlite3.Error) as e:
         cause = e.orig if isinstance(e, DBAPIError) else e
-        code = getattr(cause, "sqlite_errorcode", None)
-        # the low byte of an extended code is the primary code
-        primary = None if code is None else code & 0xFF
-        if primary not in _CURES:
+        error = trouble_of(path, cause)
+        if error is None:
             raise
-        if primary in _NEED_FILES and out_of_descriptors():
-            raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
-        error = StoreBroken if primary in _BROKEN else StoreUnavailable
-        raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
+        raise error from e
 
 
 class SqliteDatabase:
@@ -210,7 +183,7 @@ class SqliteDatabase:
     def check_pages(self, connection: Connection) -> None:
         (problem,) = connection.exec_driver_sql("PRAGMA quick_check(1)").one()
         if problem != "ok":
-            raise StoreBroken(f"{self.path}: {_CURES[sqlite3.SQLITE_CORRUPT]} (SQLite: {problem})")
+            raise StoreBroken(f"{self.path}: {DAMAGED} (SQLite: {problem})")
 
     def refuse_emptied(self) -> None:
         self.file.refuse_emptied()

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from suggest.errors import StoreBroken, StoreUnavailable, TunerError
+from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 # a check before a transaction may be this old: a file cannot be replaced and used in that time
@@ -40,6 +40,48 @@ _ABOUT = (
     "error, not a new store."
 )
 _RESTORE = "restore a backup (tuner db restore DIR)"
+
+
+BUSY_TIMEOUT_S = 5.0
+NO_DESCRIPTOR_LEFT = (
+    "this process has no file descriptor left; try again later, close connections to it, or raise "
+    "its limit (ulimit -n, LimitNOFILE=)"
+)
+_LOCKED = (
+    f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+)
+DAMAGED = "the file is damaged; restore it from a backup, or move it away to start over"
+_NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CURES = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and "
+    "its folder",
+    sqlite3.SQLITE_PERM: "it is not accessible; give this user write permission for the file and "
+    "its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this "
+    "user can write to it",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed; check that its disk is healthy and not "
+    "full, then try again",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or "
+    "name another",
+}
+
+
+def trouble_of(path: Path, error: BaseException | None) -> TunerError | None:
+    """Return what an error of SQLite's says to people; None if it indicates a bug."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # the low byte of an extended code is the primary code
+    primary = None if code is None else code & 0xFF
+    if primary not in _CURES:
+        return None
+    if primary in _NEED_FILES and out_of_descriptors():
+        return TooManyOpenFiles(NO_DESCRIPTOR_LEFT)
+    kind = StoreBroken if primary in _BROKEN else StoreUnavailable
+    return kind(f"{path}: {_CURES[primary]} (SQLite: {error})")
 
 
 class DatabaseFile:

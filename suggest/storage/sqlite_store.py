@@ -15,8 +15,8 @@ from sqlalchemy import Connection, select, update
 from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.sql_store import StudyStore
-from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
-from suggest.storage.sqlite_file import NO_DESCRIPTOR
+from suggest.storage.sqlite import SqliteDatabase
+from suggest.storage.sqlite_file import NO_DESCRIPTOR, NO_DESCRIPTOR_LEFT
 from suggest.storage.statements import SqliteStatements
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies

@@ -98,7 +98,7 @@ class SqliteStatements:
     Those that write return how many rows they touched; none if the lease is outdated.
     """
 
-    long_view = ""  # every view may stall while what it has read is copied
+    patience = ""  # every transaction may stall while rows are copied
 
     def __init__(self) -> None:
         self.insert_study = _insert_study(sqlite.insert(studies))
@@ -185,8 +185,8 @@ class SqliteStatements:
 class PostgresStatements:
     """The same in PostgreSQL's SQL."""
 
-    # The view holds no lock that others wait for.
-    long_view = "SET LOCAL idle_in_transaction_session_timeout = '1min'"
+    # For a transaction that stalls while rows are copied. It holds no lock that others wait for.
+    patience = "SET LOCAL idle_in_transaction_session_timeout = '1min'"
 
     def __init__(self) -> None:
         # A tenth of the processor time of each command, which SQLite does without.

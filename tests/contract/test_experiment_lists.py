@@ -33,11 +33,12 @@ from controller.report.record import ExperimentRecord
 from controller.search import study_name, study_spec
 from controller.spec import read
 from controller.ui.board import Board
-from suggest.errors import TunerError
+from suggest.errors import StoreUnavailable, TunerError
 from suggest.storage.opening import open_store
 from suggest.storage.store import Addition, StudyRecord
 from suggest.study import Study
 from suggest.trial import IMPORTED_FROM, REUSED, Trial, TrialState
+from tests.postgres import a_postgres
 from tests.unit.builders import START
 
 FILE = """
@@ -222,6 +223,29 @@ def test_an_experiment_whose_study_is_lost_is_listed_with_the_reason(
         "lost has run trials, but its store no longer has the study namespaces/default/studies/"
         "lost-losta"
     ]
+
+
+def test_a_watch_goes_on_after_the_database_was_away(tmp_path: Path) -> None:
+    with a_postgres() as postgres:
+        recorded = Recorded(tmp_path / "state", postgres.new_database())
+        recorded.add("watched", [a_trial(0, value=0.5)])
+        seen: list[int] = []
+        errors: list[TunerError] = []
+
+        async def see(record: ExperimentRecord) -> bool:
+            seen.append(len(record.trials))
+            if len(seen) == 1:
+                postgres.stop()
+            return len(seen) == 2
+
+        def start(error: TunerError) -> None:
+            errors.append(error)
+            postgres.start()
+
+        watch = query.watch(recorded.workspace, "watched", None, see, every_s=0.05, on_error=start)
+        asyncio.run(watch)
+    assert seen == [1, 1]
+    assert [type(error) for error in errors] == [StoreUnavailable]
 
 
 async def the_first_page(recorded: Recorded) -> list[documents.Json]:

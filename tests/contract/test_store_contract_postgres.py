@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import event
 
 from suggest.storage import postgres
 from suggest.storage.opening import open_store
 from suggest.storage.postgres_store import PostgresStore
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.study_tables import SCHEMA, metadata
-from tests.contract.store_contract import StoreContract, a_study
+from tests.contract.store_contract import StoreContract, a_study, running
 from tests.postgres import Postgres
 
 
@@ -41,15 +42,34 @@ class TestPostgresStore(StoreContract):
     def test_a_study_is_copied_while_its_view_stalls(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "10")
+        monkeypatch.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "200")
 
         def stall() -> None:
             with psycopg.connect(self._url.replace("+psycopg", "")) as connection:
-                connection.execute("SELECT pg_sleep(0.1)")
+                connection.execute("SELECT pg_sleep(0.5)")
 
         with self.opening() as store, closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as copy:
             store.insert_study(a_study())
             assert store.copy_study(a_study().study.name, copy, on_view=stall)
+
+    def test_a_study_is_copied_while_its_copy_stalls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "200")
+        name = a_study().study.name
+
+        def stall(*_: object) -> None:
+            with psycopg.connect(self._url.replace("+psycopg", "")) as connection:
+                connection.execute("SELECT pg_sleep(0.5)")
+
+        with closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as store, self.opening() as copy:
+            store.insert_study(a_study())
+            lease = store.take(name, uid=a_study().study.uid, address="")
+            store.hand_out(lease, [running(0)])
+            # Where a large study takes its time: rows are read between two statements of the copy.
+            event.listen(store._database._readers, "before_cursor_execute", stall)
+            assert store.copy_study(name, copy)
+            assert copy.trials(name, states=[], client_id="", after=-1, limit=9) == [running(0)]
 
     @contextmanager
     def opening(self) -> Iterator[StudyStore]:

@@ -4,7 +4,10 @@ event files, endpoints and `tuner.push`.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import time
@@ -187,6 +190,34 @@ def test_a_killed_controller_loses_no_report(cli: Cli) -> None:
     write(cli, REPORTS_OFTEN, "dbManager: true", more="  pruning: {name: median}\n")
     run_with_kills(cli, kills=3)
     assert curve(cli) == {n: n for n in range(1, 61)}
+
+
+REPORTS_TWICE = f"""{REPORTS}
+report_metrics({{"score": 1}})
+while not os.path.exists("go"):
+    time.sleep(0.02)
+report_metrics({{"score": 2}})
+"""
+
+
+def test_a_report_that_nobody_receives_fails_its_trial(cli: Cli) -> None:
+    write(cli, REPORTS_TWICE, "dbManager: true", more="  pruning: {name: median}\n")
+    run = cli.start("run", cli.file)
+    once_it_reads_more(cli, run, set())
+    run.kill()
+    run.communicate()
+    (lock,) = cli.folder.glob("state/experiments/*/reports.lock")
+    os.kill(json.loads(lock.read_bytes())["pid"], signal.SIGKILL)
+    (cli.folder / "go").touch()
+    (log,) = cli.folder.glob("state/experiments/*/trials/*/*/log.txt")
+    eventually(lambda: "StatusCode.UNAVAILABLE" in log.read_text())
+    code, _ = ended(cli.start("run", cli.file))
+    (trial,) = json.loads(cli.tuner("get", "trials", "tiny", "-o", "json")[1])
+    assert (code, trial["state"], trial["attempts"][0]["failureClass"]) == (
+        3,
+        "failed",
+        "userError",
+    )
 
 
 def run_with_kills(cli: Cli, *, kills: int) -> None:

@@ -43,8 +43,8 @@ _WRAPPED = ("median", "successive-halving", "hyperband")
 Point: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 # What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
 _OF_STUDY = ("direction", "directions", "study_name", "stop")
-# The samplers of Optuna that say which values are tried, and not only in which order.
-_FIXING_SAMPLERS = ("GridSampler", "PartialFixedSampler")
+# Points of a GridSampler: they are written into the experiment.
+_MOST_POINTS = 10_000
 
 
 def optimize_optuna(
@@ -109,6 +109,8 @@ def run_search(
 
     points: those that the study waits for.
     """
+    import optuna
+
     _check(caller, objective, study, options)
     directions = [direction.name.lower() for direction in study.directions]
     shell = caller.shell
@@ -126,7 +128,14 @@ def run_search(
         options["spec"] = merged(finish, options.get("spec") or {})
     if "pruning" not in options and len(directions) == 1:
         options["pruning"] = pruning_of(caller, study.pruner)
-    options["initial"] = [parameters for parameters, _ in points]
+    initial = [parameters for parameters, _ in points]
+    if isinstance(study.sampler, optuna.samplers.GridSampler) and "algorithm" not in options:
+        initial += _grid(caller, study.sampler)
+        # As in Optuna, the search ends with the last point.
+        trials = min(options.get("trials", len(initial)), len(initial))
+        del initial[trials:]
+        options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
+    options["initial"] = initial
     bounds = dict(options.get("constraints") or {})
     if constraints_func is not None:
         bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
@@ -186,12 +195,10 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
         refuse(caller.name, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
         refuse(caller.name, "study", study, "a study of Optuna, such as optuna.create_study()")
-    sampler = type(study.sampler).__name__
-    if sampler in _FIXING_SAMPLERS and "algorithm" not in options:
+    if isinstance(study.sampler, optuna.samplers.PartialFixedSampler):
         raise caller.error(
-            f"the study has a {sampler}, which says which values are tried, and only Optuna reads "
-            'that; write them in the objective, as in trial.suggest_categorical("x", [1, 2]); to '
-            f"search without it, {caller.option('algorithm', 'spec.algorithm.name', 'tpe')}"
+            "the study has a PartialFixedSampler, and only Optuna knows the values that it fixes; "
+            "write these into the objective"
         )
     if used := next(_unknown_of_study(objective, study), ""):
         raise caller.error(
@@ -205,6 +212,25 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
     bounds_given = options.get("constraints") or {}
     if not isinstance(bounds_given, Mapping):
         refuse(caller.name, "constraints", bounds_given, "a dict such as {'weight': {'max': 0}}")
+
+
+def _grid(caller: SearchCaller, sampler: optuna.samplers.GridSampler) -> list[dict[str, Any]]:
+    """Return the points of a grid, in Optuna's order."""
+    # Any: a number may be one of NumPy, which is none of JSON.
+    points: list[tuple[Any, ...]] = sampler._all_grids
+    if len(points) > _MOST_POINTS:
+        raise caller.error(
+            f"the study's GridSampler has {len(points):,} points, and at most {_MOST_POINTS:,} are "
+            "taken over; search without it: "
+            + caller.option("algorithm", "spec.algorithm.name", "tpe")
+        )
+    return [
+        {
+            name: value.item() if hasattr(value, "item") else value
+            for name, value in zip(sampler._param_names, point, strict=True)
+        }
+        for point in points
+    ]
 
 
 def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:

@@ -107,8 +107,12 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (
-            "study.sampler = optuna.samplers.GridSampler({'x': [1, 2]})",
-            "the study has a GridSampler, which says which values are tried, and only Optuna reads that",
+            "study.sampler = optuna.samplers.PartialFixedSampler({'x': 1}, study.sampler)",
+            "the study has a PartialFixedSampler, and only Optuna knows the values that it fixes; write",
+        ),
+        (
+            "study.sampler = optuna.samplers.GridSampler({'x': range(10**4), 'y': [1, 2]})",
+            "the study's GridSampler has 20,000 points, and at most 10,000 are taken over",
         ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
         ("options['callbacks'] = print", "callbacks: expected a list of functions, got"),
@@ -350,6 +354,27 @@ print(found.best.number, [result.metrics["constraint.constraints_func"] for resu
         "1 {'0': 1.0, '1': -3.0, '2': 0.5}",
         "1 [-1.0, 0.0, 1.0, 2.0]",
     ]
+
+
+def test_each_point_of_a_grid_sampler_is_tried_once(scripts: Scripts) -> None:
+    body = """
+import numpy
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    y = trial.suggest_categorical("y", ["a", None])
+    return x + trial.suggest_int("z", 0, 9) + (y is None)
+
+space = {"x": numpy.linspace(0, 1, 3), "y": ["a", None], "z": numpy.arange(2)}
+found = []
+for trials in ({"trials": 5}, {"trials": 90}, {}):
+    study = optuna.create_study(sampler=optuna.samplers.GridSampler(space))
+    study = tuner.optimize_optuna(objective, study, parallelism=2, progress=False, **trials)
+    found.append([tuple(trial.params.items()) for trial in study.trials])
+print([len(each) for each in found], [len({*each}) for each in found], study.best_params)
+"""
+    best = {"x": 0.0, "y": "a", "z": 0}
+    assert scripts.output(QUIET + body) == f"[5, 12, 12] [5, 12, 12] {best}\n"
 
 
 def test_a_search_learns_from_the_trials_of_its_study(scripts: Scripts) -> None:

@@ -91,5 +91,6 @@ class Plots:
                 f"no figure {name!r} of this search; there are "
                 f"{', '.join(figures.available(record))}"
             )
-        importances = app.query.importances(record) if name == "importance" else []
-        return Figure(figures.FIGURES[name].draw(record, importances))
+        if name == "importance":
+            record = app.query.with_importances(record)
+        return Figure(figures.FIGURES[name].draw(record))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from controller.app.experiments import Overview, ReadableExperiments, final_attempts, find
 from controller.app.stored_studies import StoredStudies
@@ -61,7 +61,9 @@ from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.replies import StudySummary
-    from suggest.study import Importance, Study
+    from suggest.study import Study
+
+Trials = TypeVar("Trials", bound=TrialList)
 
 OnError: TypeAlias = Callable[[TunerError], None]
 
@@ -361,13 +363,11 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; {existing}")
 
 
-def importances(record: TrialList) -> list[Importance]:
-    """Return the importance of each parameter, the most important first.
-
-    Takes at most two seconds.
-    """
+def with_importances(record: Trials) -> Trials:
+    """Return the record with the importance of each parameter. Takes at most two seconds."""
     direction = record.criteria.objectives[0].direction
-    return importances_of(record.space, trials_that_ran(record), direction=direction)
+    found = importances_of(record.space, trials_that_ran(record), direction=direction)
+    return replace(record, importances=found)
 
 
 # The final stage

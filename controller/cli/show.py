@@ -271,7 +271,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     record, found = _ranked(arguments)
     match arguments.output:
         case "json" | "yaml" as form:
-            whole = ranking.document(record, query.importances(record))
+            whole = ranking.document(query.with_importances(record))
             if found is not None:
                 whole |= {"confirmed": confirmation.document(found)}
             _write(whole, form)
@@ -279,9 +279,8 @@ def report(arguments: argparse.Namespace) -> ExitCode:
             terminal.write_data(text_tables.trials_csv(record))
         case _:
             limit = None if arguments.all else ranking.SHOWN
-            importances = query.importances(record)
-            text = ranking.text(record, importances, limit=limit, crop=terminal.cropped)
-            sys.stdout.write(text)
+            record = query.with_importances(record)
+            sys.stdout.write(ranking.text(record, limit=limit, crop=terminal.cropped))
             if found is not None:
                 sys.stdout.write("\n" + rendered(confirmation.text(found), arguments))
     return ExitCode.OK
@@ -325,11 +324,11 @@ def _write_page(arguments: argparse.Namespace) -> ExitCode:
         # both take seconds of processor time.
         with ThreadPoolExecutor(1) as executor:
             making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
-            importances = query.importances(record)
+            record = query.with_importances(record)
             javascript = making.result().decode()
         compared = "" if found is None else rendered(confirmation.text(found), arguments)
         page = reports.html_page.page(
-            record, importances, javascript=javascript, now=datetime.now(UTC), confirmed=compared
+            record, javascript=javascript, now=datetime.now(UTC), confirmed=compared
         )
         reports.output_file.write(Path(arguments.html), page)
         print(arguments.html)
@@ -342,7 +341,7 @@ def _write_figure(record: ExperimentRecord, name: str, to: str) -> None:
         hint = did_you_mean(name, available) or f"; the figures are {', '.join(available)}"
         raise InvalidArgument.at("--figure", f"no figure {name!r}{hint}")
     reports.drawing.check_format(Path(to))
-    figure = reports.figures.FIGURES[name].draw(record, query.importances(record))
+    figure = reports.figures.FIGURES[name].draw(query.with_importances(record))
     reports.drawing.write(figure, Path(to))
     print(to)
 

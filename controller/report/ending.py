@@ -36,13 +36,10 @@ def result(experiment: Experiment, best: Trial) -> str:
 
 def outcome_text(record: ExperimentRecord) -> str:
     """Return the outcome of the best trial where the objective is a text; "" elsewhere."""
-    best = record.best
-    if best is None or not record.experiment.spec.objective.text:
+    entry = record.best_entry
+    if entry is None or not record.experiment.spec.objective.text:
         return ""
-    reasons = [
-        record.reason_of(entry) for entry in record.trials if entry.trial.number == best.number
-    ]
-    return "".join(reasons)
+    return record.reason_of(entry)
 
 
 def doubt(record: ExperimentRecord) -> str:
@@ -50,11 +47,10 @@ def doubt(record: ExperimentRecord) -> str:
 
     Return "" if no gap in its log puts it in doubt.
     """
-    best = record.best
-    for entry in record.trials:
-        if best is not None and entry.trial.number == best.number and entry.value_doubt:
-            return f"in doubt: {entry.value_doubt} ({entry.log_gap})"
-    return ""
+    entry = record.best_entry
+    if entry is None or not entry.value_doubt:
+        return ""
+    return f"in doubt: {entry.value_doubt} ({entry.log_gap})"
 
 
 def estimated(experiment: Experiment, estimate: Estimate) -> str:

@@ -20,7 +20,7 @@ from controller.core.model import Attempt, AttemptState
 from controller.report import colors, formatting
 from controller.report.record import TrialList, TrialRecord
 from suggest.space import Choice, Domain, Parameter, Scale
-from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction
 from suggest.trial import Measurement, TrialState
 
 Json = dict[str, Any]
@@ -167,15 +167,14 @@ def parallel(record: TrialList) -> Json:
     Drag over the strip of values to choose some.
     """
     metric = record.criteria.objectives[0].metric
-    succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
+    succeeded = _valued(record, TrialState.SUCCEEDED)
     drawn = _some(record, succeeded, MOST_CURVES * 2)
     parameters = record.space.parameters
     rows: list[Json] = []
     for entry in drawn:
         rows += _coordinates_of(entry, parameters)
     values = _scale([_value(entry) for entry in drawn])
-    color_scale = {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)}
-    color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
+    color = _value_color(record, values)
     plot: Json = {
         "width": WIDTH,
         "height": HEIGHT,
@@ -276,15 +275,11 @@ def contour(record: TrialList) -> Json:
     It shows the mean value of the trials in each cell, and the trials.
     """
     metric = record.criteria.objectives[0].metric
-    succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
+    succeeded = _valued(record, TrialState.SUCCEEDED)
     drawn = _some(record, succeeded, MOST_TRIALS)
     parameters = record.space.parameters
     rows = [_contour_row(entry, parameters) for entry in drawn]
-    color_scale: Json = {
-        **_scale([row["value"] for row in rows]),
-        "scheme": _SCHEME,
-        "reverse": _is_minimized(record),
-    }
+    color = _value_color(record, _scale([row["value"] for row in rows]))
     names = [parameter.name for parameter in parameters]
     body = {
         "params": [
@@ -296,7 +291,7 @@ def contour(record: TrialList) -> Json:
             {"calculate": "datum.places[yParameter]", "as": "y"},
             {"filter": "isValid(datum.x) && isValid(datum.y)"},
         ],
-        "layer": [*_contour_layers(metric, parameters, color_scale), *_contour_names(names)],
+        "layer": [*_contour_layers(metric, parameters, color), *_contour_names(names)],
     }
     title = f"Mean {metric} over two parameters"
     return _figure(title, rows, body, note=_of(drawn, succeeded))
@@ -323,9 +318,8 @@ def _chosen_parameter(axis: str, index: int, names: Sequence[str]) -> Json:
     return {"name": f"{axis}Parameter", "value": index, "bind": bind}
 
 
-def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
+def _contour_layers(metric: str, parameters: Sequence[Parameter], color: Json) -> list[Json]:
     """Return the cells with the mean values, and the trials above them."""
-    color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
     axes: Json = {}
     for axis in "xy":
         ticks = {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")}
@@ -365,7 +359,7 @@ def _contour_names(names: Sequence[str]) -> list[Json]:
     return layers
 
 
-def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
+def importance(record: TrialList) -> Json:
     """How much each parameter matters for a good value, with the standard deviation of that."""
     metric = record.criteria.objectives[0].metric
     rows = [
@@ -376,7 +370,7 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
             "high": min(1.0, importance.value + (importance.spread or 0.0)),
             "trials": importance.trials,
         }
-        for importance in importances
+        for importance in record.importances
         if importance.value is not None
     ]
     y = _word("parameter", sort=[row["parameter"] for row in rows], title=None)
@@ -433,9 +427,10 @@ def timeline(record: TrialList) -> Json:
             "reason": attempt.reason[:80],
         }
         if queued := created.get((attempt.trial, attempt.number)):
-            start, end = _moment(queued), _moment(attempt.start_time)
+            start, end = formatting.timestamp(queued), formatting.timestamp(attempt.start_time)
             rows.append({**bar, "start": start, "end": end, "state": TrialState.QUEUED.value})
-        start, end = _moment(attempt.start_time), _moment(attempt.end_time or newest)
+        start = formatting.timestamp(attempt.start_time)
+        end = formatting.timestamp(attempt.end_time or newest)
         rows.append({**bar, "start": start, "end": end, "state": attempt.state.value})
     x_axis = {"format": _time_format(attempts)}
     y_axis = {"labelOverlap": True}
@@ -517,40 +512,26 @@ def front(record: TrialList) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: heading on a page, drawing of a record and importances, text for no data."""
+    """A figure: its heading on a page, how a record is drawn, and the text for no data."""
 
     heading: str
-    draw: Callable[[TrialList, Sequence[Importance]], Json]
+    draw: Callable[[TrialList], Json]
     why_empty: str
 
 
 FIGURES = {
-    "history": Figure("History", lambda record, _: history(record), "No trial has a value yet."),
-    "front": Figure(
-        "Pareto front",
-        lambda record, _: front(record),
-        "No trial has values of all objectives yet.",
-    ),
-    "curves": Figure(
-        "Learning curves", lambda record, _: curves(record), "No trial has reported values by step."
-    ),
-    "parallel": Figure(
-        "Parallel coordinates", lambda record, _: parallel(record), "No trial has succeeded yet."
-    ),
-    "slice": Figure(
-        "Each parameter", lambda record, _: slice_(record), "No trial has a value yet."
-    ),
-    "contour": Figure(
-        "Two parameters", lambda record, _: contour(record), "No trial has succeeded yet."
-    ),
+    "history": Figure("History", history, "No trial has a value yet."),
+    "front": Figure("Pareto front", front, "No trial has values of all objectives yet."),
+    "curves": Figure("Learning curves", curves, "No trial has reported values by step."),
+    "parallel": Figure("Parallel coordinates", parallel, "No trial has succeeded yet."),
+    "slice": Figure("Each parameter", slice_, "No trial has a value yet."),
+    "contour": Figure("Two parameters", contour, "No trial has succeeded yet."),
     "importance": Figure(
         "Importance",
         importance,
         f"Importance needs {MIN_TRIALS_TO_RANK} succeeded or pruned trials.",
     ),
-    "timeline": Figure(
-        "Timeline", lambda record, _: timeline(record), "No attempt has started yet."
-    ),
+    "timeline": Figure("Timeline", timeline, "No attempt has started yet."),
 }
 _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
 
@@ -591,8 +572,9 @@ def _short(value: object) -> object:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _valued(record: TrialList) -> list[TrialRecord]:
-    states = (TrialState.SUCCEEDED, TrialState.PRUNED)
+def _valued(record: TrialList, *states: TrialState) -> list[TrialRecord]:
+    """Return the trials of these states that have a value; without states, of both that can."""
+    states = states or (TrialState.SUCCEEDED, TrialState.PRUNED)
     return [
         entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)
     ]
@@ -746,6 +728,12 @@ def _word(field: str, **more: object) -> Json:
     return {"field": field, "type": "nominal", **more}
 
 
+def _value_color(record: TrialList, scale: Json) -> Json:
+    metric = record.criteria.objectives[0].metric
+    colored = {**scale, "scheme": _SCHEME, "reverse": _is_minimized(record)}
+    return _quantity("value", title=metric, scale=colored, legend=_GRADIENT)
+
+
 def _state_color(rows: Sequence[Json]) -> Json:
     states = {row["state"] for row in rows}
     present = {state: color.light for state, color in colors.STATES.items() if state in states}
@@ -765,7 +753,3 @@ def _mark(kind: str, **properties: object) -> Json:
 
 def _layer(mark: Json, **encoding: object) -> Json:
     return {"mark": mark, "encoding": encoding}
-
-
-def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else formatting.timestamp(moment)

@@ -25,7 +25,6 @@ from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, Json, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Int, Parameter, Scale
-from suggest.study import Importance
 from suggest.trial import TrialState
 
 MOST_ROWS = 1000  # in the table of trials
@@ -33,7 +32,6 @@ MOST_ROWS = 1000  # in the table of trials
 
 def page(
     record: ExperimentRecord,
-    importances: Sequence[Importance],
     *,
     javascript: str,
     now: datetime,
@@ -42,14 +40,13 @@ def page(
     """Return the whole page.
 
     Args:
-        record: A ranked record with measurements.
-        importances: The importances of the parameters, largest first.
+        record: A ranked record with measurements and importances.
         javascript: The code that draws the figures (`drawing.bundle`).
         now: The time of writing, which the page shows.
         confirmed: The comparison of the trials that ran again (`confirmation.text`), if some did.
     """
     experiment = record.experiment
-    drawn = {name: FIGURES[name].draw(record, importances) for name in worth_showing(record)}
+    drawn = {name: FIGURES[name].draw(record) for name in worth_showing(record)}
     # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
     sections = [_section(name, figures.get(name)) for name in drawn]
@@ -174,12 +171,10 @@ def _definitions(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def _best(record: ExperimentRecord) -> str:
-    best = record.best
-    if best is None:
+    entry = record.best_entry
+    if entry is None:
         return "<h2>Best trial</h2>\n<p class='lead'>None yet.</p>"
-    spec = record.experiment.spec
-    entry = next(candidate for candidate in record.trials if candidate.trial.number == best.number)
-    newest = entry.newest
+    spec, best, newest = record.experiment.spec, entry.trial, entry.newest
     name = trial_name(record.experiment.name, record.experiment.uid, best.number)
     argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
     front = (

@@ -1,6 +1,6 @@
 """`tuner report`: an experiment's trials, best first, and the effect of each parameter.
 
-Pure: a record and the parameters' importances in, text or JSON out.
+Pure: a record in, text or JSON out.
 The effects are computed in `effects`.
 """
 
@@ -75,36 +75,29 @@ def trials_that_ran(record: TrialList) -> list[Trial]:
     return [entry.trial for entry in record.trials if not entry.value_of]
 
 
-def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> list[Effect]:
+def effects_of(record: ExperimentRecord) -> list[Effect]:
     """Return the effects, with the most important parameters first."""
     spec = record.experiment.spec
     by_parameter = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
-    known = [importance.name for importance in importances if importance.value is not None]
+    known = [importance.name for importance in record.importances if importance.value is not None]
     ranks = {name: rank for rank, name in enumerate(known)}
     return sorted(by_parameter, key=lambda effect: ranks.get(effect.name, len(ranks)))
 
 
-def text(
-    record: ExperimentRecord,
-    importances: Sequence[Importance] = (),
-    *,
-    limit: int | None,
-    crop: Callable[[str], str] = str,
-) -> str:
+def text(record: ExperimentRecord, *, limit: int | None, crop: Callable[[str], str] = str) -> str:
     """Return the report as text.
 
     Args:
         record: A ranked record.
-        importances: The importances of the parameters, largest first.
         limit: The number of rows of the first table; None means all.
         crop: Fits a table into the reader's terminal, in which wrapped rows could not be read.
     """
-    by_parameter = effects_of(record, importances)
+    by_parameter = effects_of(record)
     parts = [
         _headline(record),
         crop(_rows(record, limit)),
         crop(_grid(record, by_parameter)),
-        _importances(record, importances),
+        _importances(record),
         _effects(record, by_parameter, crop),
     ]
     return "\n".join(part for part in parts if part)
@@ -208,7 +201,8 @@ def _cell(entries: Sequence[TrialRecord]) -> str:
 # The effects of parameters
 
 
-def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
+def _importances(record: ExperimentRecord) -> str:
+    importances = record.importances
     metric = record.experiment.spec.objective.metric
     judged = sum(entry.state in JUDGED for entry in record.trials)
     if not judged or len(importances) < 2:
@@ -301,13 +295,8 @@ def _signed(value: float) -> str:
 # JSON for programs
 
 
-def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> Json:
-    """Return the report as JSON, whose keys docs/cli.md describes.
-
-    Args:
-        record: A ranked record.
-        importances: The importances of the parameters, largest first.
-    """
+def document(record: ExperimentRecord) -> Json:
+    """Return the report of a ranked record as JSON, whose keys docs/cli.md describes."""
     objective = record.experiment.spec.objective
     return {
         "name": record.experiment.name,
@@ -322,9 +311,9 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
                 value=importance.value,
                 spread=importance.spread,
             )
-            for importance in importances
+            for importance in record.importances
         ],
-        "effects": [_effect(effect) for effect in effects_of(record, importances)],
+        "effects": [_effect(effect) for effect in effects_of(record)],
     }
 
 

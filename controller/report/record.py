@@ -26,7 +26,7 @@ from controller.report.final import FinalRecord
 from controller.runtime.requested import attempt_rate, gpus_of
 from suggest import pareto
 from suggest.space import Space, Value
-from suggest.study import Criteria, Study
+from suggest.study import Criteria, Importance, Study
 from suggest.trial import IMPORTED_FROM, PROPOSED_BY, REUSED, Measurement, Trial, TrialState
 
 
@@ -143,6 +143,7 @@ class TrialList(ABC):
     """The trials of an experiment, or of a study without one, and what else lists and figures show.
 
     metrics: by trial, the last values of all metrics except the objective's.
+    importances: of the parameters, largest first; empty if they were not computed.
     totals: if given, it is not computed from `trials`.
     """
 
@@ -150,6 +151,7 @@ class TrialList(ABC):
     metrics: Metrics = field(default_factory=dict)
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     events: Sequence[Event] = ()
+    importances: Sequence[Importance] = ()
     totals: Totals | None = None
 
     @property
@@ -324,6 +326,13 @@ class ExperimentRecord(TrialList):
         With several objectives, the one of the Pareto front that is best in the first.
         """
         return next(iter(self.front), None)
+
+    @property
+    def best_entry(self) -> TrialRecord | None:
+        best = self.best
+        if best is None:
+            return None
+        return next((each for each in self.trials if each.trial.number == best.number), None)
 
     @property
     def dominated_share(self) -> float | None:

@@ -291,22 +291,18 @@ def csv_columns(record: TrialList) -> list[str]:
     return [*CSV_COLUMNS, *parameters, *metrics]
 
 
-def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
+def _column_named(flag: str, word: str, columns: Mapping[str, Column]) -> Column:
     """Return the column of that name or heading, or of the parameter or metric of that name.
 
-    None if there is none.
+    Raises InvalidArgument if there is none.
     """
     by_heading = {column.heading.lower(): column.name for column in columns.values()}
     for name in (word, f"parameters.{word}", f"metrics.{word}", by_heading.get(word.lower(), "")):
         if name in columns:
             return columns[name]
-    return None
-
-
-def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
     cure = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
     cure = cure or f"; there are {', '.join(columns)}"
-    return InvalidArgument.at(flag, f"unknown column {word!r}{cure}")
+    raise InvalidArgument.at(flag, f"unknown column {word!r}{cure}")
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
@@ -314,13 +310,7 @@ def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[
 
     Raises InvalidArgument for an unknown one.
     """
-    chosen = []
-    for word in words:
-        column = column_named(word, columns)
-        if column is None:
-            raise unknown_column("--columns", word, columns)
-        chosen.append(column.name)
-    return chosen
+    return [_column_named("--columns", word, columns).name for word in words]
 
 
 def in_order(
@@ -332,9 +322,7 @@ def in_order(
 
     Raises InvalidArgument for an unknown column.
     """
-    column = column_named(word.removeprefix("-"), columns)
-    if column is None:
-        raise unknown_column("--sort", word.removeprefix("-"), columns)
+    column = _column_named("--sort", word.removeprefix("-"), columns)
     keys = [(_sort_key(column.raw(row)), row) for row in trials]
     sortable = [(key, row) for key, row in keys if key is not None]
     sortable.sort(key=lambda pair: pair[0], reverse=word.startswith("-"))

@@ -235,10 +235,10 @@ class _Page:
             def draw() -> Response:
                 if name == "curves":
                     spec = figures.curves(record, metric, color_trials=len(trials) > 1)
+                elif needs_importances:
+                    spec = figure.draw(query.with_importances(record))
                 else:
-                    spec = figure.draw(
-                        record, query.importances(record) if needs_importances else ()
-                    )
+                    spec = figure.draw(record)
                 return JSONResponse(
                     spec | {"usermeta": spec["usermeta"] | {"empty": figure.why_empty}}
                 )

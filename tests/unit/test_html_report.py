@@ -124,7 +124,7 @@ def javascript() -> str:
 def test_vega_lite_draws_every_figure(name: str) -> None:
     record = RECORDS[name]
     for figure in figures.available(record):
-        drawn = drawing.svg(figures.FIGURES[figure].draw(record, IMPORTANCES))
+        drawn = drawing.svg(figures.FIGURES[figure].draw(replace(record, importances=IMPORTANCES)))
         assert drawn.startswith("<svg")
         assert "http" not in drawn.replace("http://www.w3.org/", "")
 
@@ -150,7 +150,7 @@ def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(
 
 def test_figures_of_two_parameters_are_left_out_where_there_is_one(javascript: str) -> None:
     one = replace(SPEC, space=Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)),)))
-    page = html_page.page(a_record(one, many(5)), (), javascript=javascript, now=NOW)
+    page = html_page.page(a_record(one, many(5)), javascript=javascript, now=NOW)
     assert "<h2>Each parameter</h2>" in page
     assert "<h2>Parallel coordinates</h2>" not in page
     assert "<h2>Two parameters</h2>" not in page
@@ -159,7 +159,9 @@ def test_figures_of_two_parameters_are_left_out_where_there_is_one(javascript: s
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_the_page_is_self_contained(name: str, javascript: str) -> None:
-    page = html_page.page(RECORDS[name], IMPORTANCES, javascript=javascript, now=NOW)
+    page = html_page.page(
+        replace(RECORDS[name], importances=IMPORTANCES), javascript=javascript, now=NOW
+    )
     own = page.replace(javascript.replace("</script", "<\\/script"), "")
     assert not re.search(r"<[^>]*\s(src|href)\s*=|@import|url\(", own)
     assert own.count("<script") == own.count("</script>") == 3
@@ -168,7 +170,7 @@ def test_the_page_is_self_contained(name: str, javascript: str) -> None:
 
 def test_text_from_the_file_is_escaped(javascript: str) -> None:
     record = RECORDS["all failed"]
-    page = html_page.page(record, (), javascript="", now=NOW)
+    page = html_page.page(record, javascript="", now=NOW)
     assert "<img" not in page
     assert "&lt;img src=x onerror=alert(2)&gt;" in page
     data = re.findall(r'id="figures">(.*?)</script>', page, re.DOTALL)[0]
@@ -176,14 +178,13 @@ def test_text_from_the_file_is_escaped(javascript: str) -> None:
 
 
 def test_the_comparison_of_reruns_is_on_the_page() -> None:
-    page = html_page.page(RECORDS["all failed"], (), javascript="", now=NOW, confirmed="1 < 2")
+    page = html_page.page(RECORDS["all failed"], javascript="", now=NOW, confirmed="1 < 2")
     assert "<h2>Reruns</h2>\n<pre>1 &lt; 2</pre>" in page
 
 
 def test_a_page_of_a_thousand_trials_is_below_two_megabytes(javascript: str) -> None:
-    page = html_page.page(
-        a_record(SPEC, many(1000), curves=50), IMPORTANCES, javascript=javascript, now=NOW
-    )
+    record = replace(a_record(SPEC, many(1000), curves=50), importances=IMPORTANCES)
+    page = html_page.page(record, javascript=javascript, now=NOW)
     assert len(page.encode()) < 2_000_000
 
 

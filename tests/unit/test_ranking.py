@@ -199,7 +199,8 @@ def test_parameters_are_ranked_by_importance_with_its_deviation() -> None:
         Importance("momentum", 9),
         Importance("seed", 64),
     ]
-    text = ranking.text(record(*sweep()), found, limit=20)
+    ranked = replace(record(*sweep()), importances=found)
+    text = ranking.text(ranked, limit=20)
     assert (
         """How much each parameter matters for a good accuracy, as shares of 1 with their standard deviations:
 
@@ -218,7 +219,7 @@ An importance below twice its deviation may be due to chance (PED-ANOVA, on resa
         if line[:1].isalpha()
     ]
     assert rows[:3] == ["PARAMETER", "batch", "momentum"]
-    told = ranking.document(record(*sweep()), found)
+    told = ranking.document(ranked)
     assert told["importances"] == [
         {"parameter": "batch", "trials": 64, "value": 0.7512, "spread": 0.101},
         {"parameter": "momentum", "trials": 9},
@@ -237,7 +238,7 @@ def test_few_trials_rank_no_parameter() -> None:
         TrialRecord(Trial(n, TrialState.SUCCEEDED, {"x": n / 4, "y": "ab"[n % 2]}, value=value))
         for n, value in enumerate((0.1, 0.9, 0.2, 0.8))
     ]
-    text = ranking.text(record(*trials, space=space), found, limit=20)
+    text = ranking.text(replace(record(*trials, space=space), importances=found), limit=20)
     assert (
         "\nNot enough trials to rank the parameters: 4 succeeded or pruned, 10 are needed.\n"
         in text

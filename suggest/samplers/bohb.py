@@ -49,22 +49,18 @@ class BohbSampler(SteppedSampler):
         self._tpe.put(trial)
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        is_random = {one.number: self._is_random(one.number) for one in wanted}
-        modeled = [one for one in wanted if not is_random[one.number]]
-        found = (yield from self._tpe.steps(modeled)) if modeled else []
-        points = {one.key: point for one, point in zip(modeled, found, strict=True)}
-        others = [one for one in wanted if is_random[one.number]]
-        points |= {
-            one.key: point
-            for one, point in zip(others, draw_points(self._space, self._seed, others), strict=True)
-        }
-        return [points[one.key] for one in wanted]
+        modeled = [one for one in wanted if not self._is_random(one)]
+        points = (yield from self._tpe.steps(modeled)) if modeled else []
+        for place, one in enumerate(wanted):
+            if self._is_random(one):
+                points[place:place] = draw_points(self._space, self._seed, [one])
+        return points
 
     def warm_up(self) -> None:
         self._tpe.warm_up()
 
-    def _is_random(self, number: int) -> bool:
-        return generator(self._seed, number, "bohb").random() < self._random_share
+    def _is_random(self, one: PointRequest) -> bool:
+        return generator(self._seed, one.number, "bohb").random() < self._random_share
 
 
 ENTRIES = (

@@ -18,9 +18,8 @@ import numpy as np
 
 from suggest.samplers.gp_belief import Beliefs
 from suggest.samplers.gp_hypervolume import Cells, cells, log_hypervolume_improvement
-from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Posterior
-from suggest.samplers.normal import Flags, Floats
+from suggest.samplers.normal import Flags, Floats, log_chance, log_improvement
 
 # The best trials of one objective, near which candidates are drawn.
 CENTERS = 4

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from suggest import pareto
-from suggest.samplers.gp_improvement import log_improvement
-from suggest.samplers.normal import Floats, Indexes
+from suggest.samplers.normal import Floats, Indexes, log_improvement
 from suggest.samplers.split import most_spread
 
 # By the number of objectives: more cells take long and change little.

@@ -1,5 +1,5 @@
 """The normal distribution on arrays: log probabilities of intervals,
-and quantiles of the truncated distribution.
+quantiles of the truncated distribution, and log expected improvements.
 
 NumPy has no error function, and importing SciPy would cost the first suggestion a fifth of a second
 and 30 MB. All functions use one polynomial, in the center and in the tails.
@@ -142,3 +142,45 @@ def _lower_quantile(p: Floats) -> Floats:
         off = (0.5 * scaled_erfc(-s) - p / density) * math.sqrt(2 * math.pi)
         z = np.minimum(z - off / (1.0 + 0.5 * z * off), 0.0)
     return z
+
+
+# below: the first term of the asymptotic series, of which the second is 3 / u² of it.
+FAR = -1e4
+
+
+def log_improvement(u: Floats) -> tuple[Floats, Floats]:
+    """Return log(phi(u) + u Phi(u)), and its derivative Phi(u) / (phi(u) + u Phi(u)).
+
+    It is the logarithm of an expected improvement, with a stable tail: Ament et al. 2023
+    (Unexpected improvements to expected improvement), equation 9. u: flat, finite.
+    """
+    half = -0.5 * u * u
+    erfc = scaled_erfc(np.abs(u) * ROOT_HALF)
+    outer = 0.5 * np.exp(half) * erfc
+    below = np.where(u > 0, 1.0 - outer, outer)
+    right = u > -1.0
+    density = np.exp(half - LOG_ROOT_TAU)
+    value = np.where(right, density + u * below, 1.0)
+    # Phi / phi, for u < 0.
+    mills = math.sqrt(0.5 * math.pi) * erfc
+    # 1 + u * mills loses digits as 1/u²: at FAR eight are gone, and the series takes over.
+    far = u < FAR
+    inner = np.where(right | far, 1.0, np.maximum(1.0 + u * mills, 1e-300))
+    series = -2.0 * np.log(-np.minimum(u, -0.5))
+    log_left = half - LOG_ROOT_TAU + np.where(far, series, np.log(inner))
+    slope_left = np.where(far, -u, mills / inner)
+    found: Floats = np.where(right, np.log(value), log_left)
+    slope: Floats = np.where(right, below / value, slope_left)
+    return found, slope
+
+
+def log_chance(u: Floats) -> tuple[Floats, Floats]:
+    """Return log Phi(u) and its derivative. u: flat, finite."""
+    erfc = scaled_erfc(np.abs(u) * ROOT_HALF)
+    half = -0.5 * u * u
+    left = u < 0
+    log_left = half + np.log(0.5 * erfc)
+    log_right = np.log1p(-0.5 * np.exp(half) * erfc)
+    found: Floats = np.where(left, log_left, log_right)
+    slope: Floats = np.exp(half - LOG_ROOT_TAU - found)
+    return found, np.where(left, math.sqrt(2.0 / math.pi) / erfc, slope)

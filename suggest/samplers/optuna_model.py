@@ -65,7 +65,7 @@ from suggest.samplers.optuna_family import (
     OptunaQmcSettings,
 )
 from suggest.samplers.running import LIARS
-from suggest.samplers.tpe import TpeSettings, groups
+from suggest.samplers.tpe import TpeSettings, decided, groups
 from suggest.samplers.uniform import draw
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Value
@@ -253,15 +253,9 @@ class OptunaTpeModel(OptunaModel[TpeSettings]):
         for group in self._groups:
             if not group[0].active(values):
                 continue
-            free: dict[str, BaseDistribution] = {}
-            for parameter in group:
-                name = parameter.name
-                if name in wanted.fixed:
-                    values[name] = wanted.fixed[name]
-                elif name in self._distributions:
-                    free[name] = self._distributions[name]
-                else:
-                    values[name] = parameter.domain.at(0)
+            fixed, names = decided(group, wanted.fixed, self._distributions)
+            values |= fixed
+            free = {name: self._distributions[name] for name in names}
             for name, number in self._ask(study, trial, free).items():
                 values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)

@@ -174,8 +174,7 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
         def make() -> Sampler:
             return family.build(shown, seed, settings, **pool)
 
-        with_levels = spec.fidelity is not None and learns(spec.algorithm)
-        return _by_fidelity(shown, make, settings) if with_levels else make()
+        return _by_fidelity(shown, make, settings) if learns(spec.algorithm) else make()
 
     enumerates = family.enumerates or spec.algorithm.settings.get("chosen") == GRID
     sampler = build(spec) if enumerates else on_quantiles(spec, build)
@@ -185,7 +184,9 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
 
 
 def _by_fidelity(spec: StudySpec, make: Callable[[], Sampler], settings: object) -> Sampler:
-    assert spec.fidelity is not None
+    """Return a sampler that learns, which in a study with a fidelity is shown one level."""
+    if spec.fidelity is None:
+        return make()
     startup: int = getattr(settings, "startup_trials", 0)
     return ByFidelity(spec.fidelity, make, enough=max(startup, len(spec.space.parameters) + 2))
 
@@ -213,9 +214,6 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
 
     cheap = OwnSettings()
 
-    def build(shown: StudySpec) -> Sampler:
-        if shown.fidelity is None:
-            return tpe(shown, seed, cheap)
-        return _by_fidelity(shown, lambda: tpe(shown, seed, cheap), cheap)
-
-    return on_quantiles(spec, build)
+    return on_quantiles(
+        spec, lambda shown: _by_fidelity(shown, lambda: tpe(shown, seed, cheap), cheap)
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
@@ -23,7 +23,7 @@ from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
-from suggest.space import Parameter, Space
+from suggest.space import Assignment, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialBatch, TrialState
 from suggest.workers import Model, ModelSetup, Workers
@@ -144,6 +144,26 @@ def groups(space: Space) -> Iterator[list[Parameter]]:
         # By repr, because True == 1.
         groups.setdefault(repr(parameter.when), []).append(parameter)
     yield from groups.values()
+
+
+def decided(
+    group: Iterable[Parameter], fixed: Assignment, modeled: Container[str]
+) -> tuple[dict[str, Value], list[str]]:
+    """Return the values of a group that a request or a domain fixes, and the other parameters.
+
+    modeled: the parameters with more than one value.
+    """
+    values: dict[str, Value] = {}
+    free: list[str] = []
+    for parameter in group:
+        name = parameter.name
+        if name in fixed:
+            values[name] = fixed[name]
+        elif name in modeled:
+            free.append(name)
+        else:
+            values[name] = parameter.domain.at(0)
+    return values, free
 
 
 # The most trials that Optuna's gamma counts as good.

@@ -34,8 +34,8 @@ from suggest.samplers.parzen import (
 )
 from suggest.samplers.running import LIARS
 from suggest.samplers.split import by_fronts, good_and_other, good_count
-from suggest.samplers.tpe import OwnSettings, groups
-from suggest.space import Assignment, Parameter, Value
+from suggest.samplers.tpe import OwnSettings, decided, groups
+from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -141,7 +141,10 @@ class TpeModel:
         for group in self._groups:
             if not group[0].active(values):
                 continue
-            free = self._fix(group, one, values, numbers)
+            fixed, free = decided(group, one.fixed, self._dimensions)
+            values |= fixed
+            for name in fixed.keys() & self._dimensions.keys():
+                numbers[name] = encode(self._space.by_name[name].domain, fixed[name])
             together = [tuple(free)] if jointly and free else [(name,) for name in free]
             for names in together:
                 drawn = self._draw(batch, names, wanted)
@@ -149,27 +152,6 @@ class TpeModel:
                     numbers[name] = number
                     values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)
-
-    def _fix(
-        self,
-        group: Sequence[Parameter],
-        one: PointRequest,
-        values: dict[str, Value],
-        numbers: dict[str, float],
-    ) -> list[str]:
-        """Add the values that a request or a domain fixes, and return the other parameters."""
-        free: list[str] = []
-        for parameter in group:
-            name = parameter.name
-            if name in one.fixed:
-                values[name] = one.fixed[name]
-                if name in self._dimensions:
-                    numbers[name] = encode(parameter.domain, values[name])
-            elif name in self._dimensions:
-                free.append(name)
-            else:
-                values[name] = parameter.domain.at(0)
-        return free
 
     def _rows(self, names: tuple[str, ...]) -> Indexes:
         return np.array([self._place[name] for name in names], dtype=np.intp)

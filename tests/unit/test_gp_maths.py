@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from suggest.samplers.gp_acquisition import ExpectedImprovement
-from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import (
     JITTER,
     Hyperparameters,
@@ -25,7 +24,7 @@ from suggest.samplers.gp_process import (
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, unwarped, warped
 from suggest.samplers.minimize import minimize
-from suggest.samplers.normal import Floats, Indexes
+from suggest.samplers.normal import Floats, Indexes, log_chance, log_improvement
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 
 SPACE = Space(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from controller.core.forecast import Forecast
 from controller.core.model import Experiment, ExperimentSpec
+from controller.core.spending import Spent
 from controller.phrases import command, quantity
 
 # From here on, an amount is written as a power of ten.
@@ -73,15 +75,12 @@ def foreseen(spec: ExperimentSpec, forecast: Forecast | None) -> list[str]:
     if forecast is None:
         return []
     budget, phrases = spec.budget, []
-    low, high = forecast.low, forecast.high
     if budget.gpu_hours is not None:
-        interval = None if low is None or high is None else (low.gpu_hours, high.gpu_hours)
         what = f"of {budget.gpu_hours:g} GPU-hours"
-        phrases.append(_foreseen(forecast, forecast.expected.gpu_hours, what, interval))
+        phrases.append(_foreseen(forecast, what, lambda spent: spent.gpu_hours))
     if spec.prices:
-        interval = None if low is None or high is None else (low.cost, high.cost)
         what = "in cost" if budget.cost is None else f"of cost {budget.cost:g}"
-        phrases.append(_foreseen(forecast, forecast.expected.cost, what, interval))
+        phrases.append(_foreseen(forecast, what, lambda spent: spent.cost))
     return phrases
 
 
@@ -101,12 +100,11 @@ def document(spec: ExperimentSpec, forecast: Forecast | None) -> dict[str, Any] 
     return told
 
 
-def _foreseen(
-    forecast: Forecast, expected: float, what: str, interval: tuple[float, float] | None
-) -> str:
+def _foreseen(forecast: Forecast, what: str, of: Callable[[Spent], float]) -> str:
+    expected = amount(of(forecast.expected))
     if forecast.seen == 0:
-        return f"at most {amount(expected)} {what}, by trial.timeout without retries"
-    if interval is None:
-        return f"about {amount(expected)} {what}, from {quantity(forecast.seen, 'trial')}"
-    low, high = interval
-    return f"about {amount(expected)} {what}, 90 %: {amount(low)}–{amount(high)}"
+        return f"at most {expected} {what}, by trial.timeout without retries"
+    if forecast.low is None or forecast.high is None:
+        return f"about {expected} {what}, from {quantity(forecast.seen, 'trial')}"
+    low, high = amount(of(forecast.low)), amount(of(forecast.high))
+    return f"about {expected} {what}, 90 %: {low}–{high}"

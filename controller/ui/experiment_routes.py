@@ -72,15 +72,14 @@ def reading_routes(
 def controlling_routes(board: Board, closing: asyncio.Event) -> Sequence[Route]:
     """Return the routes of what needs this machine's state directory, and the queue."""
     page = _Experiments(board, closing)
-    base, trial = _BASE, _TRIAL
     return [
         Route("/api/queue", page.queue),
-        Route(f"{base}/stop", page.stop, methods=["POST"]),
-        Route(f"{base}/resume", page.resume, methods=["POST"]),
-        Route(f"{base}/retry", page.retry, methods=["POST"]),
-        Route(f"{trial}/retry", page.retry, methods=["POST"]),
-        Route(f"{base}/extend", page.extend, methods=["POST"]),
-        Route(f"{base}/set", page.set, methods=["POST"]),
+        Route(f"{_BASE}/stop", page.stop, methods=["POST"]),
+        Route(f"{_BASE}/resume", page.resume, methods=["POST"]),
+        Route(f"{_BASE}/retry", page.retry, methods=["POST"]),
+        Route(f"{_TRIAL}/retry", page.retry, methods=["POST"]),
+        Route(f"{_BASE}/extend", page.extend, methods=["POST"]),
+        Route(f"{_BASE}/set", page.set, methods=["POST"]),
     ]
 
 

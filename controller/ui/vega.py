@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from controller.report import output_file
 from suggest import paths
 from suggest.errors import NotFound
 
@@ -58,9 +59,7 @@ async def _read_or_make() -> bytes:
         raise NotFound("the JavaScript of figures could not be put together; stderr has the reason")
     with suppress(OSError):  # then the next process makes it again
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.{os.getpid()}")
-        beside.write_bytes(text)
-        beside.replace(file)
+        output_file.write(file, text)
     return text
 
 

@@ -97,12 +97,8 @@ def trend_products(a: Floats, b: Floats) -> Floats:
     return products
 
 
-def squared_distances(a: Floats, b: Floats) -> Floats:
+def squared_distances(a: Floats, b: Floats, lengths_of_b: Floats) -> Floats:
     """Return the squared distances between rows of `a` and rows of `b`."""
-    return _squared_distances(a, b, _squared_lengths(b))
-
-
-def _squared_distances(a: Floats, b: Floats, lengths_of_b: Floats) -> Floats:
     squares = a @ b.T
     squares *= -2.0
     squares += _squared_lengths(a)[:, None]
@@ -157,7 +153,7 @@ class Likelihood:
         trend = math.exp(theta[axes + 3])
         y, y_slope, jacobian, jacobian_slope = self._warped(float(theta[axes + 2]))
         scaled = self._features * np.sqrt(weights)[self._axis_of]
-        kernel, slope = matern(squared_distances(scaled, scaled))
+        kernel, slope = matern(squared_distances(scaled, scaled, _squared_lengths(scaled)))
         covariance = signal * kernel + trend * self._quadratic
         covariance.flat[:: n + 1] += noise + JITTER * signal
         try:
@@ -243,10 +239,10 @@ def fit(
         starts = starts[:-1]
         bounds = [*[weights] * axes, *FEW_TRIALS_BOUNDS]
     low, high = np.array(bounds).T
-    found = minimize(
+    points, values = minimize(
         likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE
     )
-    theta = found.points[int(np.argmin(found.values))]
+    theta = points[int(np.argmin(values))]
     return Hyperparameters(
         np.exp(theta[:axes]),
         math.exp(theta[axes]),
@@ -319,7 +315,7 @@ class Posterior:
 
         The derivatives are by the squared distances, and by the products of the features.
         """
-        kernel, slope = matern(_squared_distances(at * self._roots, self._scaled, self._squares))
+        kernel, slope = matern(squared_distances(at * self._roots, self._scaled, self._squares))
         kernel *= self._signal
         slope *= self._signal
         products = trend_products(at, self._trials)

@@ -99,7 +99,7 @@ class CandidateSearch:
             downhill = -gradient[:, axes] / scale
             return -promise, np.where(moving[which], downhill, 0.0)
 
-        found = minimize(
+        points, _ = minimize(
             function,
             np.where(moving, rows[:, axes], 0.0) * scale,
             np.zeros(len(axes)),
@@ -108,7 +108,7 @@ class CandidateSearch:
             tolerance=CLIMB_TOLERANCE,
         )
         climbed = rows.copy()
-        places = np.clip(found.points / scale, 0.0, 1.0)
+        places = np.clip(points / scale, 0.0, 1.0)
         climbed[:, axes] = np.where(moving, places, rows[:, axes])
         return climbed
 

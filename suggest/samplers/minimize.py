@@ -28,12 +28,6 @@ HALVINGS = 12
 CURVATURE = 1e-10
 
 
-@dataclass(frozen=True, slots=True)
-class Minima:
-    points: Floats
-    values: Floats
-
-
 def minimize(
     function: Function,
     starts: Floats,
@@ -42,8 +36,8 @@ def minimize(
     *,
     iterations: int,
     tolerance: float,
-) -> Minima:
-    """Return the minimum that each start leads to.
+) -> tuple[Floats, Floats]:
+    """Return the minimum that each start leads to: the points, and their values.
 
     Args:
         starts: (rows, dimensions).
@@ -78,7 +72,7 @@ def minimize(
         if not keep.all():
             which, x, value, gradient = which[keep], x[keep], value[keep], gradient[keep]
             steps, changes = steps[keep], changes[keep]
-    return Minima(found, found_value)
+    return found, found_value
 
 
 def _direction(free: Floats, fixed: Flags, steps: Floats, changes: Floats) -> Floats:

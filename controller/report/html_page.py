@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,8 @@ from controller.phrases import quantity
 from controller.report import formatting, spending, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, Json, worth_showing
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.ranking import TRIAL_HEADINGS, trial_cells
+from controller.report.record import ExperimentRecord
 from suggest.space import Choice, Int, Parameter, Scale
 from suggest.trial import TrialState
 
@@ -242,34 +242,16 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
 
 
 def _trials(record: ExperimentRecord) -> str:
-    names = record.parameter_names
     metrics = text_tables.metric_names(record)
-    rows = [_trial_row(record, entry, names, metrics) for entry in record.trials[:MOST_ROWS]]
+    rows = [trial_cells(record, entry, metrics) for entry in record.trials[:MOST_ROWS]]
     omitted = len(record.trials) - len(rows)
     truncation = ""
     if omitted:
         truncation = (
             f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>"
         )
-    table = _table(["TRIAL", "STATE", "VALUE", "SECONDS", *names, *metrics], rows)
+    table = _table([*TRIAL_HEADINGS, *record.parameter_names, *metrics], rows)
     return f"<h2>Trials</h2>\n{truncation}{table}"
-
-
-def _trial_row(
-    record: ExperimentRecord, entry: TrialRecord, names: Sequence[str], metrics: Sequence[str]
-) -> list[str]:
-    spent = text_tables.seconds(entry)
-    trial = entry.trial
-    value = trial.value
-    measured = record.metrics.get(trial.number, {})
-    return [
-        str(trial.number),
-        entry.state.value,
-        "" if value is None or not math.isfinite(value) else formatting.number(value),
-        "" if spent is None else f"{spent:.1f}",
-        *(formatting.parameter_of(trial.parameters, name) for name in names),
-        *(formatting.number(measured.get(name)) for name in metrics),
-    ]
 
 
 def _table(

@@ -123,26 +123,28 @@ def _rows(record: ExperimentRecord, limit: int | None) -> str:
         return ""
     names = record.parameter_names
     metrics = text_tables.metric_names(record)[: text_tables.MOST_METRICS]
-    listed = record.trials[:limit]
-    rows = []
-    for entry in listed:
-        trial = entry.trial
-        measured = record.metrics.get(trial.number, {})
-        row = [str(trial.number), entry.state.value, formatting.number(trial.value)]
-        row.append(_seconds(entry))
-        row += [formatting.parameter_of(trial.parameters, name) for name in names]
-        row += [formatting.number(measured.get(name)) for name in metrics]
-        rows.append(row)
-    headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names]
-    headings += [f"metrics.{name}" for name in metrics]
+    rows = [trial_cells(record, entry, metrics) for entry in record.trials[:limit]]
+    headings = [*TRIAL_HEADINGS, *names, *(f"metrics.{name}" for name in metrics)]
     table = text_tables.aligned(headings, rows)
-    omitted = len(record.trials) - len(listed)
+    omitted = len(record.trials) - len(rows)
     return table + (f"and {omitted} more: --all\n" if omitted else "")
 
 
-def _seconds(entry: TrialRecord) -> str:
-    spent = text_tables.seconds(entry)
-    return "" if spent is None else f"{spent:.1f}"
+TRIAL_HEADINGS = ("TRIAL", "STATE", "VALUE", "SECONDS")
+
+
+def trial_cells(record: ExperimentRecord, entry: TrialRecord, metrics: Sequence[str]) -> list[str]:
+    """Return the cells of a trial: TRIAL_HEADINGS, then its parameters and these metrics."""
+    trial, spent = entry.trial, text_tables.seconds(entry)
+    measured = record.metrics.get(trial.number, {})
+    return [
+        str(trial.number),
+        entry.state.value,
+        formatting.number(trial.value),
+        "" if spent is None else f"{spent:.1f}",
+        *(formatting.parameter_of(trial.parameters, name) for name in record.parameter_names),
+        *(formatting.number(measured.get(name)) for name in metrics),
+    ]
 
 
 # A whole grid, with the last parameter as columns

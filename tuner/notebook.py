@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, trial_label
 from controller.report import formatting
-from controller.report.lines import Lines, summary
+from controller.report.lines import Lines, View, summary
 
 if TYPE_CHECKING:
     from controller.core.model import Event
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 12  # running trials that are shown
 
 
-class NotebookView:
-    """`controller.report.lines.View` for a notebook."""
+class NotebookView(View):
+    """The view for a notebook."""
 
     draws = True
 

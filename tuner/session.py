@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from controller import app
 from controller.app.signals import Interruptions, SignalControls
-from controller.report.lines import Lines, QuietView
+from controller.report.lines import Lines, View
 from tuner.notebook import NotebookView, in_notebook
 from tuner.waiting import in_event_loop
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
     from controller.core.snapshot import DesiredState
-    from controller.report.lines import View
     from controller.spec import Document
     from suggest.trial import Trial as StoredTrial
 
@@ -138,7 +137,7 @@ def _interruptible(
 
 def _view(progress: bool) -> View:
     if not progress:
-        return QuietView()
+        return View()
     if in_notebook():
         return NotebookView()
     if sys.stderr.isatty():

@@ -15,7 +15,7 @@ from controller.app.run import Controls, control
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState, ReasonCode
-from controller.report.lines import QuietView
+from controller.report.lines import View
 
 POLL_S = 0.05
 
@@ -96,7 +96,7 @@ async def _end(
                 experiments=experiments,
                 client=client,
                 controls=installed,
-                view=QuietView(),
+                view=View(),
                 runtime=connection.runtime,
                 build=workspace.launch_builder(admitted.experiment),
             )

@@ -30,7 +30,7 @@ from controller.cli.options import (
 from controller.cli.terminal import is_sure, say
 from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
-from controller.report.lines import Lines, LoggedView, QuietView, View
+from controller.report.lines import Lines, LoggedView, View
 from controller.spec.reading import is_script
 from suggest import server
 from suggest.errors import InvalidArgument, Unavailable
@@ -274,7 +274,7 @@ async def print_confirmation(
 
 def view_of(arguments: argparse.Namespace) -> View:
     if arguments.quiet:
-        return QuietView()
+        return View()
     if arguments.verbose or arguments.log_format == "json":
         return LoggedView()
     if terminal.live(arguments):

@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, Event, ExperimentState
@@ -29,10 +28,13 @@ _ENDINGS = frozenset(state.value for state in ExperimentState)
 _QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING.value})
 
 
-class View(Protocol):
-    """A view of a run. All methods are called on the loop's thread and must return quickly."""
+class View:
+    """A view of a run, which shows nothing.
 
-    draws: bool
+    All methods are called on the loop's thread and must return quickly.
+    """
+
+    draws = False
     """The view has to be refreshed."""
 
     def event(self, event: Event) -> None:
@@ -48,21 +50,7 @@ class View(Protocol):
         """End the view. No method is called after this one."""
 
 
-class QuietView:
-    """The view of -q, which shows nothing."""
-
-    draws = False
-
-    def event(self, event: Event) -> None: ...
-
-    def print_line(self, text: str) -> None: ...
-
-    def refresh(self, progress: Progress) -> None: ...
-
-    def close(self, progress: Progress | None) -> None: ...
-
-
-class EventView(QuietView):
+class EventView(View):
     """The view of a program that only wants the events."""
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
@@ -72,7 +60,7 @@ class EventView(QuietView):
         self._on_event(event)
 
 
-class LoggedView(QuietView):
+class LoggedView(View):
     """The view of -v and --log-format json.
 
     The loop logs the events, and this view logs all other sentences.
@@ -82,7 +70,7 @@ class LoggedView(QuietView):
         logger.info("%s", text)
 
 
-class Lines:
+class Lines(View):
     draws = True
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from controller.core.model import AttemptState, Event, ExperimentState, trial_la
 from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting, spending
-from controller.report.lines import time_left_s
+from controller.report.lines import View, time_left_s
 from controller.runtime.registry import traits_of
 from suggest.trial import TrialState
 
@@ -54,8 +54,8 @@ _EVENT_STYLES = {
 _SHOWN_KINDS = frozenset({"logGap", *(state.value for state in AttemptState if state.ended)})
 
 
-class Live:
-    """`controller.report.lines.View` for a terminal."""
+class Live(View):
+    """The view for a terminal."""
 
     draws = True
 

@@ -13,6 +13,7 @@ import math
 import mimetypes
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
@@ -161,29 +162,24 @@ def status_of(error: TunerError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
 
 
+_STATIC = resources.files("controller.ui") / "static"
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
-    def __init__(
-        self,
-        content_of: Callable[[Request], PageContent],
-        kind: str,
-        vega: VegaBundle,
-        closing: asyncio.Event,
-        sign_in: str,
-    ) -> None:
-        self._vega = vega
-        self._shown = content_of
-        self._sign_in = sign_in
-        self._kind = kind
-        self._closing = closing
-        self._static = resources.files("controller.ui") / "static"
+    shown: Callable[[Request], PageContent]
+    kind: str
+    bundle: VegaBundle
+    closing: asyncio.Event
+    sign_in: str
 
     # Files
 
     async def index(self, request: Request) -> Response:
-        text = (self._static / "index.html").read_text(encoding="utf-8")
+        text = (_STATIC / "index.html").read_text(encoding="utf-8")
         text = text.replace("{{page-token}}", request.state.page_token)
-        text = text.replace("{{page-sign-in}}", self._sign_in)
-        return Response(text.replace("{{page-kind}}", self._kind), media_type="text/html")
+        text = text.replace("{{page-sign-in}}", self.sign_in)
+        return Response(text.replace("{{page-kind}}", self.kind), media_type="text/html")
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -191,7 +187,7 @@ class _Page:
             return Response(html_page.figure_script(), media_type="text/javascript")
         if name == "states.css":
             return Response(colors.stylesheet(), media_type="text/css")
-        file = self._static / name
+        file = _STATIC / name
         if name.endswith(".html") or name in ("", ".", "..") or not file.is_file():
             return Response("not found\n", status_code=404, media_type="text/plain")
         return Response(
@@ -200,20 +196,20 @@ class _Page:
         )
 
     async def vega(self, _: Request) -> Response:
-        return Response(await self._vega.text(), media_type="text/javascript")
+        return Response(await self.bundle.text(), media_type="text/javascript")
 
     # Reading
 
     async def stream_list(self, request: Request) -> Response:
-        shown = self._shown(request)
-        return event_stream(request, shown, shown.follow_list(), self._closing)
+        shown = self.shown(request)
+        return event_stream(request, shown, shown.follow_list(), self.closing)
 
     async def stream(self, request: Request) -> Response:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
         trials = frozenset(_trials(request.query_params.get("only", ""), MOST_SHOWN)) or None
-        shown = self._shown(request)
+        shown = self.shown(request)
         return event_stream(
-            request, shown, shown.follow(*named(request), position, trials), self._closing
+            request, shown, shown.follow(*named(request), position, trials), self.closing
         )
 
     async def figure(self, request: Request) -> Response:
@@ -228,7 +224,7 @@ class _Page:
         trials = _trials(request.query_params.get("trials", ""), MOST_COMPARED)
         metric = request.query_params.get("metric", "")
         needs_importances = name == "importance"
-        shown = self._shown(request)
+        shown = self.shown(request)
         with shown.limits.requesting_figure():
             record = await shown.drawn(*named(request), name, trials)
 
@@ -251,16 +247,16 @@ class _Page:
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(
-            await self._shown(request).trial(*named(request), request.path_params["number"])
+            await self.shown(request).trial(*named(request), request.path_params["number"])
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Changes:
-    def __init__(self, content_of: Callable[[Request], ChangeableContent]) -> None:
-        self._shown = content_of
+    shown: Callable[[Request], ChangeableContent]
 
     async def enqueue(self, request: Request) -> Response:
-        number = await self._shown(request).enqueue(
+        number = await self.shown(request).enqueue(
             *named(request), texts_of(await body_of(request), "")
         )
         return done(f"trial {number} is enqueued")
@@ -268,11 +264,11 @@ class _Changes:
     async def label(self, request: Request) -> Response:
         """Set all labels of the trial. Labels that the body lacks are removed."""
         labels = texts_of((await body_of(request)).get("labels"), "labels")
-        await self._shown(request).label(*named(request), request.path_params["number"], labels)
+        await self.shown(request).label(*named(request), request.path_params["number"], labels)
         return done("the labels are stored")
 
     async def delete(self, request: Request) -> Response:
-        await self._shown(request).delete(*named(request))
+        await self.shown(request).delete(*named(request))
         return done(f"{request.path_params['name']} is deleted")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -83,20 +84,18 @@ def controlling_routes(board: Board, closing: asyncio.Event) -> Sequence[Route]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class _Files:
-    def __init__(
-        self, content_of: Callable[[Request], ExperimentContent], closing: asyncio.Event
-    ) -> None:
-        self._shown = content_of
-        self._closing = closing
+    shown: Callable[[Request], ExperimentContent]
+    closing: asyncio.Event
 
     async def file(self, request: Request) -> Response:
-        experiment = await self._shown(request).experiment(*named(request))
+        experiment = await self.shown(request).experiment(*named(request))
         return JSONResponse(redacted_document(experiment.spec.document))
 
     async def log(self, request: Request) -> Response:
         number = request.path_params["number"]
-        shown = self._shown(request)
+        shown = self.shown(request)
         namespace, name = named(request)
         record = await shown.record(namespace, name)
         trial_record = query.find_trial(record, number)
@@ -111,47 +110,47 @@ class _Files:
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         at = int(last_id) if last_id.isascii() and last_id.isdigit() else None
         lines = shown.permitted(namespace, _log(log, at))
-        return event_stream(request, shown, lines, self._closing)
+        return event_stream(request, shown, lines, self.closing)
 
     async def artifact(self, request: Request) -> Response:
         """Send a file that the trial wrote, as a download: a browser must not run what is in it."""
         number, attempt = request.path_params["number"], request.path_params["attempt"]
-        shown = self._shown(request)
+        shown = self.shown(request)
         experiment = await shown.experiment(*named(request))
         root = shown.folder(experiment, number, attempt).output
         path = await asyncio.to_thread(_inside, root, request.path_params["path"])
         return FileResponse(path, media_type="application/octet-stream", filename=path.name)
 
 
+@dataclass(frozen=True, slots=True)
 class _Experiments:
-    def __init__(self, board: Board, closing: asyncio.Event) -> None:
-        self._board = board
-        self._closing = closing
+    board: Board
+    closing: asyncio.Event
 
     async def queue(self, request: Request) -> Response:
-        return event_stream(request, self._board, self._board.follow_queue(), self._closing)
+        return event_stream(request, self.board, self.board.follow_queue(), self.closing)
 
     async def stop(self, request: Request) -> Response:
         experiment = self._experiment(request)
-        experiments = self._board.experiments()
+        experiments = self.board.experiments()
         if experiment.state.finished:
             raise FailedPrecondition(f"{experiment.name} has ended")
         if experiments.holder(experiment.uid) is not None:
             experiments.request_stop(experiment.uid)
         else:
-            await control_detached(self._board.workspace, experiment, ("stop",))
+            await control_detached(self.board.workspace, experiment, ("stop",))
         return done(f"{experiment.name} is stopping")
 
     async def resume(self, request: Request) -> Response:
         experiment = self._experiment(request)
-        await control_detached(self._board.workspace, experiment, ("resume",))
+        await control_detached(self.board.workspace, experiment, ("resume",))
         return done(f"{experiment.name} continues")
 
     async def retry(self, request: Request) -> Response:
         """Run one failed trial again, or all of them."""
         experiment, number = self._experiment(request), request.path_params.get("number")
         await control_detached(
-            self._board.workspace,
+            self.board.workspace,
             experiment,
             ("retry", "--failed" if number is None else str(number)),
         )
@@ -164,7 +163,7 @@ class _Experiments:
             (await body_of(request)).get("trials"), "trials", limit=MOST_TRIALS_ADDED
         )
         await control_detached(
-            self._board.workspace, experiment, ("extend", "--trials", f"+{trials}")
+            self.board.workspace, experiment, ("extend", "--trials", f"+{trials}")
         )
         return done(f"{experiment.name} has {trials} more trials")
 
@@ -175,11 +174,11 @@ class _Experiments:
             raise InvalidArgument.at("changes", "expected a list of PATH=VALUE")
         lines: list[str] = []
         namespace, name = named(request)
-        await set_values(self._board.workspace, name, namespace, changes, print_line=lines.append)
+        await set_values(self.board.workspace, name, namespace, changes, print_line=lines.append)
         return done("\n".join(lines))
 
     def _experiment(self, request: Request) -> Experiment:
-        return self._board.find(*named(request))
+        return self.board.find(*named(request))
 
 
 def _inside(root: Path, name: str) -> Path:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,13 +41,15 @@ HEADERS = {
 }
 
 
-class Authenticator(Protocol):
-    """Decides who is signed in."""
+class Authenticator(ABC):
+    """Decides who is signed in.
 
-    @property
-    def names(self) -> frozenset[str] | None:
-        """The hosts that requests may name; None if TLS vouches for the name."""
+    names: the hosts that requests may name; None if TLS vouches for the name.
+    """
 
+    names: frozenset[str] | None = OWN_NAMES
+
+    @abstractmethod
     async def page_token(self, request: Request) -> str | None:
         """Return the token of the page of a person who is signed in; None for anybody else.
 
@@ -56,16 +58,20 @@ class Authenticator(Protocol):
 
     async def sign_in_by_link(self, request: Request) -> Response | None:
         """Answer a request that signs in by a link; None for any other request."""
+        return None
 
     async def is_signed_in(self, request: Request) -> bool:
         """Return whether a person who has signed in may still read the answer, which is a stream.
 
         Raises TunerError.
         """
+        return await self.page_token(request) is not None
 
     def public(self, request: Request) -> bool:
         """Return whether anybody may send this request."""
+        return False
 
+    @abstractmethod
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
         """Answer a request without a session.
 
@@ -73,13 +79,11 @@ class Authenticator(Protocol):
         """
 
 
-class LinkAuthenticator:
+class LinkAuthenticator(Authenticator):
     """Signs in the browser that opens the link, which has a token that is valid once.
 
     The `key` is kept across restarts, so that an open page stays valid.
     """
-
-    names: frozenset[str] | None = OWN_NAMES
 
     def __init__(self, key: bytes, port: int, *, prefix: str = "tuner-ui") -> None:
         self._key = key
@@ -104,12 +108,6 @@ class LinkAuthenticator:
             self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict"
         )
         return page
-
-    async def is_signed_in(self, request: Request) -> bool:
-        return True
-
-    def public(self, request: Request) -> bool:
-        return False
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
         return refused("open the link that tuner printed: it has the token that this page needs")

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from controller.ui.application import body_of
-from controller.ui.guard import OWN_NAMES, SAFE, refused
+from controller.ui.guard import OWN_NAMES, SAFE, Authenticator, refused
 from suggest.errors import InvalidArgument, PermissionDenied, TunerError
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class TokenContent(Protocol):
 Content = TypeVar("Content", bound=TokenContent)
 
 
-class TokenAuthenticator(Generic[Content]):
+class TokenAuthenticator(Authenticator, Generic[Content]):
     """Signs in people who have a token.
 
     With `secure`, the page is served over TLS, maybe to other machines.
@@ -235,14 +235,11 @@ class TokenAuthenticator(Generic[Content]):
         # the same for a page that is open meanwhile
         return hmac.digest(identity.encode(), b"page", "sha256").hex()
 
-    async def sign_in_by_link(self, request: Request) -> Response | None:
-        return None
-
     async def is_signed_in(self, request: Request) -> bool:
-        if await self.page_token(request) is None:
-            return False
         # a board that was closed is not watched any more
-        return request.state.board is self._boards.get(request.state.token)
+        return await super().is_signed_in(request) and request.state.board is self._boards.get(
+            request.state.token
+        )
 
     def public(self, request: Request) -> bool:
         """Return whether it asks for the page's own code, or is the sign-in."""

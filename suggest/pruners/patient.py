@@ -38,38 +38,36 @@ class PatientSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class PatientPruner:
     """The pruner; `wrapped` is the other rule, or None if patience alone decides."""
 
-    def __init__(
-        self, objective: Objective, settings: PatientSettings, wrapped: Pruner | None = None
-    ) -> None:
-        self._objective = objective
-        self._settings = settings
-        self._wrapped = wrapped
+    objective: Objective
+    settings: PatientSettings
+    wrapped: Pruner | None = None
 
     def put(self, trial: TrialCurve) -> None:
-        if self._wrapped is not None:
-            self._wrapped.put(trial)
+        if self.wrapped is not None:
+            self.wrapped.put(trial)
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
-        curve, recent = trial.curve, self._settings.patience + 1
+        curve, recent = trial.curve, self.settings.patience + 1
         if len(curve.values) <= recent:
             return GO_ON
-        sign = self._objective.direction.sign
+        sign = self.objective.direction.sign
         then = _lowest(sign * v for v in curve.values[:-recent])
         now = _lowest(sign * v for v in curve.values[-recent:])
-        if then is None or (now is not None and now <= then + self._settings.min_delta):
+        if then is None or (now is not None and now <= then + self.settings.min_delta):
             return GO_ON
         reports = f"the last {recent} reports" if recent > 1 else "the last report"
-        metric, best = self._objective.metric, sign * then
+        metric, best = self.objective.metric, sign * then
         latest = "is nan" if now is None else f"is at best {sign * now:.4g}"
         stale = (
             f"{metric} {latest} in {reports} up to step {curve.steps[-1]} and was {best:.4g} before"
         )
-        if self._wrapped is None:
+        if self.wrapped is None:
             return StopAdvice(True, stale)
-        verdict = self._wrapped.judge(trial, before=None)
+        verdict = self.wrapped.judge(trial, before=None)
         return StopAdvice(True, f"{stale}, and {verdict.reason}") if verdict.should_stop else GO_ON
 
 

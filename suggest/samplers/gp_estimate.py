@@ -11,6 +11,7 @@ a narrow optimum that no trial has come near.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,34 +74,34 @@ def estimate(
     return found if all(map(math.isfinite, finite)) else None
 
 
+@dataclass(frozen=True, slots=True)
 class _LowerBound:
     """Minus the lower bound of the values, which a search for its greatest value climbs.
 
     width: of the bound, in standard deviations.
     """
 
-    def __init__(self, process: Posterior, centers: Floats, width: float) -> None:
-        self._process = process
-        self._centers = centers
-        self._width = width
+    process: Posterior
+    near: Floats
+    width: float
 
     def promise(self, rows: Floats) -> Floats:
-        mean, deviation = self._process.predict(rows)
-        return self._width * deviation - mean
+        mean, deviation = self.process.predict(rows)
+        return self.width * deviation - mean
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
-        mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
-        return self._width * deviation - mean, self._width * deviation_slope - mean_slope
+        mean, deviation, mean_slope, deviation_slope = self.process.predict_slopes(rows)
+        return self.width * deviation - mean, self.width * deviation_slope - mean_slope
 
     def add_pending(self, row: Floats, *, kept: bool) -> None:
-        believe(self._process, row)
+        believe(self.process, row)
 
     def centers(self) -> Floats:
-        return self._centers
+        return self.near
 
     @property
     def rates(self) -> Floats:
-        return self._process.rates
+        return self.process.rates
 
 
 def _beta(axes: int, trials: int) -> float:

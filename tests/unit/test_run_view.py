@@ -9,10 +9,10 @@ import pytest
 
 from controller.app.run import draw
 from controller.core.progress import Progress
-from controller.report.lines import QuietView
+from controller.report.lines import View
 
 
-class Broken(QuietView):
+class Broken(View):
     draws = True
 
     def __init__(self) -> None:
@@ -38,4 +38,4 @@ def test_nothing_is_counted_for_a_view_that_shows_nothing() -> None:
     def counted() -> Progress:
         raise AssertionError("nobody asked")
 
-    asyncio.run(asyncio.wait_for(draw(QuietView(), counted), 10))
+    asyncio.run(asyncio.wait_for(draw(View(), counted), 10))

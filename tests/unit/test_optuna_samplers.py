@@ -36,10 +36,12 @@ from suggest.space import (
     Space,
     Value,
 )
+from suggest.study import Criteria, Objective
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from suggest.workers import Workers
 from tests.unit.searches import (
     EDGES,
+    MAXIMIZE,
     MINIMIZE,
     MIXED,
     RUNNING,
@@ -610,3 +612,11 @@ def test_naming_optunas_samplers_does_not_import_optuna() -> None:
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_the_history_of_several_objectives_has_trials_with_finite_values_of_all() -> None:
+    criteria = Criteria((Objective("accuracy", MAXIMIZE), Objective("size", MINIMIZE)))
+    history = History(criteria)
+    for number, further in enumerate([(0.5,), (), (math.nan,)]):
+        history.put(Trial(number, SUCCEEDED, {"x": 1}, value=0.5, further=further))
+    assert [t.number for t in history.learned()] == [0]

@@ -36,11 +36,16 @@ def is_address(service: str) -> bool:
 def service_name(*, server: str | None, storage: str | None) -> str:
     """Return the service in the form stored with an experiment, with absolute paths.
 
-    Returns "" without either argument.
+    Returns "" without either argument. Raises InvalidArgument.
     """
     if server:
         return ",".join(map(_absolute, server.split(",")))
     url = storage or ""
+    if url and "://" not in url:
+        # It would be taken for an address.
+        from suggest.storage.location import sqlite_path  # for the message only
+
+        sqlite_path(url, make_folder=False)
     prefix = "sqlite:///"
     if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
         return prefix + str(paths.absolute(url.removeprefix(prefix)))

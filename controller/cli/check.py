@@ -101,7 +101,8 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         async for finding in app.doctor.check_up(
             workspace_of(arguments), arguments.file, file_options_of(arguments)
         ):
-            detail = finding.detail.replace("\n", "\n      ")
+            text = cli.invocation.rendered(finding.detail, arguments)
+            detail = text.replace("\n", "\n      ")
             print(f"{finding.level.value:<4}  {finding.subject:<20}  {detail}", flush=True)
             findings.append(finding)
         return findings

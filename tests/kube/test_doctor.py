@@ -514,3 +514,14 @@ def test_a_broken_file_gives_one_line_and_the_other_checks_run(tmp_path: Path) -
     assert answer.code == 7
     assert lines["file"].startswith("FAIL ")
     assert lines["namespace"] == "ok user1"
+
+
+def test_a_command_in_a_finding_can_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from controller.cli.main import main
+
+    state, path = tmp_path / "state", tmp_path / "x.yaml"
+    main(["doctor", str(path), "--state-dir", str(state)])
+    first = capsys.readouterr().out.splitlines()[0]
+    assert f" init {path} --state-dir {state} writes one to start from" in first

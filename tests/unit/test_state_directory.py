@@ -13,8 +13,9 @@ import pytest
 
 from controller.app.experiments import ControlledElsewhere, Holder, new_uid
 from controller.app.local_experiments import ControllerLock
+from controller.app.service_names import service_name
 from controller.app.state_directory import StateDirectory
-from suggest.errors import Unavailable
+from suggest.errors import InvalidArgument, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,9 @@ def test_a_holder_that_ctrl_z_has_suspended_is_shown_with_the_command_that_conti
             f" since now, which is suspended (kill -CONT {process.pid} continues it)"
         )
         process.kill()
+
+
+@pytest.mark.parametrize("storage", ["studies.db", "/tmp/studies.db", "localhost:7117"])
+def test_a_storage_that_is_no_url_is_not_taken_for_a_server(storage: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a storage URL; use sqlite:///PATH"):
+        service_name(server=None, storage=storage)

@@ -18,6 +18,7 @@ from controller.spec.katib_section import Json, KatibFile, KatibSectionReader, s
 AT = "spec.metricsCollectorSpec"
 _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
 _PORT, _PATH = 8080, "/metrics"
+_KINDS = ("StdOut", "File", "TensorFlowEvent", "PrometheusMetric", "Push", "Custom")
 # Katib's own filter for lines of text, which finds the end of a name such as val/loss:
 # ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf.
 DEFAULT_FILTER = (
@@ -49,22 +50,15 @@ class KatibCollectorReader(KatibSectionReader):
 
     def __init__(self, file: KatibFile, spec: Json) -> None:
         super().__init__(file)
-        self._given = spec.get("metricsCollectorSpec")
+        self._spec = spec
 
     def native(self) -> Json:
         """Return the native `metrics`."""
-        if self._given is None:
+        if self._spec.get("metricsCollectorSpec") is None:
             return {"pattern": DEFAULT_FILTER}
-        section = self._section(self._given, AT, ("collector", "source"))
-        collector = self._section(
-            section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector")
-        )
-        source = section.get("source")
-        source = (
-            {}
-            if source is None
-            else self._section(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
-        )
+        section = self._part(self._spec, "metricsCollectorSpec", "spec", ("collector", "source"))
+        collector = self._part(section, "collector", AT, ("kind", "customCollector"))
+        source = self._part(section, "source", AT, ("filter", "fileSystemPath", "httpGet"))
         kind = collector.get("kind", "StdOut")
         if "customCollector" in collector and kind != "Custom":
             self._has_no_effect(f"{AT}.collector.customCollector", kind)
@@ -97,7 +91,9 @@ class KatibCollectorReader(KatibSectionReader):
                 self._without(source, kind, "httpGet", "filter")
                 self.custom = self._custom(collector, source)
                 return {"dbManager": True}
-        self._problems.add(f"{AT}.collector.kind", f"invalid metrics collector kind: {kind}")
+        cure = f"write {', '.join(_KINDS)}"
+        message = f"invalid metrics collector kind: {kind}; {cure}"
+        self._problems.add(f"{AT}.collector.kind", message)
         return {}
 
     def _custom(self, collector: Json, source: Json) -> CustomCollector:
@@ -106,16 +102,14 @@ class KatibCollectorReader(KatibSectionReader):
             cure = "write the container that reports the metrics, or another kind"
             self._problems.add(at, f"must be specified; {cure}")
             return CustomCollector({}, "")
-        container = self._section(collector["customCollector"], at)
+        container = self._part(collector, "customCollector", f"{AT}.collector")
         for key in ("name", "image"):
             if not isinstance(container.get(key), str):
                 self._problems.add(f"{at}.{key}", f"must be specified; write the container's {key}")
         path = ""
         if source.get("fileSystemPath") is not None:
-            file_system_path = self._section(
-                source["fileSystemPath"], f"{AT}.source.fileSystemPath"
-            )
-            is_file = file_system_path.get("kind") != "Directory"
+            place = self._part(source, "fileSystemPath", f"{AT}.source")
+            is_file = place.get("kind") != "Directory"
             path, _ = self._path(
                 source,
                 _LOG,
@@ -125,13 +119,14 @@ class KatibCollectorReader(KatibSectionReader):
             path = path.rpartition("/")[0] if is_file else path.rstrip("/")
         return CustomCollector(container, path)
 
-    def _section(self, value: object, at: str, keys: Iterable[str] | None = None) -> Json:
-        if not isinstance(value, dict):
-            self._problems.add(at, "expected a mapping")
+    def _part(self, parent: Json, key: str, at: str, keys: Iterable[str] | None = None) -> Json:
+        """Return a mapping of which these are the keys; {} if it is absent."""
+        if parent.get(key) is None:
             return {}
+        part = self._mapping(parent, key, at)
         if keys is not None:
-            self._only(value, at, keys)
-        return value
+            self._only(part, f"{at}.{key}", keys)
+        return part
 
     def _without(self, source: Json, kind: str, *keys: str) -> None:
         for key in keys:
@@ -147,9 +142,8 @@ class KatibCollectorReader(KatibSectionReader):
     ) -> tuple[str, str]:
         """Return the path and the format of `fileSystemPath`."""
         at = f"{AT}.source.fileSystemPath"
-        if source.get("fileSystemPath") is None:
-            return default, "TEXT"
-        file_system_path = self._section(source["fileSystemPath"], at, ("path", "kind", "format"))
+        keys = ("path", "kind", "format")
+        file_system_path = self._part(source, "fileSystemPath", f"{AT}.source", keys)
         path = file_system_path.get("path", default)
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(
@@ -175,26 +169,25 @@ class KatibCollectorReader(KatibSectionReader):
         at = f"{AT}.source.filter"
         if source.get("filter") is None:
             return {"pattern": DEFAULT_FILTER}
-        formats = self._section(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
+        given = self._part(source, "filter", f"{AT}.source", ("metricsFormat",))
+        formats = given.get("metricsFormat")
         if formats is None or formats == []:
             return {"pattern": DEFAULT_FILTER}
         if not isinstance(formats, list):
             self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")
             return {}
-        patterns = []
         for i, text in enumerate(formats):
-            pattern = text if isinstance(text, str) else ""
             try:
-                LinePattern(pattern)
+                if not isinstance(text, str):
+                    raise ValueError(f"expected text, got {shown(text)}; write it in quotes")
+                LinePattern(text)
             except ValueError as error:
                 self._problems.add(f"{at}.metricsFormat[{i}]", str(error))
-            patterns.append(pattern)
-        return {"pattern": patterns[0] if len(patterns) == 1 else patterns}
+        return {"pattern": formats[0] if len(formats) == 1 else formats}
 
     def _endpoint(self, source: Json) -> Json:
         at = f"{AT}.source.httpGet"
-        http_get = {} if source.get("httpGet") is None else source["httpGet"]
-        http_get = self._section(http_get, at, ("path", "port", "scheme", "host"))
+        http_get = self._part(source, "httpGet", f"{AT}.source", ("path", "port", "scheme", "host"))
         port, path = http_get.get("port", _PORT), http_get.get("path", _PATH)
         if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port):
             # Katib takes both.

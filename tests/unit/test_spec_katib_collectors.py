@@ -196,7 +196,15 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "{collector: {kind: Custom, customCollector: {name: c}}}",
             "collector.customCollector.image: must be specified",
         ),
-        ("{collector: {kind: Files}}", "collector.kind: invalid metrics collector kind: Files"),
+        (
+            "{collector: {kind: Files}}",
+            "collector.kind: invalid metrics collector kind: Files; write StdOut, File, "
+            "TensorFlowEvent, PrometheusMetric, Push, Custom",
+        ),
+        (
+            "{source: {filter: {metricsFormat: [3]}}}",
+            "filter.metricsFormat[0]: expected text, got 3; write it in quotes",
+        ),
         ("{collector: {kind: [File]}}", "collector.kind: invalid metrics collector kind: ['File']"),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: m.log}}}",
@@ -233,10 +241,6 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
         (
             "{source: {filter: {metricsFormat: ['(a)', '(']}}}",
             "metricsFormat[1]: '(' is not a regular expression",
-        ),
-        (
-            "{source: {filter: {metricsFormat: [3]}}}",
-            "metricsFormat[0]: '' has 0 groups where two are needed",
         ),
         ("3", "metricsCollectorSpec: expected a mapping"),
     ],

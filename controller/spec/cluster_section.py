@@ -9,13 +9,13 @@ from controller.spec.fields import (
     INVALID,
     REQUIRED,
     SCALAR,
-    AnyMapping,
     Key,
     ListOf,
     Schema,
     Text,
     WholeNumber,
     Word,
+    mapping_of,
     refuse,
 )
 from controller.spec.problems import ProblemCollector
@@ -63,7 +63,7 @@ VOLUME = Section(
         ),
         Key(
             "emptyDir",
-            AnyMapping(),
+            mapping_of("a mapping"),
             "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`.",
         ),
         Key("readOnly", FLAG, "Mounted read-only.", False),
@@ -141,7 +141,7 @@ AFFINITY = Section(
     tuple(
         Key(
             name,
-            AnyMapping(f"a mapping as in a pod's affinity.{name}"),
+            mapping_of(f"a mapping as in a pod's affinity.{name}"),
             f"{words}, as in Kubernetes.",
         )
         for name, words in (
@@ -175,7 +175,7 @@ SPREAD = Section(
         ),
         Key(
             "labelSelector",
-            AnyMapping("a label selector"),
+            mapping_of("a label selector"),
             "Pods that count.",
             says="those of the experiment",
         ),

@@ -185,76 +185,48 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class OfType:
-    """A value of one of the types, kept as it is. `form` is its schema."""
+    """A value of one of the types, kept as it is.
+
+    form: Its schema.
+    finite: What to do with a number in it that JSON does not have; "" if that is checked elsewhere.
+    """
 
     types: type | UnionType
     expected: str
     form: Mapping[str, object]
+    finite: str = ""
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, self.types) else refuse(raw, at, problems, self.expected)
+        if not isinstance(raw, self.types):
+            return refuse(raw, at, problems, self.expected)
+        wrong = [
+            (place, x)
+            for place, x in (nodes(raw, at) if self.finite else ())
+            if isinstance(x, float) and not math.isfinite(x)
+        ]
+        for place, x in wrong:
+            rule = "is not finite, and JSON has only finite numbers"
+            problems.add(place, f"{x} {rule}; {self.finite}")
+        return INVALID if wrong else raw
 
     def schema(self) -> Schema:
         return dict(self.form)
 
 
 FLAG = OfType(bool, "true or false", {"type": "boolean"})
+SCALAR = OfType(
+    str | int | float,
+    "a string, a number, true or false",
+    {"type": ["string", "number", "boolean"]},
+    finite="use a finite one",
+)
+# A choice, or a reference to one. The domain checks its depth and length.
+ANY = OfType(object, "a value", {})
 
 
-class Scalar:
-    expected = "a string, a number, true or false"
-
-    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        if not isinstance(raw, str | int | float):
-            return refuse(raw, at, problems, self.expected)
-        return _json(raw, at, problems, "use a finite one")
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number", "boolean"]}
-
-
-SCALAR = Scalar()
-
-
-@dataclass(frozen=True, slots=True)
-class AnyMapping:
-    """Plain data that is checked elsewhere, such as a manifest."""
-
-    expected: str = "a mapping"
-
-    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        if not isinstance(raw, dict):
-            return refuse(raw, at, problems, self.expected)
-        return _json(raw, at, problems, "write it as a string")
-
-    def schema(self) -> Schema:
-        return {"type": "object"}
-
-
-def _json(raw: object, at: str, problems: ProblemCollector, cure: str) -> object:
-    """Return the plain data, or report its numbers that JSON does not have."""
-    wrong = [
-        (place, x) for place, x in nodes(raw, at) if isinstance(x, float) and not math.isfinite(x)
-    ]
-    for place, x in wrong:
-        problems.add(place, f"{x} is not finite, and JSON has only finite numbers; {cure}")
-    return INVALID if wrong else raw
-
-
-@dataclass(frozen=True, slots=True)
-class JsonValue:
-    """Any JSON value, kept with its type: a choice, or a reference to one.
-
-    The domain checks its depth and length.
-    """
-
-    expected: str = "a value"
-
-    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw
-
-    def schema(self) -> Schema:
-        return {}
+def mapping_of(expected: str) -> OfType:
+    """Return the kind of plain data that is checked elsewhere, such as a manifest."""
+    return OfType(dict, expected, {"type": "object"}, finite="write it as a string")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from controller.runtime import registry
 from controller.spec.cluster_section import FREE_LABELS
 from controller.spec.fields import (
     ABSENT,
+    ANY,
     FLAG,
     INVALID,
     REQUIRED,
     SCALAR,
-    JsonValue,
     Key,
     ListOf,
     Number,
@@ -58,7 +58,7 @@ DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both end
 AUTO = "auto"
 NAMES = MapOf(SCALAR, "a mapping of names to values")
 PARAMETERS = MapOf(ParameterKind(), "a mapping of names to parameters")
-POINT = MapOf(JsonValue(), "a mapping of parameters to values")
+POINT = MapOf(ANY, "a mapping of parameters to values")
 
 
 # In `spec.final`, an absent key is as in `spec.trial`, so no key has a default of its own.
@@ -432,7 +432,7 @@ BELIEF = Section(
     (
         Key(
             "around",
-            JsonValue(),
+            ANY,
             "The value that you believe to be best, or near the best.",
             REQUIRED,
             field="around",

@@ -6,9 +6,9 @@ This module checks types only; the rules for ranges, steps and conditions are in
 from __future__ import annotations
 
 from controller.spec.fields import (
+    ANY,
     INVALID,
     REQUIRED,
-    JsonValue,
     Key,
     ListOf,
     Number,
@@ -34,7 +34,7 @@ class OneOrMore:
         return raw if isinstance(raw, list) else [raw]
 
     def schema(self) -> Schema:
-        return JsonValue().schema()
+        return ANY.schema()
 
 
 SCALE = Key(
@@ -69,7 +69,7 @@ WHEN = Key(
     MapOf(OneOrMore(), "a mapping of parameters to values"),
     "The parameter is active only if these parameters have these values.",
 )
-VALUES = ListOf(JsonValue(), "a list of choices")
+VALUES = ListOf(ANY, "a list of choices")
 TYPES: dict[str, Section] = {
     "float": Section(
         (

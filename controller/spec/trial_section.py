@@ -23,7 +23,6 @@ from controller.spec.fields import (
     FLAG,
     INVALID,
     REQUIRED,
-    AnyMapping,
     Key,
     ListOf,
     Number,
@@ -33,6 +32,7 @@ from controller.spec.fields import (
     WholeNumber,
     Word,
     describe_value,
+    mapping_of,
     refuse,
 )
 from controller.spec.problems import ProblemCollector
@@ -352,7 +352,7 @@ CLUSTER_KEYS = (
     ),
     Key(
         "template",
-        AnyMapping("a whole object with apiVersion, kind and spec"),
+        mapping_of("a whole object with apiVersion, kind and spec"),
         "A complete object of any kind, with `${name}` in its strings, instead of a command and "
         "an image (cluster).",
     ),

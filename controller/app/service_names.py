@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suggest import paths
+from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
 
 
@@ -43,9 +44,8 @@ def service_name(*, server: str | None, storage: str | None) -> str:
     url = storage or ""
     if url and "://" not in url:
         # It would be taken for an address.
-        from suggest.storage.location import sqlite_path  # for the message only
-
-        sqlite_path(url, make_folder=False)
+        cure = "use sqlite:///PATH, or postgresql+psycopg://USER@HOST/DATABASE"
+        raise InvalidArgument.at("storage", f"{url}: is not a storage URL; {cure}")
     prefix = "sqlite:///"
     if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
         return prefix + str(paths.absolute(url.removeprefix(prefix)))

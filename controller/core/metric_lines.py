@@ -641,6 +641,11 @@ class MetricCandidates:
         return -1 if match is None else match.start() + 1
 
 
+def has_word(line: str) -> bool:
+    """Return whether a line says something: more than a bracket or a rule."""
+    return any(map(str.isalnum, line))
+
+
 def end_of_bar(text: str) -> int:
     """Return where a progress bar ends, or 0 without one.
 

@@ -32,11 +32,13 @@ from controller.core.metric_lines import (
     MetricCandidates,
     ParsedLine,
     end_of_bar,
+    has_word,
 )
 from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is ignored
+LINES_WITHOUT_WORD = 100  # that are skipped to find the last one with a word
 MAX_METRICS = 32  # per attempt; the objective is always read
 # Printed names that are remembered, to say what was printed in place of the objective's.
 MAX_NAMES = 256
@@ -161,7 +163,8 @@ class LogReader:
         self.offset = 0  # bytes taken so far
         # Completed since `feed` returned last.
         self._readings: list[MetricReading] = []
-        self.last_line = ""  # the last line that is not blank
+        # The last one with a word: some errors end with a bracket on a line of its own.
+        self.last_line = ""
 
     @property
     def value(self) -> float | None:
@@ -303,7 +306,8 @@ class LogReader:
 
     def _take(self, line: bytes) -> None:
         """Read one line without its line ending, like `feed`, but without skipping a part of it."""
-        if text := _text(_visible(line)):
+        text = _text(_visible(line))
+        if text and (has_word(text) or not has_word(self.last_line)):
             self.last_line = text[:1000]
         *overwritten, last = line.rstrip(b"\r").split(b"\r")
         for part in overwritten:
@@ -333,12 +337,17 @@ class LogReader:
             begin = following if overwritten else newline + 1
 
     def _note_last_line(self, data: bytes, end: int) -> None:
-        while end > 0:
+        passed: list[str] = []
+        while end > 0 and len(passed) < LINES_WITHOUT_WORD:
             begin = data.rfind(b"\n", 0, end - 1) + 1
-            if line := _text(_visible(data[begin : end - 1])):
+            line = _text(_visible(data[begin : end - 1]))
+            if has_word(line):
                 self.last_line = line[:1000]
                 return
+            passed += [line] if line else []
             end = begin
+        if passed and not has_word(self.last_line):
+            self.last_line = passed[0][:1000]
 
     def _read(self, raw: bytes, *, overwritten: bool) -> None:
         text = _text(raw)

@@ -150,6 +150,25 @@ def test_the_last_line_is_the_last_one_that_is_not_blank() -> None:
     assert (reader.last_line, reader.step, reader.offset) == ("the end", 1, 24)
 
 
+@pytest.mark.parametrize(
+    ("log", "last"),
+    [
+        (b"error: {\n  code = 14\n}\n>\n\n", "code = 14"),
+        (b"error: {\n  code = 14\n}", "code = 14"),
+        (b"...\n---\n", "---"),
+        (b"...\n---", "---"),
+        (b"why\n" + b">\n" * 200, ">"),
+        ("why\n…\n".encode(), "why"),
+        ("因为内存不足\n)\n".encode(), "因为内存不足"),
+    ],
+)
+def test_the_last_line_has_a_word_if_one_is_near_the_end(log: bytes, last: str) -> None:
+    reader = a_reader()
+    reader.feed(log)
+    reader.finish()
+    assert reader.last_line == last
+
+
 def test_a_line_without_its_end_is_read_when_the_log_is_complete() -> None:
     reader = a_reader()
     assert reader.feed(b"accuracy=0.97") == []

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 from controller.core.attempt import Exit
 from controller.core.failures import INFEASIBLE_EXIT_CODE, class_by_itself, describe_exit_code
+from controller.core.metric_lines import has_word
 from controller.core.model import FailureClass
 from controller.kube.objects import (
     AnyObject,
@@ -557,7 +558,7 @@ def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
 
 def last_line(message: object) -> str:
     """Return a termination message's last line: it has the end of a failed container's log."""
-    lines = [line for line in str(message or "").splitlines() if line.strip()]
+    lines = [line for line in str(message or "").splitlines() if has_word(line)]
     return lines[-1].strip() if lines else ""
 
 

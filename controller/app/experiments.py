@@ -218,8 +218,19 @@ def find(experiments: ReadableExperiments, name: str, namespace: str | None) -> 
 
 def _hint(name: str, experiments: ReadableExperiments, namespace: str | None) -> str:
     return (
-        did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
+        cure_for_trial(name)
+        or did_you_mean(name, experiments.names(namespace))
+        or f"; see {command('get', 'experiments')}"
     )
+
+
+def cure_for_trial(name: str) -> str:
+    """Return what to do if a trial was named in place of an experiment; "" if none was."""
+    if name.count("/") != 1:
+        return ""
+    of, _, _ = name.partition("/")
+    see = command("describe", name)
+    return f": it is a trial; name the experiment, {of}, or see the trial: {see}"
 
 
 def final_attempts(

@@ -14,7 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from controller.app.experiments import Overview, ReadableExperiments, final_attempts, find
+from controller.app.experiments import (
+    Overview,
+    ReadableExperiments,
+    cure_for_trial,
+    final_attempts,
+    find,
+)
 from controller.app.stored_studies import StoredStudies
 from controller.app.workspace import ReadableWorkspace, StudyReads
 from controller.core.model import (
@@ -539,9 +545,11 @@ async def _names(workspace: ReadableWorkspace, studies: StudyReads, namespace: s
 def _study_named(text: str, namespace: str | None) -> StudyName:
     """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it.
 
-    Raises InvalidArgument.
+    Raises InvalidArgument, NotFound.
     """
     is_whole = text.startswith("namespaces/")
+    if cure := cure_for_trial(text):
+        raise NotFound(f"there is no experiment {text}{cure}")
     return parse_study(text if is_whole else str(StudyName(namespace or "default", text)), "name")
 
 

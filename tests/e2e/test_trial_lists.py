@@ -39,6 +39,16 @@ def numbers(cli: Cli, *words: str) -> list[int]:
     return [trial["number"] for trial in cli.json("get", "trials", "tiny", "-o", "json", *words)]
 
 
+@pytest.mark.parametrize("words", [["get", "trials"], ["export"], ["best"], ["report"]])
+def test_a_trial_in_place_of_an_experiment_gets_the_cure(cli: Cli, words: list[str]) -> None:
+    code, out, err = cli.tuner(*words, "tiny/1")
+    assert (code, out) == (5, "")
+    assert (
+        "there is no experiment tiny/1: it is a trial; name the experiment, tiny, or see the trial: "
+        "tuner describe tiny/1" in err
+    )
+
+
 def test_trials_are_sorted_with_those_without_a_value_last(cli: Cli) -> None:
     value = {trial["number"]: trial.get("value") for trial in cli.trials()}
     ascending = sorted((n for n in value if value[n] is not None), key=lambda n: value[n])

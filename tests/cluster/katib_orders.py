@@ -91,6 +91,21 @@ def wait(name: str, condition: str = "Succeeded") -> Any:
     )
 
 
+def all_succeeded(name: str) -> Any:
+    """Wait for the end, and until each Trial says that it has succeeded.
+
+    It is told if that is not so at once.
+    """
+    whole = wait(name)
+    most = whole.spec.max_trial_count
+    if (whole.status.trials_succeeded, len(client.get_success_trial_details(name))) != (most, most):
+        trials = [(each.metadata.name, each.status) for each in client.list_trials(name)]
+        print(f"{name} has ended with {whole.status} and {trials}", file=sys.stderr)
+        until(lambda: len(client.get_success_trial_details(name)) == most)
+        until(lambda: status(name).trials_succeeded == most)
+    return client.get_experiment(name)
+
+
 def status(name: str) -> Any:
     return client.get_experiment(name).status or V1beta1ExperimentStatus()
 
@@ -166,7 +181,7 @@ def notebook() -> Any:
         ),
     )
     client.create_experiment(made)
-    spec = wait("notebook").spec
+    spec = all_succeeded("notebook").spec
     best = client.get_optimal_hyperparameters("notebook")
     values = {each.name: each.latest for each in best.observation.metrics}
     return {
@@ -195,10 +210,9 @@ def states() -> Any:
     wait("states", "Running")
     found["running"] = is_in("states")
     until(lambda: status("states").trials_running)
-    found["counts"] = sum(
-        getattr(status("states"), each) or 0
-        for each in ("trials_pending", "trials_running", "trials_succeeded")
-    ) == (status("states").trials)
+    now = status("states")
+    counts = (now.trials_pending, now.trials_running, now.trials_succeeded)
+    found["counts"] = sum(count or 0 for count in counts) == now.trials
     wait("states")
     found["succeeded"], found["conditions"] = is_in("states"), conditions("states")
     best = client.get_optimal_hyperparameters("states")
@@ -260,9 +274,18 @@ def recreated() -> Any:
     until(lambda: len(client.list_trials("recreated")) == 3)
     later = {each.metadata.name for each in client.list_trials("recreated")}
     own = client.get_experiment("recreated").metadata.uid
-    time.sleep(3)  # the garbage collector would have removed what belongs to the earlier one
-    owner = client.get_suggestion("recreated").metadata.owner_references[0].uid
-    return {"none_of_earlier": not earlier & later, "suggestion": owner == own}
+
+    def is_own() -> bool:
+        try:
+            owners = client.get_suggestion("recreated").metadata.owner_references
+        except RuntimeError:
+            return False
+        return bool(owners[0].uid == own)
+
+    # That of the earlier one is there until the garbage collector has removed it.
+    until(is_own)
+    time.sleep(3)  # it would have removed what belongs to the earlier one
+    return {"none_of_earlier": not earlier & later, "suggestion": is_own()}
 
 
 def policies() -> Any:
@@ -473,7 +496,7 @@ def networks() -> Any:
         client.create_experiment(each)
     found = {}
     for name in ("darts", "enas"):
-        whole = wait(name)
+        whole = all_succeeded(name)
         best = whole.status.current_optimal_trial
         latest = best.observation.metrics[0].latest
         assigned = sorted(each.name for each in best.parameter_assignments)

@@ -133,7 +133,6 @@ def run_search(
         initial += _grid(caller, study.sampler)
         # As in Optuna, the search ends with the last point.
         trials = min(options.get("trials", len(initial)), len(initial))
-        del initial[trials:]
         options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
     options["initial"] = initial
     bounds = dict(options.get("constraints") or {})

@@ -204,6 +204,22 @@ def test_a_search_without_a_number_of_trials_ends_with_the_grid(cli: Cli) -> Non
     assert "[0.25, 0.5, 1.25, 1.5]" in out
 
 
+def test_several_calls_go_on_with_the_same_grid(cli: Cli) -> None:
+    script = (
+        "import sys\n"
+        "sampler = optuna.samplers.GridSampler({'x': [0.1, 0.2, 0.3, 0.4, 0.5]})\n"
+        "study = optuna.create_study(sampler=sampler)\n"
+        "for trials in map(int, sys.argv[1:]):\n"
+        "    study.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=trials)\n"
+        "print(sorted(trial.value for trial in study.trials if trial.value is not None))\n"
+        "print([trial.state.name for trial in study.trials])\n"
+    )
+    assert "['COMPLETE', 'COMPLETE', 'COMPLETE']" in ran(cli, script, "--", "2", "1")
+    out = ran(cli, script, "--", "2", "1", "9")
+    assert "[0.1, 0.2, 0.3, 0.4, 0.5]" in out
+    assert str(["COMPLETE"] * 5) in out
+
+
 def test_a_script_goes_on_without_a_feasible_trial(cli: Cli) -> None:
     out = ran(
         cli,

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from controller.spec.cluster_section import ClusterCondition
 from controller.spec.fields import ABSENT, REQUIRED, Key, ListOf, ValueKind
 from controller.spec.native import FILE
 from controller.spec.parameters import TYPES, ParameterKind
 from controller.spec.sections import MapOf, Section
+from docs_site.marked_part import replaced, rewrite
 
 BEGIN = "<!-- made by docs_site.file_reference from the reader's tables: begin -->"
 END = "<!-- made by docs_site.file_reference from the reader's tables: end -->"
@@ -73,15 +73,11 @@ def _cell(text: str) -> str:
 
 def rewritten(page: str) -> str:
     """Return the page with the current table between its markers."""
-    before, _, remainder = page.partition(BEGIN)
-    _, _, after = remainder.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return replaced(page, BEGIN, END, table())
 
 
 def main() -> None:
-    for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1:], rewritten)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from docs_site.marked_part import replaced, rewrite
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("suggest", "controller", "tuner", "hydra_plugins", "docs_site")
 # Generated code.
@@ -32,9 +34,7 @@ def tables() -> str:
 
 
 def rewritten(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
+    return replaced(page, BEGIN, END, tables())
 
 
 def _modules() -> list[Path]:
@@ -57,9 +57,7 @@ def _purpose(path: Path) -> str:
 
 
 def main() -> None:
-    for name in sys.argv[1:]:
-        path = Path(name)
-        path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1:], rewritten)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ class FileOptions:
     checked_by_server: a running service will check the file, so this process does not.
     handed_over: the controller in the cluster will run it, so what this machine has stored under
         its name is another experiment.
-    converts: a native file is wanted, so the file may also be one that is only converted.
     """
 
     overrides: tuple[str, ...] = ()
@@ -40,7 +39,6 @@ class FileOptions:
     context: str | None = None
     checked_by_server: bool = False
     handed_over: bool = False
-    converts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,6 @@ def _reading(options: FileOptions, state: StateDirectory) -> ReadOptions:
         "service": None if options.checked_by_server else _check,
         "namespace_of": lambda runtime, name: _namespace_of(runtime, name, options, state),
         "config_map_of": lambda namespace, name: config_map_data(namespace, name, options.context),
-        "converts": options.converts,
         "handed_over": options.handed_over,
     }
 

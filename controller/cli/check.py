@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +77,9 @@ def init(arguments: argparse.Namespace) -> ExitCode:
 
 
 def convert(arguments: argparse.Namespace) -> ExitCode:
-    options = replace(file_options_of(arguments), converts=True)
-    document = asyncio.run(app.validate.validate(arguments.file, options, workspace_of(arguments)))
+    document = asyncio.run(
+        app.validate.validate(arguments.file, file_options_of(arguments), workspace_of(arguments))
+    )
     if document.is_native:
         raise FailedPrecondition(f"{document.source} is a native file already")
     for warning in document.warnings:

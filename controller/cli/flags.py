@@ -102,7 +102,7 @@ everywhere = _titled(
 # Words
 
 file = _value("file", "FILE", "the experiment; - is standard input")
-foreign_file = _value("file", "FILE", "the experiment of Katib or Trainer; - is standard input")
+foreign_file = _value("file", "FILE", "the experiment of Katib; - is standard input")
 optional_file = _value("file", "FILE", "an experiment; also checks what it requires", nargs="?")
 new_file = _value("file", "FILE", "(default experiment.yaml)", nargs="?", default="experiment.yaml")
 file_or_name = _value("target", "FILE|NAME", "the experiment's file, or its name")

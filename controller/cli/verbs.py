@@ -131,13 +131,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "convert",
-        "convert an experiment of Katib or Trainer to a native file",
+        "convert an experiment of Katib to a native file",
         "check:convert",
         (flags.foreign_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
         more="Prints a native file that is equivalent to FILE, and warns about fields that have no "
         "effect. FILE is Katib's Experiment (kubeflow.org/v1beta1), which tuner run also accepts "
-        "unchanged, or Trainer's OptimizationJob (trainer.kubeflow.org/v1alpha1).",
+        "unchanged.",
     ),
     Verb(
         "schema",

@@ -28,14 +28,14 @@ class KatibFile:
     """What the readers of the parts of one file share.
 
     problems: They get the paths of Katib's file.
-    unread: The keys that Katib ignores, with what to say of them; None refuses such keys.
+    unread: The keys that Katib ignores, with what to say of them.
     warnings: Of what is read and has no effect.
     places: Of native keys in this file, more exactly than in KATIB_KEYS.
     placeholders: Of this file, by the native ones.
     """
 
     problems: ProblemCollector
-    unread: dict[str, str] | None = None
+    unread: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     placeholders: dict[str, str] = field(default_factory=dict)
@@ -74,17 +74,11 @@ class KatibSectionReader:
             return None
         return value
 
-    def _only(
-        self, section: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None
-    ) -> None:
+    def _only(self, section: Json, at: str, keys: Iterable[str]) -> None:
         for name in section:
             if name in keys:
                 continue
             path = f"{at}.{name}" if at else name
-            if self._file.unread is None or refused is not None:
-                problem = (refused or {}).get(name, "is not supported; remove it")
-                self._problems.add(path, problem, at_key=True)
-            else:
-                meant = meant_by(str(name), (key for key in keys if key not in section))
-                cure = "remove it" if meant is None else f"did you mean {meant}?"
-                self._file.unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"
+            meant = meant_by(str(name), (key for key in keys if key not in section))
+            cure = "remove it" if meant is None else f"did you mean {meant}?"
+            self._file.unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"

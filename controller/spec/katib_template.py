@@ -600,9 +600,10 @@ class KatibTemplateReader(KatibSectionReader):
                     "only the primary container runs on this machine; remove the others",
                 )
         self._check_process(job)
-        self._only(
-            container, f"{at}[{index}]", (*_CONTAINER, *_WITHOUT_EFFECT), _NOT_ON_THIS_MACHINE
-        )
+        for key in container:
+            if key not in (*_CONTAINER, *_WITHOUT_EFFECT):
+                problem = _NOT_ON_THIS_MACHINE.get(key, "is not supported; remove it")
+                self._problems.add(f"{at}[{index}].{key}", problem, at_key=True)
         env: dict[str, str] = {}
         # Katib adds it to the container.
         known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}

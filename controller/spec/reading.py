@@ -43,7 +43,6 @@ from suggest.study import StudySpec
 
 if TYPE_CHECKING:
     from controller.spec.katib import KatibReader
-    from controller.spec.optimization_job import OptimizationJobReader
 
 STDIN = "-"
 _SCRIPT = ".py"
@@ -112,7 +111,6 @@ class ReadOptions(TypedDict, total=False):
     namespace_of: Returns the namespace of an experiment whose file names none, and whose runtime
         has contexts.
     config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
-    converts: A native file is wanted, so the text may also be one that is only converted.
     handed_over: The controller in a cluster checks it again, and knows more.
     """
 
@@ -120,7 +118,6 @@ class ReadOptions(TypedDict, total=False):
     service: Service | None
     namespace_of: NamespaceOf | None
     config_map_of: ConfigMapOf | None
-    converts: bool
     handed_over: bool
 
 
@@ -153,54 +150,46 @@ def read(
         apply(data, marks, f"metadata.namespace={namespace}", position=len(overrides))
     is_katib = _is_katib(data)
     problems = ProblemCollector()
-    if _is_optimization_job(data) and not options.get("converts"):
-        cure = f"write a native file: {command('convert', source)} > experiment.yaml"
-        mark = marks.nearest("kind")
-        raise SpecErrors(source, [LocatedProblem(mark, "kind", f"is not run; {cure}")])
-    foreign = _foreign(data, others, problems, options.get("config_map_of"))
-    if foreign is None and (kind := _of_another_project(data)):
+    katib = _katib_reader(data, others, problems, options.get("config_map_of"))
+    if katib is None and (kind := _of_another_project(data)):
         cure = "write apiVersion: tuner.dev/v1 and kind: Experiment"
         message = f"{kind} is not an experiment; {cure}"
         raise SpecErrors(source, [LocatedProblem(marks.nearest("kind"), "kind", message)])
-    if foreign is None:
+    if katib is None:
         document = _check(data, problems, handed_over=handed_over)
         warnings = tuple(_suspended(data))
         wrong += problems.located(marks)
     else:
-        data = foreign.native()
+        data = katib.native()
         document = _check(data, native := ProblemCollector(), handed_over=handed_over)
         wrong += problems.located(marks)
-        marks = replace(marks, place_of=foreign.place_of, words=foreign.words)
+        marks = replace(marks, place_of=katib.place_of, words=katib.words)
         wrong += native.located(marks)
-        warnings = (*foreign.warnings, *_not_created(others))
+        warnings = (*katib.warnings, *_not_created(others))
     if wrong:
         if service is not None and document and isinstance(data, dict):
             wrong += _problems_of_service(service, document, data, marks)
         raise SpecErrors(source, wrong)
     all_warnings = (*warnings, *map(marks.locate, rules.warnings(document, is_katib=is_katib)))
     spec = replace(from_document(document), is_katib=is_katib)
-    return Document(source, text, spec, all_warnings, marks, is_native=foreign is None)
+    return Document(source, text, spec, all_warnings, marks, is_native=katib is None)
 
 
-def _foreign(
+def _katib_reader(
     data: Data,
     others: Iterable[Json],
     problems: ProblemCollector,
     config_map_of: ConfigMapOf | None,
-) -> KatibReader | OptimizationJobReader | None:
-    """Return the reader of a file in another project's format; None for a native file."""
+) -> KatibReader | None:
+    """Return the reader of a file of Katib's; None for any other."""
+    if not _is_katib(data):
+        return None
     # Lazy: most files are native.
-    if _is_katib(data):
-        from controller.spec.katib import KatibReader
-        from controller.spec.katib_template import ConfigMaps
+    from controller.spec.katib import KatibReader
+    from controller.spec.katib_template import ConfigMaps
 
-        config_maps = ConfigMaps([each for each in others if _is_config_map(each)], config_map_of)
-        return KatibReader(data, problems, config_maps)
-    if _is_optimization_job(data):
-        from controller.spec.optimization_job import OptimizationJobReader
-
-        return OptimizationJobReader(data, problems)
-    return None
+    config_maps = ConfigMaps([each for each in others if _is_config_map(each)], config_map_of)
+    return KatibReader(data, problems, config_maps)
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
@@ -271,8 +260,6 @@ def _without_namespace(data: Data) -> tuple[str, str] | None:
     match data:
         case {"metadata": {"namespace": str(namespace)}} if namespace:
             return None
-        case {"metadata": {"name": str(name)}} if _is_optimization_job(data):
-            return "kubernetes", name
         case {"metadata": {"name": str(name)}, "spec": {"runtime": str(runtime)}}:
             return (runtime, name) if traits_if_known(runtime).has_contexts else None
     return None
@@ -298,10 +285,6 @@ def _of_another_project(data: object) -> str:
         case {"apiVersion": str(version), "kind": str(kind)} if kind != "Experiment":
             return "" if version.startswith("tuner.dev/") else f"{kind} of {version}"
     return ""
-
-
-def _is_optimization_job(data: object) -> TypeGuard[Json]:
-    return isinstance(data, dict) and data.get("kind") == "OptimizationJob"
 
 
 def _check(data: Data, problems: ProblemCollector, *, handed_over: bool = False) -> Json:

@@ -260,6 +260,30 @@ async def _again(look: Callable[[], Awaitable[bool]], every_s: float, on_error: 
         await asyncio.sleep(every_s)
 
 
+async def watch_all(
+    workspace: ReadableWorkspace,
+    namespace: str | None,
+    see: Callable[[Sequence[ExperimentRecord], Sequence[TunerError]], Awaitable[bool]],
+    *,
+    every_s: float,
+    on_error: OnError,
+    latest: bool = False,
+) -> None:
+    """Call `see` with the result of `all_experiments` and its errors: see `_again`.
+
+    Experiments that could be read before, but not now, are as they were.
+    """
+    known: dict[Uid, ExperimentRecord] = {}
+
+    async def look() -> bool:
+        errors: list[TunerError] = []
+        found = await all_experiments(workspace, namespace, on_error=errors.append, latest=latest)
+        known.update((each.experiment.uid, each) for each in found if not each.unread)
+        return await see([known.get(each.experiment.uid, each) for each in found], errors)
+
+    await _again(look, every_s, on_error)
+
+
 async def all_experiments(
     workspace: ReadableWorkspace,
     namespace: str | None,
@@ -269,7 +293,7 @@ async def all_experiments(
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
 
-    What cannot be read of an experiment is left out and reported to `on_error`.
+    Reports to `on_error` why the trials of some could not be read.
     `latest` is as for `gather`.
     """
     try:
@@ -296,7 +320,7 @@ async def all_experiments(
                         ]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
                     on_error(error)
-                    answers = [ExperimentRecord(experiment) for experiment in reachable]
+                    answers = [_unread(experiments, experiment) for experiment in reachable]
                 records.update((record.experiment.uid, record) for record in answers)
             return [records[experiment.uid] for experiment in stored]
     except NotFound:
@@ -318,7 +342,14 @@ async def _without_lost_trials(
         return await gather(experiments, experiment, studies, latest=latest)
     except StoreBroken as error:
         on_error(error)
-        return ExperimentRecord(experiment)
+        return _unread(experiments, experiment)
+
+
+def _unread(experiments: ReadableExperiments, experiment: Experiment) -> ExperimentRecord:
+    holder = experiments.holder(experiment.uid)
+    return ExperimentRecord(
+        experiment, controlled_by="" if holder is None else str(holder), unread=True
+    )
 
 
 async def overviews(

@@ -57,43 +57,32 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 def experiments(arguments: argparse.Namespace) -> ExitCode:
     workspace = readable_of(arguments)
     printer = Printer(arguments)
-    told: set[str] = set()
+    notices = _Notices()
 
-    def tell(error: TunerError) -> None:
-        if str(error) not in told:
-            _print_error(error)
-        told.add(str(error))
-
-    async def read() -> list[ExperimentRecord]:
-        return await query.all_experiments(workspace, arguments.namespace, on_error=tell)
-
-    async def list_them() -> None:
-        records = await read()
-        if not (records or told or arguments.quiet):
-            print(
-                f"no experiments{_of_namespace(arguments)} in {workspace.place}",
-                file=sys.stderr,
-            )
+    async def see(records: Sequence[ExperimentRecord], errors: Sequence[TunerError]) -> bool:
+        if records or errors or arguments.quiet:
+            notices.show(_sentences(errors))
+        else:
+            notices.show([f"no experiments{_of_namespace(arguments)} in {workspace.place}"])
         printer.experiments(records)
-        while arguments.watch:
-            await asyncio.sleep(WATCH_S)
-            printer.experiments(await read())
+        return not arguments.watch
 
-    asyncio.run(list_them())
+    asyncio.run(
+        query.watch_all(workspace, arguments.namespace, see, every_s=WATCH_S, on_error=_print_error)
+    )
     return ExitCode.OK
 
 
 def studies(arguments: argparse.Namespace) -> ExitCode:
     workspace = readable_of(arguments)
     printer = Printer(arguments)
+    notices = _Notices()
 
     def see(studies: Sequence[tuple[Study, StudySummary]]) -> bool:
         elements = [documents.study(study, summary) for study, summary in studies]
         if not elements and not arguments.quiet:
-            print(
-                f"no studies{_of_namespace(arguments)} in the {workspace.place_of_studies}",
-                file=sys.stderr,
-            )
+            place = workspace.place_of_studies
+            notices.show([f"no studies{_of_namespace(arguments)} in the {place}"])
         printer.studies(elements)
         return not arguments.watch
 
@@ -134,6 +123,23 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
 
 def _print_error(error: TunerError) -> None:
     print(f"tuner: {error}", file=sys.stderr)
+
+
+def _sentences(errors: Sequence[TunerError]) -> list[str]:
+    return [f"tuner: {error}" for error in errors]
+
+
+class _Notices:
+    """Prints sentences on stderr, each once while it holds."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def show(self, sentences: Sequence[str]) -> None:
+        for sentence in dict.fromkeys(sentences):
+            if sentence not in self._shown:
+                print(sentence, file=sys.stderr)
+        self._shown = set(sentences)
 
 
 def _of_namespace(arguments: argparse.Namespace) -> str:
@@ -214,36 +220,23 @@ def top(arguments: argparse.Namespace) -> ExitCode:
         screen.show(await _top_page(record))
         return not arguments.watch or query.over(record)
 
-    async def see_all() -> None:
-        while True:
-            records = await query.all_experiments(
-                workspace, arguments.namespace, on_error=_print_error, latest=True
-            )
-            active = [record for record in records if not query.over(record)]
-            pages = [await _top_page(record) for record in active]
-            if len(active) > 1:
-                pages.insert(0, overview(active))
-            screen.show(
-                "\n".join(pages)
-                or f"no experiment{_of_namespace(arguments)} is running or paused\n"
-            )
-            if not (arguments.watch and pages):
-                return
-            await asyncio.sleep(TOP_S)
+    async def see_all(records: Sequence[ExperimentRecord], errors: Sequence[TunerError]) -> bool:
+        active = [record for record in records if not query.over(record)]
+        pages = [await _top_page(record) for record in active]
+        if len(active) > 1:
+            pages.insert(0, overview(active))
+        none = f"no experiment{_of_namespace(arguments)} is running or paused\n"
+        screen.show("\n".join(pages) or none, _sentences(errors))
+        return not (arguments.watch and pages)
 
-    if arguments.name is None:
-        asyncio.run(see_all())
-    else:
-        asyncio.run(
-            query.watch(
-                workspace,
-                arguments.name,
-                arguments.namespace,
-                see,
-                every_s=TOP_S,
-                on_error=_print_error,
-            )
+    name, namespace = arguments.name, arguments.namespace
+    if name is None:
+        watched = query.watch_all(
+            workspace, namespace, see_all, every_s=TOP_S, on_error=_print_error, latest=True
         )
+    else:
+        watched = query.watch(workspace, name, namespace, see, every_s=TOP_S, on_error=_print_error)
+    asyncio.run(watched)
     return ExitCode.OK
 
 
@@ -257,11 +250,15 @@ class _Screen:
     def __init__(self, *, redraw: bool) -> None:
         self._redraw = redraw
         self._separator = ""
+        self._notices = _Notices()
 
-    def show(self, text: str) -> None:
+    def show(self, text: str, notices: Sequence[str] = ()) -> None:
         sys.stdout.write(CLEAR_SCREEN if self._redraw else self._separator)
         sys.stdout.write(text)
         sys.stdout.flush()
+        if self._redraw:
+            self._notices = _Notices()
+        self._notices.show(notices)
         self._separator = "\n"
 
 

@@ -36,7 +36,7 @@ def experiment(record: ExperimentRecord) -> Json:
         reason=experiment.reason or None,
         reasonCode=None if experiment.reason_code is None else experiment.reason_code.value,
         trouble=record.trouble or None,
-        trials={state.value: n for state, n in record.counts.items()},
+        trials=None if record.unread else {s.value: n for s, n in record.counts.items()},
         best=None if record.best is None else _best(record.best, criteria),
         front=front(record.front, criteria),
         dominatedShare=record.dominated_share,

@@ -283,12 +283,14 @@ class ExperimentRecord(TrialList):
     trouble: what keeps that process from its work; without one, why the last one ended with an
         error.
     tenant_budget: what is used of the TenantBudget of its namespace, for people; "": it has none.
+    unread: its trials could not be read.
     """
 
     experiment: Experiment
     controlled_by: str = ""
     trouble: str = ""
     tenant_budget: str = ""
+    unread: bool = False
     # The algorithm's settings, if its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None

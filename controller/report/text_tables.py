@@ -99,7 +99,7 @@ def shown_state(record: ExperimentRecord) -> str:
 
 
 def _done(record: ExperimentRecord) -> str:
-    done = spent_trials(record.counts)
+    done = "?" if record.unread else spent_trials(record.counts)
     limit = record.experiment.spec.budget.trials
     return str(done) if limit is None else f"{done}/{limit}"
 
@@ -370,7 +370,7 @@ _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
     "uid": lambda record: record.experiment.uid,
     "state": lambda record: record.experiment.state.value,
     "reason": lambda record: record.experiment.reason,
-    "trials": lambda record: len(record.trials) or sum(record.counts.values()),
+    "trials": lambda record: None if record.unread else sum(record.counts.values()),
     "bestTrial": lambda record: record.best and record.best.number,
     "bestValue": lambda record: record.best and record.best.value,
     "startTime": lambda record: formatting.timestamp(record.experiment.start_time),

@@ -27,6 +27,8 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
     `report` has the quotas of the namespace; None if the runtime has no quotas.
     """
     parts = [_headline(record)]
+    if record.unread:
+        return parts[0]
     if record.trouble:
         parts.append(f"Trouble: {one_line(record.trouble)}\n")
     if record.tenant_budget:
@@ -72,7 +74,7 @@ def overview(records: Sequence[ExperimentRecord]) -> str:
     """
     rows = []
     for record in sorted(records, key=lambda each: (each.experiment.namespace, each.name)):
-        states = [entry.state for entry in record.trials]
+        running = sum(entry.state is TrialState.RUNNING for entry in record.trials)
         queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
         reason = record.reason_of(queued[0]) if queued else ""
         rows.append(
@@ -80,8 +82,8 @@ def overview(records: Sequence[ExperimentRecord]) -> str:
                 record.experiment.namespace,
                 record.name,
                 shown_state(record),
-                str(states.count(TrialState.RUNNING)),
-                str(len(queued)),
+                "?" if record.unread else str(running),
+                "?" if record.unread else str(len(queued)),
                 one_line(record.trouble or reason),
             ]
         )
@@ -96,7 +98,8 @@ def _budget(record: ExperimentRecord) -> str:
 def _headline(record: ExperimentRecord) -> str:
     experiment = record.experiment
     counts = [f"{n} {state.value}" for state, n in record.counts.items()]
-    line = f"{experiment.name}  {shown_state(record)}  {', '.join(counts) or 'no trials yet'}"
+    none = "unknown trials" if record.unread else "no trials yet"
+    line = f"{experiment.name}  {shown_state(record)}  {', '.join(counts) or none}"
     if experiment.spec.budget.trials is not None:
         line += f" of {experiment.spec.budget.trials}"
     best = record.best

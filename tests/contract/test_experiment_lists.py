@@ -28,8 +28,9 @@ from controller.core.model import (
     Uid,
 )
 from controller.experiment_store import Changes
-from controller.report import documents
+from controller.report import documents, text_tables
 from controller.report.record import ExperimentRecord
+from controller.report.top import top
 from controller.search import study_name, study_spec
 from controller.spec import read
 from controller.ui.board import Board
@@ -225,7 +226,8 @@ def test_an_experiment_whose_study_is_lost_is_listed_with_the_reason(
     ]
 
 
-def test_a_watch_goes_on_after_the_database_was_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shown", ["an experiment", "a list"])
+def test_a_watch_goes_on_after_the_database_was_away(tmp_path: Path, shown: str) -> None:
     with a_postgres() as postgres:
         recorded = Recorded(tmp_path / "state", postgres.new_database())
         recorded.add("watched", [a_trial(0, value=0.5)])
@@ -242,10 +244,35 @@ def test_a_watch_goes_on_after_the_database_was_away(tmp_path: Path) -> None:
             errors.append(error)
             postgres.start()
 
-        watch = query.watch(recorded.workspace, "watched", None, see, every_s=0.05, on_error=start)
+        async def see_all(records: Sequence[ExperimentRecord], found: Sequence[TunerError]) -> bool:
+            [record] = records
+            seen.append(record.counts[SUCCEEDED])
+            for error in found:
+                start(error)
+            if len(seen) == 1:
+                postgres.stop()
+            return len(seen) == 3
+
+        workspace = recorded.workspace
+        if shown == "a list":
+            watch = query.watch_all(workspace, None, see_all, every_s=0.05, on_error=start)
+        else:
+            watch = query.watch(workspace, "watched", None, see, every_s=0.05, on_error=start)
         asyncio.run(watch)
-    assert seen == [1, 1]
+    assert set(seen) == {1}
     assert [type(error) for error in errors] == [StoreUnavailable]
+
+
+def test_a_list_shows_no_numbers_of_trials_that_it_cannot_read(tmp_path: Path) -> None:
+    with a_postgres() as postgres:
+        recorded = Recorded(tmp_path / "state", postgres.new_database())
+        recorded.add("away", [a_trial(0, value=0.5)], state=ExperimentState.PAUSED)
+    [record], errors = recorded.listed()
+    assert len(errors) == 1
+    assert "trials" not in documents.experiment(record)
+    columns, [row] = text_tables.experiment_table([record], now=START)
+    assert row[columns.index("TRIALS")] == "?/9"
+    assert top(record, report=None, now=START) == "away  paused  unknown trials of 9\n"
 
 
 async def the_first_page(recorded: Recorded) -> list[documents.Json]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 from tests.e2e.cli import Cli, eventually, experiment
+from tests.service.running import a_process
 
 
 def said_after(process: subprocess.Popen[str]) -> str:
@@ -85,3 +86,36 @@ def test_watching_ends_when_the_experiment_is_deleted(cli: Cli) -> None:
     assert cli.tuner("delete", "tiny", "--yes")[0] == 0
     assert watching.wait(timeout=60) == 5
     assert "there is no experiment tiny in default" in watching.communicate()[1]
+
+
+def test_a_watch_says_once_that_the_service_is_away_and_goes_on(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    studies = cli.folder / "shared.db"
+    with a_process(studies, "127.0.0.1:0") as server:
+        address = server.address
+        run = cli.start("run", cli.file, "--server", address)
+        eventually(lambda: len(cli.starts()) == 1)
+        table = cli.start("get", "experiments", "-w")
+        top = cli.start("top", "-w")
+        for process in (table, top):
+            assert process.stdout is not None
+            assert process.stdout.readline().split()
+    for process in (table, top):
+        assert process.stderr is not None
+        assert f"no suggestion service answers at {address}" in process.stderr.readline()
+    with a_process(studies, address):
+        cli.let_go()
+        assert run.wait(timeout=60) == 0
+        out, err = top.communicate(timeout=30)
+        assert (top.returncode, err) == (0, "")
+        assert "no trials yet" not in out
+        assert "no controller" not in out
+        assert table.stdout is not None
+        lines = [table.stdout.readline()]
+        while "succeeded" not in lines[-1]:
+            lines.append(table.stdout.readline())
+        table.send_signal(signal.SIGINT)
+        assert table.communicate(timeout=30) == ("", "")
+    shown = [line.split()[2:4] for line in lines]
+    assert shown[-1] == ["succeeded", "2/2"]
+    assert {tuple(row) for row in shown[:-1]} <= {("running", "0/2"), ("running", "1/2")}

@@ -378,7 +378,7 @@ def _katib_revision(
     """As `_revision`, by the keys of Katib's file. The controller says what is wrong with them."""
     overrides = [*extension.overrides]
     if extension.trials:
-        total = total_of("--trials", extension.trials, name, spec.get("maxTrialCount"))
+        total = total_of(extension.trials, name, spec.get("maxTrialCount"))
         overrides.insert(0, f"spec.maxTrialCount={total}")
     before = {"spec": spec}
     after: Any = written(json.dumps(before), name, overrides)

@@ -9,7 +9,7 @@ run, is the same extension.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -58,39 +58,25 @@ UNGUIDED = (
 class Extension:
     """The changes to an experiment that is given by name.
 
-    trials, gpu_hours, cost: `+20`, or `120` for the total.
+    trials: `+20`, or `120` for the total.
     overrides: arguments of --set, PATH=VALUE.
     """
 
     trials: str = ""
     overrides: tuple[str, ...] = ()
-    gpu_hours: str = ""
-    cost: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.totals or self.overrides)
-
-    @property
-    def totals(self) -> Mapping[str, str]:
-        """Return the totals by flag."""
-        by_flag = {"--trials": self.trials, "--gpu-hours": self.gpu_hours, "--cost": self.cost}
-        return {flag: total for flag, total in by_flag.items() if total}
+        return bool(self.trials or self.overrides)
 
     def overriding(self, name: str, budget: Budget) -> list[str]:
         """Return all arguments of --set that it means. Raises InvalidArgument.
 
         budget: of the experiment now.
         """
-        present = {
-            "--trials": ("trials", budget.trials),
-            "--gpu-hours": ("gpuHours", budget.gpu_hours),
-            "--cost": ("cost", budget.cost),
-        }
-        totals = []
-        for flag, text in self.totals.items():
-            key, limit = present[flag]
-            totals.append(f"spec.budget.{key}={total_of(flag, text, name, limit)}")
-        return [*totals, *self.overrides]
+        if not self.trials:
+            return list(self.overrides)
+        total = total_of(self.trials, name, budget.trials)
+        return [f"spec.budget.trials={total}", *self.overrides]
 
 
 async def extend(
@@ -108,10 +94,9 @@ async def extend(
     Changed, InvalidArgument (SpecErrors).
     """
     file = target if isinstance(target, ExperimentFile) else None
-    if file is not None and extension.totals:
+    if file is not None and extension.trials:
         raise InvalidArgument.at(
-            next(iter(extension.totals)),
-            "requires the experiment's name; in a file write spec.budget",
+            "--trials", "requires the experiment's name; in a file write spec.budget"
         )
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
@@ -204,30 +189,24 @@ def edited(spec: ExperimentSpec, extension: Extension) -> Document:
     return replace(document, text=text, spec=from_document(whole))
 
 
-# What the flags of an extension limit.
-_LIMITED = {"--trials": "trials", "--gpu-hours": "GPU-hours", "--cost": "money"}
-
-
-def total_of(flag: str, text: str, name: str, present: float | None) -> float:
-    """Return the total that a flag means. Raises InvalidArgument.
+def total_of(trials: str, name: str, present: int | None) -> int:
+    """Return the number of trials that `--trials` means in total. Raises InvalidArgument.
 
     present: of the experiment; None: it has no limit.
     """
-    number = r"\+?[0-9]{1,9}" if flag == "--trials" else r"\+?[0-9]{1,9}(\.[0-9]{1,9})?"
-    if not re.fullmatch(number, text):
+    if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
         raise InvalidArgument.at(
-            flag, f"{text} is not a number of {_LIMITED[flag]}; write +20, or 120 for the total"
+            "--trials", f"{trials} is not a number of trials; write +20, or 120 for the total"
         )
-    total = float(text)
-    if text.startswith("+") and present is None:
+    if not trials.startswith("+"):
+        return int(trials)
+    if present is None:
         raise InvalidArgument.at(
-            flag,
-            f"{name} has no limit of {_LIMITED[flag]} to raise; write a total to set one, or widen "
-            "its parameters with --set",
+            "--trials",
+            f"{name} has no limit of trials to raise; write a total to set one, or widen its "
+            "parameters with --set",
         )
-    if text.startswith("+"):
-        total += present or 0
-    return int(total) if total.is_integer() else total
+    return present + int(trials)
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
@@ -319,6 +298,5 @@ def refuse_an_end(
     if ending is not None:
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as "
-            "well, with --trials, --gpu-hours or --cost +20 for 20 more (a number without + is the "
-            "total), or with --set"
+            "well, with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

@@ -210,8 +210,6 @@ applied_file = _flag(
 )
 applied_dry_run = _switch("--dry-run", help="have the cluster check it, and change nothing")
 trials = _text("--trials", "+N", "add N trials; without the +, N is the new total")
-gpu_hours = _text("--gpu-hours", "+N", "add N GPU-hours to the budget, or set the total")
-cost = _text("--cost", "+N", "add N units of money to the budget, or set the total")
 which_failed = _group(
     _value("numbers", "N", "the number of a failed trial", nargs="*"),
     _switch("--failed", help="all failed trials"),

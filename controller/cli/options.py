@@ -88,9 +88,7 @@ def file_options_of(arguments: argparse.Namespace) -> app.experiment_file.FileOp
 
 
 def extension_of(arguments: argparse.Namespace) -> app.extend.Extension:
-    return app.extend.Extension(
-        arguments.trials, tuple(arguments.set), arguments.gpu_hours, arguments.cost
-    )
+    return app.extend.Extension(arguments.trials, tuple(arguments.set))
 
 
 def read_file(path: str, arguments: argparse.Namespace) -> app.experiment_file.ExperimentFile:

@@ -86,14 +86,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "extend",
         "add trials, widen ranges or add choices, then continue the search",
         "lifecycle:extend",
-        (
-            flags.name_or_changed_file,
-            flags.trials,
-            flags.gpu_hours,
-            flags.cost,
-            flags.overrides,
-            flags.place,
-        ),
+        (flags.name_or_changed_file, flags.trials, flags.overrides, flags.place),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="The experiment may have ended, but no controller may be running. All trials are "
         "kept, and the search learns from them. Ranges can be widened, steps made finer, and "

@@ -32,18 +32,18 @@ def raise_limit(experiment: Experiment) -> str:
     """
     budget = experiment.spec.budget
     limits = (
-        ("--cost", budget.cost, experiment.cost),
-        ("--gpu-hours", budget.gpu_hours, experiment.gpu_hours),
-        ("--set", budget.wall_clock_s, experiment.running_s),
+        ("cost", budget.cost, experiment.cost),
+        ("gpuHours", budget.gpu_hours, experiment.gpu_hours),
+        ("wallClock", budget.wall_clock_s, experiment.running_s),
     )
     flags: list[str] = []
-    for flag, limit, so_far in limits:
+    for key, limit, so_far in limits:
         if limit is None or so_far < limit:
             continue
         # Attempts that were let finish may have used several times the limit.
-        more = limit * (so_far // limit)
-        seconds = f"spec.budget.wallClock={math.ceil(limit + more)}s"
-        flags += [flag, seconds if flag == "--set" else f"+{_plain(more)}"]
+        total = limit * (1 + so_far // limit)
+        value = f"{math.ceil(total)}s" if key == "wallClock" else _plain(total)
+        flags += ["--set", f"spec.budget.{key}={value}"]
     more_of_it = command("extend", experiment.name, *flags)
     return f"to raise the limit: {more_of_it}" if flags else ""
 

@@ -36,7 +36,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 def test_a_search_ends_when_its_money_is_used_up_and_goes_on_with_more(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.file)
     assert (code, "paid succeeded: the money is used up (budget.cost: 1)" in err) == (0, True), err
-    raised = "raise the limit: tuner extend paid --cost +1"
+    raised = "raise the limit: tuner extend paid --set spec.budget.cost=2"
     assert f"\nTo {raised}\n" in err
     assert cli.tuner("describe", "paid")[1].endswith(f"; to {raised}\n")
     (told,) = cli.json("get", "experiments", "-o", "json")
@@ -49,11 +49,11 @@ def test_a_search_ends_when_its_money_is_used_up_and_goes_on_with_more(cli: Cli)
     code, _, err = cli.tuner("set", "paid", "spec.budget.cost=5")
     assert (code, f"to {raised}" in err) == (6, True), err
 
-    code, _, err = cli.tuner("extend", "paid", "--cost", "+4")
+    code, _, err = cli.tuner("extend", "paid", "--set", "spec.budget.cost=5")
     assert (code, "a guess" in err) == (0, False), err
     (extended,) = cli.json("get", "experiments", "-o", "json")
     assert extended["cost"] >= 5
     assert len(cli.json("get", "trials", "paid", "-o", "json")) > len(trials)
 
-    code, _, err = cli.tuner("extend", "paid", "--cost", "2")
+    code, _, err = cli.tuner("extend", "paid", "--set", "spec.budget.cost=2")
     assert "its budget is already used up: the money is used up (budget.cost: 2)" in err

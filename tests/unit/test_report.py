@@ -355,10 +355,13 @@ def test_describe_explains_the_state_of_an_experiment(
 @pytest.mark.parametrize(
     ("budget", "flags"),
     [
-        (Budget(gpu_hours=2.5), "--gpu-hours +2.5"),
-        (Budget(cost=9.5), "--cost +9.5"),
-        (Budget(cost=3), "--cost +9"),
-        (Budget(cost=2, gpu_hours=1), "--cost +10 --gpu-hours +2"),
+        (Budget(gpu_hours=2.5), "--set spec.budget.gpuHours=5"),
+        (Budget(cost=9.5), "--set spec.budget.cost=19"),
+        (Budget(cost=3), "--set spec.budget.cost=12"),
+        (
+            Budget(cost=2, gpu_hours=1),
+            "--set spec.budget.cost=12 --set spec.budget.gpuHours=3",
+        ),
         (Budget(wall_clock_s=3), "--set spec.budget.wallClock=9s"),
     ],
 )

@@ -22,7 +22,7 @@ from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
 from controller.spec.reading import ConfigMapOf, Document, ReadOptions, read, read_path, written
 from controller.spec.redaction import redacted, redacted_document
-from controller.spec.writing import file_text, starter
+from controller.spec.writing import file_text, starter, yaml_text
 
 __all__ = [
     "REVISABLE",
@@ -53,4 +53,5 @@ __all__ = [
     "spec_hash",
     "starter",
     "written",
+    "yaml_text",
 ]

@@ -1,7 +1,7 @@
-"""Write an experiment's document as a file that people can read,
-and that reads back as the same document.
+"""Write plain data as YAML that people can read, and an experiment's document as a file that
+reads back as the same document.
 
-It is used for revisions that tuner makes itself, for which no person wrote a file. It has no
+The file is used for revisions that tuner makes itself, for which no person wrote one. It has no
 comments, unlike starter.yaml, which `tuner init` writes: that file runs unchanged on any machine,
 and people learn by changing it.
 """
@@ -14,12 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.spec.yaml_text import plain_scalar
-
 WIDTH = 110
-_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")
-# Booleans to YAML 1.1 readers, unlike ours.
-_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})
+_PLAIN = re.compile(r"(?:[A-Za-z_]|\.{0,2}/)[\w./-]*(?: [\w./-]+)*")
+_WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|nan|inf", re.IGNORECASE)
 
 
 def starter() -> str:
@@ -37,42 +34,53 @@ def file_text(document: Mapping[str, object]) -> str:
     if "parameters" in spec:  # else trials name them
         parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
         spec = {**spec, "parameters": parameters}
-    return "\n".join(_lines({**document, "spec": spec}, "")) + "\n"
+    return yaml_text({**document, "spec": spec})
 
 
 def _shorter(fields: dict[str, Any]) -> object:
     return fields["values"] if fields.keys() == {"type", "values"} else fields
 
 
-def _lines(data: Mapping[str, object], indent: str) -> Iterator[str]:
-    for key, value in data.items():
-        head = f"{indent}{_scalar(key)}:"
-        flow = _flow(value)
-        if flow is not None and len(head) + len(flow) < WIDTH:
-            yield f"{head} {flow}"
-        elif isinstance(value, dict):
-            yield head
-            yield from _lines(value, indent + "  ")
-        elif isinstance(value, list):
-            yield head
-            for item in value:
-                yield from _item(item, indent + "  ")
-        elif isinstance(value, str):
-            yield from _text(head, value, indent + "  ")
-        else:
-            yield f"{head} {_scalar(value)}"
+def yaml_text(data: object) -> str:
+    """Return plain data as YAML, with what is short on one line.
+
+    Readers of YAML 1.1 and 1.2 get the same data: every string that one of them could take for
+    another type is quoted, and every number is one for both.
+    """
+    return "".join(f"{line}\n" for line in _lines(data, ""))
+
+
+def _lines(data: object, indent: str) -> Iterator[str]:
+    match data:
+        case dict() if data:
+            for key, value in data.items():
+                yield from _entry(f"{indent}{_scalar(key)}:", value, indent + "  ")
+        case list() if data:
+            for item in data:
+                yield from _item(item, indent)
+        case _:
+            yield f"{indent}{_scalar(data)}"
+
+
+def _entry(head: str, value: object, indent: str) -> Iterator[str]:
+    if (flow := _short_flow(value, head)) is not None:
+        yield f"{head} {flow}"
+    elif isinstance(value, dict | list) and value:
+        yield head
+        yield from _lines(value, indent)
+    elif isinstance(value, str):
+        yield from _text(head, value, indent)
+    else:
+        yield f"{head} {_scalar(value)}"
 
 
 def _item(item: object, indent: str) -> Iterator[str]:
-    flow = _flow(item)
-    if isinstance(item, dict) and item and (flow is None or len(indent) + len(flow) >= WIDTH):
+    if isinstance(item, dict | list) and item and _short_flow(item, f"{indent}-") is None:
         first, *others = _lines(item, indent + "  ")
         yield f"{indent}- {first.lstrip()}"
         yield from others
-    elif flow is None and isinstance(item, str):
-        yield from _text(f"{indent}-", item, indent + "  ")
     else:
-        yield f"{indent}- {flow if flow is not None else _json(item)}"
+        yield from _entry(f"{indent}-", item, indent + "  ")
 
 
 def _text(head: str, text: str, indent: str) -> Iterator[str]:
@@ -87,6 +95,13 @@ def _text(head: str, text: str, indent: str) -> Iterator[str]:
     yield f"{head} {sign}"
     for line in lines:
         yield f"{indent}{line}" if line else ""
+
+
+def _short_flow(value: object, before: str) -> str | None:
+    """Return the value on one line; None if it does not fit behind the text before it."""
+    flow = _flow(value)
+    fits = flow is not None and len(before) + len(flow) < WIDTH
+    return flow if fits else None
 
 
 def _flow(value: object) -> str | None:
@@ -110,9 +125,11 @@ def _flow(value: object) -> str | None:
 
 
 def _scalar(value: object) -> str:
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and plain_scalar(value) == value:
-        return json.dumps(value) if value.lower() in _YES_AND_NO else value
-    return _json(value)
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and not _WORDS.fullmatch(value):
+        return value
+    # YAML 1.1 takes 1e-05 for a string.
+    is_float = isinstance(value, float)
+    return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value)) if is_float else _json(value)
 
 
 def _json(value: object) -> str:

@@ -5,18 +5,21 @@ Environment variables of a pod's first container determine its life,
 so that an experiment file can set them:
 
     KWOK_RUN         how long it runs, as Go writes durations: 2s, 150ms (default 1s)
-    KWOK_RUN_1       the same, for the pod of completion index 1 of an Indexed Job; so are
-    KWOK_EXIT_1 and KWOK_LOG_1 KWOK_EXIT        the exit code (default 0; 137 if it was OOMKilled or
-    has a reason of the pod) KWOK_REASON      the container's reason: OOMKilled, ContainerCannotRun
-    (default Completed or Error) KWOK_POD_REASON  the pod's own reason: Evicted, DeadlineExceeded
+    KWOK_EXIT        the exit code (default 0; 137 if it was OOMKilled or has a reason of the pod)
+    KWOK_RUN_1, KWOK_EXIT_1, KWOK_LOG_1
+                     the same, for the pod of completion index 1 of an Indexed Job
+    KWOK_REASON      the container's reason: OOMKilled, ContainerCannotRun (default Completed or
+                     Error)
+    KWOK_POD_REASON  the pod's own reason: Evicted, DeadlineExceeded
     KWOK_START       how long it is being created before it runs (default 0s)
     KWOK_WAITING     it never runs and waits with this reason: ImagePullBackOff,
-    CreateContainerConfigError KWOK_CRASHES     it restarts in place this often, waiting in
-    CrashLoopBackOff, before it ends as configured KWOK_LOG         the lines it prints; a line that
-    begins with "+1.5s " appears that long after the start; {uid} in
-                     them is a number derived from the pod's uid
+                     CreateContainerConfigError
+    KWOK_CRASHES     it restarts in place this often, waiting in CrashLoopBackOff, before it ends
+                     as configured
+    KWOK_LOG         the lines it prints; a line that begins with "+1.5s " appears that long after
+                     the start; {uid} in them is a number derived from the pod's uid
     KWOK_LOG_EVERY   the lines are repeated at this interval while it runs; {n} in them counts the
-    rounds from 1
+                     rounds from 1
 
 A followed log ends with its pod, as on a real node. The addresses
 of pods do not answer, and there is no exec.

@@ -102,7 +102,8 @@ func number(uid string) string {
 	return strconv.FormatUint(value, 10)
 }
 
-// see takes in what the API server says of one pod. The status has whole seconds, so moments just seen are ours.
+// see takes in what the API server says of one pod. The status has whole seconds, so moments just seen are ours. An
+// end that was missed is now if the start was seen: by the status, it may be before that start.
 func (s *server) see(kind string, o *object, fresh bool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -128,8 +129,8 @@ func (s *server) see(kind string, o *object, fresh bool) {
 	for _, status := range o.Status.ContainerStatuses[:min(1, len(o.Status.ContainerStatuses))] {
 		if terminated := status.State.Terminated; terminated != nil {
 			begun = terminated.StartedAt
-			if !fresh {
-				done = terminated.FinishedAt
+			if !fresh && known.started.IsZero() {
+				done = terminated.FinishedAt.Add(time.Second)
 			}
 		} else if status.State.Running != nil && !fresh {
 			begun = status.State.Running.StartedAt
@@ -212,9 +213,7 @@ func (s *server) watch(client *http.Client, address, token string) {
 		}
 	}
 	for {
-		if err := once(); err != nil && err != io.EOF {
-			log.Print(err)
-		}
+		log.Print(once())
 		time.Sleep(200 * time.Millisecond)
 	}
 }

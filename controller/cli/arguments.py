@@ -218,6 +218,12 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
 
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # argparse leaves no room for their indentation.
+            self._action_max_length += self._indent_increment
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap each paragraph. Examples are indented, and stay as they are."""
         fill, longest = super()._fill_text, min(width, _LONGEST_LINE)

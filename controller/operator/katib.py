@@ -547,8 +547,10 @@ class _Writer:
             await self.client.replace_status(
                 KATIB_TRIALS, self._namespace, name, status, uid=shown.uids[number]
             )
-        except (ApiConflict, ApiNotFound):  # somebody has deleted it
-            del shown.uids[number]
+        except NotServed:  # their definition is missing
+            raise
+        except (ApiConflict, ApiNotFound):  # somebody has deleted it, which the watch tells, too
+            shown.deleted.add(number)
             raise
         shown.trials[number], shown.statuses[number] = each, status
         if each.ended:

@@ -1073,6 +1073,24 @@ async def test_a_trial_whose_object_is_deleted_while_the_watch_is_interrupted_ru
     await until_run_again(installed, job)
 
 
+@on_katibs_cluster(FOREVER)
+async def test_a_trial_whose_object_is_deleted_as_its_status_is_written_runs_again(
+    installed: KatibInstallation,
+) -> None:
+    jobs: list[Raw] = []
+
+    def delete_at_first(method: str, path: str) -> int:
+        if method == "PATCH" and path.endswith("/status") and "/trials/" in path and not jobs:
+            jobs.extend(installed.jobs)
+            installed.api.remove("trials", NAMESPACE, path.split("/")[-2])
+        return 0
+
+    installed.api.fails = delete_at_first
+    installed.apply(katib(maxTrialCount=1, parallelTrialCount=1))
+    await installed.until(lambda: len(jobs) == 1)
+    await until_run_again(installed, jobs[0])
+
+
 async def begin_with_one_ended(installed: KatibInstallation) -> None:
     """Begin two trials, one after the other, and wait until the second runs, for ever."""
     installed.api.kubelet.play(

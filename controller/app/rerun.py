@@ -7,6 +7,7 @@ never learns of them. The same command again continues that experiment, or has i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 from controller.app import query
 from controller.app.experiment_file import ExperimentFile
 from controller.app.workspace import ReadableWorkspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import MOST_SEEDS, Experiment, ExperimentState
 from controller.phrases import command, quantity
 from controller.report import confirmation, ranking
 from controller.report.confirmation import Confirmation, confirmation_name
 from controller.report.record import ExperimentRecord
 from controller.runtime.launch import derived_seed
 from controller.spec import file_text, read
+from controller.spec.yaml_text import MAX_BYTES
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
@@ -62,9 +64,9 @@ async def confirming(
 
     Raises NotFound, InvalidArgument, FailedPrecondition.
     """
-    for flag, count, least in (("--top", top, 1), ("--seeds", seeds, 2)):
-        if count < least:
-            raise InvalidArgument.at(flag, f"{count} is too few; use {least} or more")
+    if top < 1:
+        raise InvalidArgument.at("--top", f"{top} is too few; use 1 or more")
+    refuse_number("--seeds", seeds, least=2)
     record = ranking.ranked(await query.look_up(workspace, name, namespace))
     search = record.experiment
     if search.spec.further:
@@ -81,6 +83,14 @@ async def confirming(
     reruns = derived(search, confirmation_name(search.name), chosen, new)
     refuse_others(workspace, reruns)
     return reruns
+
+
+def refuse_number(flag: str, count: int, *, least: int) -> None:
+    """Raise InvalidArgument if a trial cannot run again so many times."""
+    if count < least:
+        raise InvalidArgument.at(flag, f"{count} is too few; use {least} or more")
+    if count > MOST_SEEDS:
+        raise InvalidArgument.at(flag, f"{count} is too many; use at most {MOST_SEEDS}")
 
 
 def _best(record: ExperimentRecord, top: int) -> list[Trial]:
@@ -109,7 +119,7 @@ def derived(
     """Return an experiment that runs each trial's point with each seed, and nothing else.
 
     changes: of `spec.trial`. Raises FailedPrecondition for a search whose trials need more than its
-    file.
+    file, and for more reruns than a file can have.
     """
     for trial in trials:
         if trial.parent is not None:
@@ -132,6 +142,14 @@ def derived(
         if key in spec:
             spec[key] = _without_target(spec[key])
     count = len(trials) * len(seeds)
+    # Estimated, because the file is written and read again in one go.
+    size = len(json.dumps(points)) * len(seeds) + len(json.dumps(document))
+    if size > MAX_BYTES:
+        raise FailedPrecondition(
+            f"the file of {name}, with {quantity(count, 'rerun')}, would have {size / 1e6:.1f} MB, "
+            f"and one has at most {MAX_BYTES / 1e6:.0f} MB; run fewer trials again, or each with "
+            "fewer seeds"
+        )
     spec |= {
         "initial": points * len(seeds),
         "rerun": {

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.core.line_pattern import LinePattern
-from controller.core.model import KATIB_SUFFIX, MAX_NAME_LENGTH, MetricsFormat, Overrun
+from controller.core.model import (
+    KATIB_SUFFIX,
+    MAX_NAME_LENGTH,
+    MOST_SEEDS,
+    MetricsFormat,
+    Overrun,
+)
 from controller.core.runtime_traits import DEFAULT_RUNTIME
 from controller.runtime import registry
 from controller.spec.cluster_section import FREE_LABELS
@@ -606,7 +612,13 @@ RERUN = Section(
 CONFIRM = Section(
     (
         Key("top", WholeNumber(1), "Number of best trials to run again.", 3, field="top"),
-        Key("seeds", WholeNumber(2), "Number of new seeds for each of them.", 5, field="seeds"),
+        Key(
+            "seeds",
+            WholeNumber(2, most=MOST_SEEDS),
+            "Number of new seeds for each of them.",
+            5,
+            field="seeds",
+        ),
     ),
     expected="a mapping such as {top: 3, seeds: 5}",
 )

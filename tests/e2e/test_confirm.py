@@ -171,6 +171,7 @@ def test_a_file_whose_trials_cannot_run_again_with_other_seeds_is_refused(cli: C
     for rule, said in (
         ("{top: 0}", "spec.confirm.top: expected a whole number of at least 1"),
         ("{seeds: 1}", "spec.confirm.seeds: expected a whole number of at least 2"),
+        ("{seeds: 1001}", "spec.confirm.seeds: 1001 is too large; use at most 1000"),
         ("5", "spec.confirm: expected a mapping such as {top: 3, seeds: 5}"),
     ):
         with_rule(cli, rule=rule)
@@ -182,6 +183,7 @@ def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
     for flags, said in (
         (("--seeds", "1"), "--seeds: 1 is too few; use 2 or more"),
         (("--top", "0"), "--top: 0 is too few; use 1 or more"),
+        (("--seeds", "9" * 30), f"--seeds: {'9' * 30} is too many; use at most 1000"),
     ):
         code, _, err = cli.tuner("confirm", "tiny", *flags)
         assert (code, said in err) == (2, True), err
@@ -194,6 +196,21 @@ def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
     cli.tuner("run", cli.file)
     code, _, err = cli.tuner("confirm", "bad")
     assert (code, "no trial of bad has succeeded" in err) == (6, True), err
+
+
+def test_more_reruns_than_a_file_can_have_are_refused(tmp_path: Path) -> None:
+    with cli_in(tmp_path) as cli:
+        # Two points of a kilobyte, which a thousand seeds make two megabytes.
+        values = ", ".join(letter * 1000 for letter in "ab")
+        cli.file.write_text(
+            experiment(["sh", "-c", "echo score=1"], trials=2, parameters=f"x: [{values}]")
+        )
+        cli.file.write_text(f"{cli.file.read_text()}  confirm: {{seeds: 1000}}\n")
+        said = "the file of tiny-confirm, with 2000 reruns, would have 2.0 MB, and one has at most"
+        code, _, err = cli.tuner("run", cli.file)
+        assert (code, f"tiny is not confirmed: {said}" in err) == (0, True), err
+        code, _, err = cli.tuner("confirm", "tiny", "--seeds", "1000")
+        assert (code, said in err) == (6, True), err
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:

@@ -7,9 +7,24 @@ import contextlib
 import os
 from pathlib import Path
 
+# Of another repository: a hook of git gets them, and so do programs that it starts.
+_OF_REPOSITORY = frozenset(
+    {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_WORK_TREE",
+    }
+)
+
 
 async def git(folder: Path, *arguments: str) -> tuple[int, bytes, bytes]:
     """Run git in a folder. Return its exit code, output and messages. Raises OSError."""
+    own = {name: value for name, value in os.environ.items() if name not in _OF_REPOSITORY}
     process = await asyncio.create_subprocess_exec(
         "git",
         "-C",
@@ -18,7 +33,7 @@ async def git(folder: Path, *arguments: str) -> tuple[int, bytes, bytes]:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        env={**own, "GIT_OPTIONAL_LOCKS": "0"},
     )
     try:
         output, messages = await process.communicate()

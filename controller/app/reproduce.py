@@ -8,6 +8,8 @@ that has not changed since, else a worktree of the recorded commit with the reco
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -15,14 +17,16 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controller.app import query
+from controller.app.experiment_file import working_directory
 from controller.app.git import git
-from controller.app.rerun import Reruns, derived, refuse_others
+from controller.app.rerun import Reruns, derived, refuse_number, refuse_others
 from controller.app.surroundings import GitState, gpus, packages_of, tracked_state
 from controller.app.untracked import are_unchanged, restore
 from controller.app.workspace import ReadableWorkspace, Workspace
@@ -32,7 +36,7 @@ from controller.report.confirmation import name_of_reruns
 from controller.report.record import TrialRecord
 from controller.runtime.launch import trial_seed
 from controller.runtime.registry import traits_of
-from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.errors import FailedPrecondition
 from suggest.trial import TrialState
 
 Json = dict[str, Any]
@@ -107,8 +111,7 @@ async def reproducing(
     Raises NotFound, InvalidArgument, and FailedPrecondition for a trial that never succeeded, or
     whose code is gone.
     """
-    if times < 1:
-        raise InvalidArgument.at("--times", f"{times} is too few; use 1 or more")
+    refuse_number("--times", times, least=1)
     record = await query.look_up(workspace, name, namespace)
     search, entry = record.experiment, query.find_trial(record, number)
     attempt = _succeeded(entry, search)
@@ -223,18 +226,29 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     # A folder that was renamed or removed since may still be below its checkout.
     place = next(each for each in (here, *here.parents) if each.is_dir())
     now = await tracked_state(place, within_s=PATIENCE_S)
+    if not now.record:
+        # The checkout was renamed, or is another clone.
+        place = working_directory()
+        now = await tracked_state(place, within_s=PATIENCE_S)
     with_changes = " with the recorded changes" if patch else ""
     is_same = place == here and (now.record.get("commit"), now.patch) == (commit, patch)
     if is_same and (not files or are_unchanged(files, _top(here, now))):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
-    await _check_commit(place, commit, now)
+    if not now.record:
+        raise FailedPrecondition(
+            f"{here}: is not a git checkout any more, and the trial ran commit {commit}; clone its "
+            "repository there, or change to a checkout of it, and repeat this"
+        )
+    await _check_commit(place, commit)
     checkout = root / _CHECKOUT
-    if not (root / _READY).exists():
-        await _check_out(place, commit, patch, records, checkout)
-        if files:
-            restore(files, checkout)
-        (root / _READY).touch()
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with _alone_in(root):
+        if not (root / _READY).exists():
+            await _check_out(place, commit, patch, records, checkout)
+            if files:
+                restore(files, checkout)
+            (root / _READY).touch()
     folder = checkout / str(recorded.get("folder", ""))
     if not folder.resolve().is_relative_to(checkout.resolve()) or not folder.is_dir():
         raise FailedPrecondition(f"{folder}: commit {commit[:12]} does not have this folder")
@@ -279,12 +293,23 @@ def _of_untracked(recorded: Json) -> str:
     return f"{said}; files that git ignores, such as data, are not in it"
 
 
-async def _check_commit(here: Path, commit: str, now: GitState) -> None:
-    if not now.record:
-        raise FailedPrecondition(
-            f"{here}: is not a git checkout any more, and the trial ran commit {commit}; clone its "
-            "repository there, and repeat this"
-        )
+@asynccontextmanager
+async def _alone_in(folder: Path) -> AsyncIterator[None]:
+    """Wait until no other command makes the worktree in this folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.1)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _check_commit(here: Path, commit: str) -> None:
     code, _, _ = await git(here, "cat-file", "-e", f"{commit}^{{commit}}")
     if code != 0:
         raise FailedPrecondition(
@@ -298,7 +323,6 @@ async def _check_out(
 ) -> None:
     """Make a worktree of the commit with the changes; one that is incomplete is made again."""
     shutil.rmtree(checkout, ignore_errors=True)
-    checkout.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     await git(here, "worktree", "prune")
     # Hooks are the person's, and may do anything.
     without_hooks = ("-c", "core.hooksPath=/dev/null")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cli import Cli, cli_in, experiment
+from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
 PROGRAM = "echo score=$(( $1 * 100000 + TUNER_SEED % 1000 + {constant} ))\n"
 FILE = "train.sh"
@@ -207,6 +207,8 @@ def test_a_trial_without_a_value_is_refused(cli: Cli) -> None:
     assert (code, "write NAME/N, such as tiny/0" in err) == (2, True), err
     code, _, err = cli.tuner("reproduce", "tiny/1", "--times", "0")
     assert (code, "--times: 0 is too few; use 1 or more" in err) == (2, True), err
+    code, _, err = cli.tuner("reproduce", "tiny/1", "--times", "1001")
+    assert (code, "--times: 1001 is too many; use at most 1000" in err) == (2, True), err
 
 
 def test_changes_that_are_too_large_are_not_recorded(cli: Cli) -> None:
@@ -284,6 +286,80 @@ def test_a_folder_that_was_renamed_within_its_checkout_is_found(cli: Cli) -> Non
     git(cli.folder, "mv", "inner", "outer")
     code, out, err = cli.tuner("reproduce", "below/1")
     assert (code, "reproduced exactly" in out) == (0, True), err
+
+
+def test_a_checkout_that_was_renamed_is_found_from_within_it(cli: Cli) -> None:
+    folder = cli.folder / "project"
+    folder.mkdir()
+    for name in (FILE, cli.file.name):
+        shutil.copy(cli.folder / name, folder)
+    moved = folder / cli.file.name
+    moved.write_text(moved.read_text().replace("name: tiny", "name: renamed"))
+    git(folder, "init", "-q")
+    git(folder, "add", FILE)
+    git(folder, "commit", "-qm", "one")
+    shutil.rmtree(cli.folder / ".git")
+    assert cli.tuner("run", moved)[0] == 0
+    there = Cli(folder.rename(cli.folder / "renamed"))
+    there.env = cli.env
+    code, _, err = cli.tuner("reproduce", "renamed/1")
+    assert code == 6
+    assert f"{folder}: is not a git checkout any more" in err
+    code, out, err = there.tuner("reproduce", "renamed/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+
+
+def test_variables_of_another_repository_change_nothing(cli: Cli) -> None:
+    # As in a hook of another repository, which starts a search.
+    other = cli.folder / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    git(other, "commit", "-q", "--allow-empty", "-m", "other")
+    cli.env |= {"GIT_DIR": str(other / ".git"), "GIT_INDEX_FILE": ".git/index"}
+    write(cli, 3)
+    code, out, err = cli.tuner("reproduce", "tiny/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: hooked"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    found = [
+        json.loads(path.read_text())
+        for path in (cli.folder / "state").glob("experiments/*/trials/1/1/provenance.json")
+    ]
+    (recorded,) = (one["git"] for one in found if one["experiment"] == "hooked")
+    assert recorded["commit"] == git(cli.folder, "rev-parse", "HEAD")
+    assert recorded["dirty"]
+
+
+def test_two_reproductions_at_once_make_one_worktree(cli: Cli) -> None:
+    """The first one waits in git until the second one could make the worktree, too."""
+    calls, wrapper = cli.folder / "calls", cli.folder / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f"""#!/bin/sh
+echo "$*" >> {calls}
+case "$*" in *" worktree add "*)
+  until [ -e {cli.folder}/go ]; do sleep 0.05; done ;;
+esac
+exec {shutil.which("git")} "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    write(cli, 3)
+    cli.env["PATH"] = f"{wrapper.parent}{os.pathsep}{cli.env['PATH']}"
+
+    def called(word: str) -> int:
+        return calls.read_text().split().count(word) if calls.exists() else 0
+
+    first = cli.start("reproduce", "tiny/1")
+    eventually(lambda: called("add") == 1)
+    second = cli.start("reproduce", "tiny/1")
+    eventually(lambda: called("cat-file") == 2)
+    cli.let_go()
+    ends = [(*process.communicate(timeout=60), process.returncode) for process in (first, second)]
+    # The later one finds the experiment that runs, or its result.
+    assert {code for _, _, code in ends} <= {0, 6}, ends
+    assert any("reproduced exactly" in out for out, _, _ in ends), ends
+    assert called("add") == 1
 
 
 def test_a_checkout_that_git_refuses_is_said(cli: Cli) -> None:

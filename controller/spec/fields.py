@@ -158,6 +158,7 @@ class Number:
     """A finite number. Whole numbers are kept as int, so that 1 and 1.0 mean the same."""
 
     least: float | None = None
+    most: float = math.inf
 
     @property
     def expected(self) -> str:
@@ -175,6 +176,9 @@ class Number:
             return refuse(raw, at, problems, finite)
         if self.least is not None and value < self.least:
             return refuse(raw, at, problems, self.expected)
+        if value > self.most:
+            problems.add(at, f"{raw} is too large; use at most {self.most:g}")
+            return INVALID
         return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
 
     def schema(self) -> Schema:

@@ -477,11 +477,19 @@ def earlier_studies(taken: object) -> tuple[EarlierStudy, ...]:
     return tuple(EarlierStudy(**fields_of(EARLIER.keys, each)) for each in taken)
 
 
+# Within these, all sums, products and ratios of what attempts use are finite.
+LEAST_LIMIT, MOST_LIMIT, MOST_PRICE = 1e-6, 1e15, 1e9
+
+
 def _above_zero(raw: str | int | float) -> int | float:
     if isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a number; write one without quotes")
     if not 0 < raw < math.inf:
         raise ValueError(f"{raw} is not a finite number above 0; write one, or remove the key")
+    if raw < LEAST_LIMIT:
+        raise ValueError(f"{raw} is too small; use at least {LEAST_LIMIT:g}")
+    if raw > MOST_LIMIT:
+        raise ValueError(f"{raw} is too large; use at most {MOST_LIMIT:g}")
     return int(raw) if float(raw).is_integer() else raw
 
 
@@ -563,13 +571,14 @@ BUDGET = Section(
         "target": "spec.objective.target",
     },
 )
+_PRICE = Number(0, most=MOST_PRICE)
 PRICES = Section(
     (
-        Key("cpu", Number(0), "Price of a core for an hour.", says="0"),
-        Key("memory", Number(0), "Price of a GiB of memory for an hour.", says="0"),
+        Key("cpu", _PRICE, "Price of a core for an hour.", says="0"),
+        Key("memory", _PRICE, "Price of a GiB of memory for an hour.", says="0"),
     ),
     expected="a mapping such as {nvidia.com/gpu: 2.5, cpu: 0.04}",
-    rest=Number(0),
+    rest=_PRICE,
     rest_pattern=EXTENDED_RESOURCE,
     rest_words=EXTENDED_WORDS,
     refused={"gpu": "is not accepted here; write nvidia.com/gpu, also for GPUs of this machine"},

@@ -51,6 +51,7 @@ from controller.spec.sections import MapOf, Section
 MAX_DURATION_S = 36_500 * 86_400.0
 # 1Ei; Kubernetes takes less than eight of them.
 MAX_BYTES = 2**60
+MAX_CPUS = MAX_GPUS = 1e6
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 EXTENDED_RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"
@@ -82,7 +83,7 @@ def duration(*, above_zero: bool) -> Parsed:
 
 def _cpu(raw: str | int | float) -> int | float:
     cores = parse_cpu(raw)
-    if not 0 < cores < 1e6:
+    if not 0 < cores < MAX_CPUS:
         raise ValueError(f"{raw} is not a number of CPUs; write 2, 0.5 or 500m")
     return int(cores) if cores.is_integer() else cores
 
@@ -205,7 +206,7 @@ RESOURCES = Section(
         Key("memory", MEMORY, "Memory; enforced on a cluster only."),
         Key(
             "gpu",
-            Number(0),
+            Number(0, most=MAX_GPUS),
             "GPUs: `nvidia.com/gpu` on a cluster. Locally, two trials with 0.5 share one.",
             0,
         ),

@@ -208,6 +208,12 @@ KEYS = r"""
 + gpuHours: .inf
   12:22 spec.budget.gpuHours: inf is not a finite number above 0; write one, or remove the key
 - trials: 40
++ gpuHours: 1e-300
+  12:22 spec.budget.gpuHours: 1e-300 is too small; use at least 1e-06
+- trials: 40
++ cost: 1e300
+  12:18 spec.budget.cost: 1e+300 is too large; use at most 1e+15
+- trials: 40
 + cost: cheap
   12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes
 - trials: 40
@@ -226,6 +232,10 @@ KEYS = r"""
 +   budget: {cost: 250}
 +   prices: {cpu: -1}
   13:17 spec.prices.cpu: expected a number of at least 0, got the number -1
+-   budget: {trials: 40}
++   prices: {cpu: 1e300, nvidia.com/gpu: 1e10}
+  12:17 spec.prices.cpu: 1e+300 is too large; use at most 1e+09
+  12:40 spec.prices.nvidia.com/gpu: 10000000000.0 is too large; use at most 1e+09
 -   budget: {trials: 40}
 +   budget: {cost: 250}
 +   prices: {gpu: 2.5}
@@ -441,6 +451,10 @@ TRIAL = r"""
 +     resources: {nvidia.com/gpu: 1}
 +     command
   14:17 spec.trial.resources.nvidia.com/gpu: is not accepted here; write gpu: 1
+-     command
++     resources: {gpu: 1e7}
++     command
+  14:22 spec.trial.resources.gpu: 10000000.0 is too large; use at most 1e+06
 -     command
 +     retries: {configuration: 1, oom: 2}
 +     command

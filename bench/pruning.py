@@ -29,7 +29,7 @@ from suggest.trial import TrialState
 
 WORKERS, ORDERS = 4, 12
 SIZES = (100, 25)  # trials of a search
-RULES = ("median", "percentile", "asha", "hyperband", "patient", "curve", "auto")
+RULES = ("median", "percentile", "asha", "hyperband", "patient", "auto")
 
 
 @dataclass(frozen=True, slots=True)

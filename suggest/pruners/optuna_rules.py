@@ -133,8 +133,7 @@ def _rule(name: str) -> Rule:
         if settings_type is OptunaWilcoxonSettings and find_spec("scipy") is None:
             yield Problem(
                 "",
-                "Optuna's WilcoxonPruner needs SciPy where the studies are; install it, or use "
-                "wilcoxon",
+                "Optuna's WilcoxonPruner needs SciPy where the studies are; install it",
             )
             return
         # Loads Optuna.

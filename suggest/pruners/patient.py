@@ -20,7 +20,7 @@ from suggest.study import Objective
 from suggest.trial import StopAdvice
 
 ALONE = "none"
-WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon", "curve")
+WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,11 @@ _MODULES = {
     "hyperband": "suggest.pruners.hyperband",
     "threshold": "suggest.pruners.threshold",
     PATIENT: "suggest.pruners.patient",
-    "wilcoxon": "suggest.pruners.wilcoxon",
-    "curve": "suggest.pruners.curve",
     **{f"optuna:{name}": "suggest.pruners.optuna_rules" for name in CLASSES},
 }
 _ELSEWHERE = {
     "median": "medianrule medianstoppingrule",
     "asha": "sha successivehalving asynchyperband asynchronoussuccessivehalving",
-    "curve": "curvefitting learningcurve extrapolation",
     PATIENT: "patience earlystopping",
 }
 _BY_NAME: Catalog[Rule] = Catalog("a pruning rule", _MODULES, _ELSEWHERE)

@@ -32,7 +32,6 @@ EAGER: dict[str, dict[str, Value]] = {
     "percentile": {"minTrials": 2, "percentile": 40},
     "threshold": {"lower": 0.2},
     "patient": {"patience": 2},
-    "curve": {"minTrials": 5, "probability": 0.2},
     "optuna:median": {"nStartupTrials": 2},
     "optuna:percentile": {"nStartupTrials": 2},
     "optuna:threshold": {"lower": 0.2},
@@ -238,7 +237,7 @@ class TestPrunerContract:
                     seen[event.number] = seen.get(event.number, 0) + len(event.measurements)
                     # Folds are counted, steps begin at 0.
                     last = (
-                        seen[event.number] if name.endswith("wilcoxon") else seen[event.number] - 1
+                        seen[event.number] if name == "optuna:wilcoxon" else seen[event.number] - 1
                     )
                     assert advice is None or not advice.should_stop or last >= 7
 

@@ -19,7 +19,7 @@ from suggest.space import Value
 from suggest.study import Direction, Objective, Pruning
 from suggest.trial import StopAdvice, TrialState
 from tests.unit.pruning_histories import DrawnEvent, EngineReplay, a_study, learning_curve
-from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, accuracy
+from tests.unit.searches import MAXIMIZE, RUNNING, SUCCEEDED, accuracy
 
 PRUNED, FAILED = TrialState.PRUNED, TrialState.FAILED
 GO_ON = StopAdvice(False)
@@ -133,14 +133,6 @@ FOUR = [
             [0.5, math.nan],
             "accuracy is nan in the last report up to step 2 and was 0.5 before",
         ),
-        (
-            "wilcoxon",
-            {},
-            [seen(0, [0.9, 0.8, 0.9, 0.7]), seen(1, [0.9, 0.8, 0.9, 0.8])],
-            [0.8, 0.7, 0.8, 0.6],
-            "accuracy is worse than that of trial 1, the best, at 4 of 4 steps "
-            "(p = 0.062 in a signed-rank test, below 0.1)",
-        ),
     ],
 )
 def test_the_reason_says_what_was_compared(
@@ -176,24 +168,6 @@ def test_the_reason_says_what_was_compared(
             None,
         ),
         ("no better before", "patient", {"patience": 0}, [], [math.nan, 0.4], None),
-        ("no fold in common", "wilcoxon", {}, [seen(0, [0.9] * 9, first=100)], [0.1] * 9, None),
-        ("a fold that is nan", "wilcoxon", {}, [seen(0, [0.9] * 9)], [0.1] * 8 + [math.nan], None),
-        (
-            "the mean of the best",
-            "wilcoxon",
-            {},
-            [seen(0, [0.0] * 16 + [-0.2] * 16)],
-            [-0.1] * 11,
-            None,
-        ),
-        (
-            "values whose sum is no double",
-            "wilcoxon",
-            {},
-            [seen(0, [1.7e308] * 9)],
-            [1.7e308] * 9,
-            None,
-        ),
         ("nobody has succeeded", "auto", {}, FOUR[1:3], [0.1] * 9, None),
         (
             "the warm-up is a fifteenth",
@@ -298,45 +272,3 @@ def test_auto_waits_for_its_warmup_steps() -> None:
     others = [seen(n, [0.9] * 8) for n in range(30)]
     assert told(pruner, others, seen(99, [0.1] * 4, RUNNING)) == GO_ON
     assert told(pruner, [], seen(99, [0.1] * 5, RUNNING), before=4).should_stop
-
-
-@pytest.mark.parametrize("direction", [MAXIMIZE, MINIMIZE])
-def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: Direction) -> None:
-    """Finished trials that began low ended high: the current value alone would mislead."""
-    sign, draw = -direction.sign, Random(3)
-
-    def crossing(early: float, steps: int) -> list[float]:
-        return [
-            sign * (early + (1 - 2 * early) * k / 20 + draw.gauss(0, 0.005))
-            for k in range(1, steps + 1)
-        ]
-
-    others = [seen(n, crossing(draw.uniform(0.1, 0.4), 20)) for n in range(30)]
-    slow, fast = seen(98, crossing(0.05, 3), RUNNING), seen(99, crossing(0.39, 3), RUNNING)
-    assert told(a_pruner("curve", direction=direction), others, slow) == GO_ON
-    advice = told(a_pruner("curve", direction=direction), others, fast)
-    assert advice.should_stop
-    assert "is predicted to end at" in advice.reason
-
-
-def test_the_predicted_chance_is_as_often_right_as_it_says() -> None:
-    """Most trials with a predicted chance above 80 % end below the loss,
-    and hardly any of those below 5 %.
-    """
-    from suggest.pruners.curve_model import predict
-
-    draw, sure, hopeless = Random(8), [], []
-    for _ in range(40):
-        curves = [learning_curve(draw, 20) for _ in range(40)]
-        peers = [(Curve(list(enumerate(c))), -c[-1]) for c in curves[1:]]
-        own, best = curves[0], sorted(final for _, final in peers)[8]
-        predicted = predict(Curve(list(enumerate(own[:6]))), peers, -1.0)
-        assert predicted is not None
-        chance = predicted.chance_below(best)
-        if chance < 0.05:
-            hopeless.append(-own[-1] < best)
-        elif chance > 0.8:
-            sure.append(-own[-1] < best)
-    assert len(hopeless) > 10
-    assert sum(hopeless) <= 2
-    assert sum(sure) >= 0.7 * len(sure)

@@ -28,6 +28,7 @@ from controller.runtime.local.listening import listen
 from controller.spec.document import Json, domain_of
 from suggest.errors import NotOwner, TunerError, Unavailable
 from suggest.space import Parameter, Value
+from suggest.whole_file import replace_file
 
 FILE = "parameter-requests"
 # A choice may have many long values.
@@ -58,9 +59,7 @@ async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
 
     server = await asyncio.start_unix_server(answer, sock=sock, limit=_MAX_LINE)
     file = folder / FILE
-    temporary = file.with_suffix(".new")
-    temporary.write_text(path, encoding="utf-8")
-    temporary.replace(file)
+    replace_file(file, path)
     try:
         yield file
     finally:

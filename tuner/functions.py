@@ -41,6 +41,7 @@ from controller.spec.rules import opposite_direction
 from suggest.client.search_space import Parameters, level_of_caller, refuse
 from suggest.errors import FailedPrecondition, InvalidArgument, did_you_mean
 from suggest.imports import Source
+from suggest.whole_file import replace_file
 from tuner.archive import archive
 from tuner.arguments import arguments_of_keys, problems_by_argument
 from tuner.code_hash import FILE as HASH_FILE
@@ -250,9 +251,7 @@ def search(
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
         file = folders.function if in_containers else folders.root / FUNCTION_FILE
-        temporary = file.with_suffix(".new")
-        temporary.write_bytes(archive(packed) if in_containers else packed)
-        temporary.replace(file)
+        replace_file(file, archive(packed) if in_containers else packed)
         (folders.root / HASH_FILE).write_text(f"{code}\n{script}", encoding="utf-8")
 
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace

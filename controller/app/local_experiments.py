@@ -36,6 +36,7 @@ from controller.spec import from_document
 from suggest.errors import NotFound, Unavailable
 from suggest.replies import StudySummary
 from suggest.trial import TrialState
+from suggest.whole_file import replace_file
 
 if TYPE_CHECKING:
     from controller.folders import ExperimentFolders
@@ -173,9 +174,7 @@ class TroubleFile:
                 self.path.unlink(missing_ok=True)
                 return
             content = {"message": message, "since": timestamp(now), "ended": ended}
-            partial = self.path.with_suffix(".partial")
-            partial.write_text(json.dumps(content), encoding="utf-8")
-            partial.rename(self.path)
+            replace_file(self.path, json.dumps(content))
 
     def read(self, *, controlled: bool) -> str:
         """Return the running controller's trouble, or why the last one ended; "" if unknown."""

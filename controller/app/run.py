@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -53,6 +52,7 @@ from suggest.errors import (
     TunerError,
 )
 from suggest.trial import Trial, TrialState
+from suggest.whole_file import replace_file
 
 if TYPE_CHECKING:
     from controller.app.rerun import Reruns
@@ -305,9 +305,7 @@ class Session:
             if function is None:
                 return
             target = self.experiments.folders(made.uid).root / function.name
-            temporary = target.with_suffix(".new")
-            shutil.copyfile(function, temporary)
-            temporary.replace(target)
+            replace_file(target, function.read_bytes())
 
         session = Session(
             replace(self.workspace, service=self.workspace.service_of(search)),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from controller.app.git import git
 from controller.app.untracked import FOLDER, Untracked, untracked_files
+from suggest.whole_file import PRIVATE, replace_file
 
 GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 PATCH_BYTES = 4 << 20  # larger changes are data, not code
@@ -140,11 +141,7 @@ def store(path: Path, content: bytes) -> None:
     if path.exists():
         return
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    partial.rename(path)
+    replace_file(path, content, mode=PRIVATE)
 
 
 def gpus() -> list[str]:

@@ -6,7 +6,6 @@ It is signed by itself, and kept in the state directory. The API server's proxy 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -17,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from suggest.whole_file import PRIVATE, replace_file
 
 _LASTS = timedelta(days=3650)
 _AT_LEAST = timedelta(days=365)
@@ -33,8 +34,9 @@ def own_certificate(folder: Path, hosts: Sequence[str], now: datetime) -> tuple[
         folder.mkdir(mode=0o700, exist_ok=True)
         private = ec.generate_private_key(ec.SECP256R1())
         text = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        _replace(key, text)
-        _replace(certificate, _signed(private, hosts, now).public_bytes(Encoding.PEM))
+        replace_file(key, text, mode=PRIVATE)
+        signed = _signed(private, hosts, now).public_bytes(Encoding.PEM)
+        replace_file(certificate, signed, mode=PRIVATE)
     return certificate, key
 
 
@@ -88,12 +90,3 @@ def _signed(
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     return builder.sign(key, SHA256())
-
-
-def _replace(file: Path, content: bytes) -> None:
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(content)
-    new.replace(file)

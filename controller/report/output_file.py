@@ -5,10 +5,9 @@ They are whole, or they are as they were.
 
 from __future__ import annotations
 
-import secrets
-import shutil
-from contextlib import suppress
 from pathlib import Path
+
+from suggest.whole_file import replace_file
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -23,21 +22,7 @@ def write(path: Path, content: str | bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
         else:
-            _replace(path.resolve(), data)
+            replace_file(path.resolve(), data)
     except OSError as error:
         error.filename = str(path)
-        raise
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with partial.open("xb") as file:
-            file.write(data)
-        if path.exists():
-            shutil.copymode(path, partial)
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
         raise

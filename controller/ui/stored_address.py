@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from suggest.errors import Unavailable
+from suggest.whole_file import PRIVATE, replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,10 @@ class StoredAddress:
         return cls(secrets.token_bytes(32), 0)
 
     def write(self, file: Path) -> None:
-        """Replace the file at once, so that a crash leaves the old one or the new one.
-
-        Raises Unavailable.
-        """
-        new = file.with_name(f"{file.name}.new")
+        """Replace the file. Raises Unavailable."""
+        content = json.dumps({"key": self.key.hex(), "port": self.port})
         try:
-            with contextlib.suppress(FileNotFoundError):
-                new.unlink()  # of a process that was killed, perhaps with another mode
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-                json.dump({"key": self.key.hex(), "port": self.port}, opened)
-            new.replace(file)
+            replace_file(file, content, mode=PRIVATE)
         except OSError as error:
             raise Unavailable(
                 f"{file}: {error.strerror}; the page stores what open pages need after a restart "

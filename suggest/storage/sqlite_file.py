@@ -22,13 +22,13 @@ import json
 import math
 import os
 import sqlite3
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
+from suggest.whole_file import PRIVATE, replace_file
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 # a check before a transaction may be this old: a file cannot be replaced and used in that time
@@ -158,11 +158,8 @@ class DatabaseFile:
         }
         if mark == self._read_mark():
             return
-        partial = self._mark.with_name(f"{self._mark.name}.{os.getpid()}.{threading.get_ident()}")
         with suppress(OSError):
-            with open(partial, "w", encoding="utf-8", opener=_private) as file:
-                json.dump(mark, file)
-            partial.replace(self._mark)
+            replace_file(self._mark, json.dumps(mark), mode=PRIVATE)
 
     def _read_mark(self) -> dict[str, Any]:
         """Return what `mark` wrote; empty if there is nothing that can be read."""
@@ -308,10 +305,6 @@ def out_of_descriptors() -> bool:
 def restoring(path: Path) -> Path:
     """Return the path of a file that exists while a backup is restored over the database `path`."""
     return path.with_name(f".{path.name}.restoring")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _inode(path: Path) -> int | None:

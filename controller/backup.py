@@ -42,9 +42,6 @@ _SWAP = failpoints.register("controller.backup.swap")
 _VERSION_TABLES = {
     "study_schema_version": STUDIES,
     "controller_schema_version": CONTROLLER,
-    # From before the first release: opening the copy says what to do.
-    "suggest_schema_version": STUDIES,
-    "controller_schema": CONTROLLER,
 }
 _HIDDEN = frozenset(_VERSION_TABLES)  # not shown to people
 _PAGES = 4096  # copied at a time, so that Ctrl-C takes effect between two portions

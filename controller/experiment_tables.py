@@ -141,7 +141,6 @@ SCHEMA = Schema(
     version_table("controller_schema_version", metadata),
     newest="0006",
     migrations="controller:migrations",
-    unreleased="controller_schema",
     option="--state-dir or TUNER_STATE_DIR",
 )
 

@@ -37,7 +37,6 @@ class Schema:
     version: Alembic's table, among those of `metadata`.
     newest: the revision of the newest file in `migrations`, a folder of a package as Alembic writes
     it.
-    unreleased: a table that only databases from before the first release have.
     option: the option that names another place for such a database.
     """
 
@@ -45,7 +44,6 @@ class Schema:
     version: Table
     newest: str
     migrations: str
-    unreleased: str
     option: str
 
 
@@ -89,8 +87,7 @@ def version(database: Readable, schema: Schema) -> str | None:
     """Return the version of a database without changing anything; None if it is empty.
 
     Raises:
-        StoreBroken: the version is newer, or from before the first release, or another program uses
-        the database.
+        StoreBroken: the version is newer, or another program uses the database.
     """
     # Two statements without one view: before anything is made, all is read again under a lock.
     with database.reading(single=True) as connection:
@@ -114,12 +111,6 @@ def upgrade(connection: Connection, schema: Schema) -> None:
 
 def _version(connection: Connection, database: Readable, schema: Schema) -> str | None:
     existing = set(inspect(connection).get_table_names())
-    if schema.unreleased in existing:
-        raise StoreBroken(
-            f"{database.place}: was made before the first release, and only the tuner that made it "
-            "can read it; with that one run: tuner export NAME --format json > NAME.json; then "
-            "move the file away and run: tuner import FILE --from NAME.json"
-        )
     if schema.version.name not in existing:
         if taken := sorted(existing & set(schema.metadata.tables)):
             raise StoreBroken(

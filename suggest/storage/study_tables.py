@@ -171,6 +171,5 @@ SCHEMA = Schema(
     version_table("study_schema_version", metadata),
     newest="0001",
     migrations="suggest.storage:migrations/versions",
-    unreleased="suggest_schema_version",
     option="--storage",
 )

@@ -74,7 +74,6 @@ def books(
         version_table("library", metadata),
         newest,
         str(folder),
-        "old_library",
         "--library",
     )
 
@@ -161,18 +160,6 @@ def test_a_table_of_another_program_is_left_alone(opened: Database, tmp_path: Pa
     ):
         prepare(opened, books(tmp_path / "migrations", newest="0001"))
     assert [name for name, _, _ in columns(opened)] == ["isbn"]
-
-
-def test_a_database_from_before_the_first_release_says_how_to_go_on(
-    opened: Database, tmp_path: Path
-) -> None:
-    with opened.writing() as connection:
-        connection.exec_driver_sql("CREATE TABLE old_library (version INTEGER)")
-    with pytest.raises(
-        StoreBroken,
-        match=r"before the first release.* tuner export NAME --format json .* tuner import",
-    ):
-        prepare(opened, books(tmp_path / "migrations", newest="0001"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suggest.whole_file import replace_file
 from tuner.asking import ANSWERS, end_search
 from tuner.trial import Infeasible, Pruned, Trial, as_number
 from tuner.trial import choices as named_choices
@@ -265,7 +264,10 @@ class OptunaTrial:
         self._keep()
 
     def _keep(self) -> None:
-        replace_file(self._trial.output_dir / FILE, self._text)
+        file = self._trial.output_dir / FILE
+        temporary = file.with_suffix(".new")
+        temporary.write_text(self._text, encoding="utf-8")
+        temporary.replace(file)
 
     @property
     def _text(self) -> str:

@@ -44,7 +44,6 @@ WAYS = {
         "file = open(place, 'a', buffering=1)",
         "file.write(json.dumps({'step': step, 'score': now}) + '\\n')",
     ),
-    "tuner.push": ("push: true", "from tuner import push", "push(step=step, score=now)"),
 }
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tuner.functions import maximize, minimize, optimize
     from tuner.opening import open as open
     from tuner.optuna_study import optimize_optuna
-    from tuner.pushing import push
     from tuner.running import run
     from tuner.study import SearchFailed, Study, TrialResult, connect
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
@@ -36,7 +35,6 @@ _MODULES = {
     "tuner.functions": ("maximize", "minimize", "optimize"),
     "tuner.opening": ("open",),
     "tuner.optuna_study": ("optimize_optuna",),
-    "tuner.pushing": ("push",),
     "tuner.running": ("run",),
     "tuner.study": ("SearchFailed", "Study", "TrialResult", "connect"),
     "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
@@ -72,7 +70,6 @@ __all__ = [
     "minimize",
     "optimize",
     "optimize_optuna",
-    "push",
     "run",
 ]
 

@@ -215,8 +215,8 @@ class KatibReports:
 
 
 MetricsSource: TypeAlias = MetricsFile | PrometheusEndpoint | KatibReports
-# Where `tuner.push` writes, and reports to the DBManager of this machine.
-PUSHED = MetricsFile("metrics.jsonl", MetricsFormat.JSON)
+# Where the reports to the DBManager of this machine are written.
+REPORTED = MetricsFile("metrics.jsonl", MetricsFormat.JSON)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Any
 from controller.core.model import (
     END_BY_THEMSELVES,
     FORMAT,
-    PUSHED,
     Budget,
     ConfirmRule,
     ExperimentObjective,
@@ -214,8 +213,6 @@ def _weights(
 
 
 def _metrics_source(fields: Json) -> MetricsSource | None:
-    if fields.get("push"):
-        return PUSHED
     if fields.get("dbManager"):
         return KatibReports()
     if "prometheus" in fields:

@@ -300,9 +300,6 @@ METRICS = Section(
             "prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead of reading its log."
         ),
         Key(
-            "push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"
-        ),
-        Key(
             "dbManager",
             FLAG,
             "The trial reports to Katib's DBManager instead, for example by `report_metrics` of "
@@ -312,7 +309,7 @@ METRICS = Section(
         Key(
             "collectorImage",
             Text("the name of an image", r"\S+", "a name without spaces"),
-            "On a cluster, the image of the sidecar that reads `file`, `prometheus`, `push` or "
+            "On a cluster, the image of the sidecar that reads `file`, `prometheus` or "
             "`dbManager`.",
             says="`TUNER_COLLECTOR_IMAGE`, else `tuner/collector:1`",
             field="collector_image",

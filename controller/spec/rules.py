@@ -171,7 +171,7 @@ def _text(spec: Json) -> Iterator[PathProblem]:
     if not objective.get("text"):
         return
     metrics = spec.get("metrics", {})
-    if "pattern" not in metrics and metrics.get("format") != "json" and not metrics.get("push"):
+    if "pattern" not in metrics and metrics.get("format") != "json":
         cure = r"write spec.metrics.pattern, such as '([\w-]+)=(.*)'"
         yield PathProblem("spec.objective.text", f"needs to know where the text ends; {cure}")
     if objective.get("direction") == "minimize":
@@ -192,7 +192,7 @@ def _text(spec: Json) -> Iterator[PathProblem]:
 
 def _metrics(spec: Json) -> Iterator[PathProblem]:
     metrics = spec.get("metrics", {})
-    sources = [key for key in ("file", "prometheus", "push", "dbManager") if metrics.get(key)]
+    sources = [key for key in ("file", "prometheus", "dbManager") if metrics.get(key)]
     form = metrics.get("format")
     for key in sources[1:]:
         yield at_key(

@@ -1,5 +1,5 @@
 """Metrics that are not in a trial's log, through all of `tuner`: files,
-event files, endpoints and `tuner.push`.
+event files and endpoints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pytest
 from tests.e2e.cli import Cli, ended, eventually, experiment, why
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
-PUSHES = "from tuner import push\npush(step=7, score=0.5)\npush({'val/loss': float('nan')})\n"
 SCRAPED = """
 import http.server, os, sys, threading, time
 
@@ -164,12 +163,6 @@ def test_an_endpoint_is_scraped(cli: Cli) -> None:
     assert (code, curve(cli)) == (0, {3: 0.5}), err
 
 
-def test_a_trial_pushes(cli: Cli) -> None:
-    write(cli, PUSHES, "push: true")
-    code, _, err = cli.tuner("run", cli.file)
-    assert (code, curve(cli)) == (0, {7: 0.5}), err
-
-
 def test_a_controller_that_is_killed_counts_no_line_twice_and_loses_none(cli: Cli) -> None:
     write(cli, ROTATES, "file: m.txt", more="  pruning: {name: median}\n")
     run_with_kills(cli, kills=4)
@@ -275,12 +268,3 @@ def test_missing_metrics_are_explained(cli: Cli, program: str, metrics: str, rea
     write(cli, program, metrics)
     cli.tuner("run", cli.file)
     assert why(cli, "tiny/0").startswith(f"Why: exit code 0, but {reason}")
-
-
-def test_push_outside_of_a_trial_is_refused_with_the_cure() -> None:
-    import tuner
-
-    with pytest.raises(
-        RuntimeError, match=r"push works in trials of an experiment with metrics: {push: true}"
-    ):
-        tuner.push(score=1.0)

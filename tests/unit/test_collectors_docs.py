@@ -38,17 +38,8 @@ def test_all_sources_are_shown() -> None:
         "file",
         "format",
         "prometheus",
-        "push",
         "dbManager",
     ]
-
-
-def test_the_shown_program_pushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (program,) = re.findall(r"```python\n(from tuner import push\n.*?)```", EXPERIMENT, re.S)
-    monkeypatch.setenv("TUNER_METRICS_FILE", str(tmp_path / "metrics.jsonl"))
-    exec(program, {})
-    (line,) = re.findall(r"as any other program may: `(.*?)`", EXPERIMENT)
-    assert (tmp_path / "metrics.jsonl").read_text() == line + "\n"
 
 
 def test_the_sidecar_for_other_kinds_is_the_one_that_a_job_gets() -> None:

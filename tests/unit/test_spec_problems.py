@@ -292,9 +292,9 @@ KEYS = r"""
 +   budget:
   12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of them, got an empty list
 -   budget:
-+   metrics: {file: a, push: true}
++   metrics: {file: a, dbManager: true}
 +   budget:
-  12:22 spec.metrics.push: cannot be combined with file; keep one of them
+  12:22 spec.metrics.dbManager: cannot be combined with file; keep one of them
 -   budget:
 +   metrics: {format: json}
 +   budget:

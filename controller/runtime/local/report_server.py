@@ -32,7 +32,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from controller.background_tasks import cancelled
-from controller.core.model import PUSHED
+from controller.core.model import REPORTED
 from controller.runtime.local.collectors.collected import json_line
 from controller.runtime.local.listening import SUPERVISOR_LOCK, private_socket
 from controller.runtime.local.report_address import (
@@ -101,7 +101,7 @@ class TrialReports:
         directory = self._attempt(trial)
         if directory is None:
             return False
-        path = place_below(directory / "output", PUSHED.path)
+        path = place_below(directory / "output", REPORTED.path)
         try:
             with self._lock:
                 _append(path, b"".join(lines))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from controller.core.model import (
-    PUSHED,
+    REPORTED,
     Collection,
     KatibReports,
     MetricsFile,
@@ -36,7 +36,7 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
         case MetricsFile() as source:
             return FileTail(place_below(directory / "output", source.path), lines)
         case KatibReports():
-            return FileTail(place_below(directory / "output", PUSHED.path), lines)
+            return FileTail(place_below(directory / "output", REPORTED.path), lines)
         case PrometheusEndpoint() as endpoint:
             return PrometheusScraper(
                 port_of(endpoint, directory), endpoint.path, collection.names, lines

@@ -53,7 +53,7 @@ experiments = sa.Table(
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),
     sa.Column("final_trial", sa.Integer),
     sa.Column("final_first", sa.Integer),
-    sa.Column("ended_by", sa.Integer),
+    sa.Column("ended_by", sa.String, nullable=False, server_default=""),
     sa.Column("start_time", sa.String),
     sa.Column("end_time", sa.String),
     sa.UniqueConstraint("namespace", "name"),

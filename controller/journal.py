@@ -108,11 +108,10 @@ class Journal:
         created = self._event(attempt, "created", text, now)
         self._save(Changes(experiment, [attempt], [created], final=of is not None))
 
-    def end_asked(self, attempt: Attempt, *, now: datetime) -> None:
-        """Record that a trial asks to end the search."""
-        assert attempt.trial is not FINAL
-        asked = self._event(attempt, "endAsked", "asks to end the search", now)
-        self._save(Changes(replace(self.experiment, ended_by=attempt.trial), events=[asked]))
+    def end_asked(self, by: str, trial: int, *, now: datetime) -> None:
+        """Record that a trial, or a callback that was told of its end, ends the search."""
+        asked = Event(now, "endAsked", f"{by} called study.stop()", trial)
+        self._save(Changes(replace(self.experiment, ended_by=by), events=[asked]))
 
     def final_outdated(self) -> None:
         self._save(Changes(replace(self.experiment, final=None), final=True))

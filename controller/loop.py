@@ -466,7 +466,7 @@ class Loop:
             not marked
             or experiment.state is not ExperimentState.RUNNING
             or experiment.stop_requested
-            or experiment.ended_by is not None
+            or experiment.ended_by
         ):
             return trials
         rest_of_study = Memory(experiment.spec)
@@ -523,10 +523,14 @@ class Loop:
             self._memory.take_in(trials)
             actions = core.decide(self._snapshot())
         acted = bool(actions)
+        ended_by = self.experiment.ended_by
         while actions:
             for action in actions:
                 if await self._act(action):
                     return True
+                if self.experiment.ended_by != ended_by:
+                    # Decide again, before another trial begins.
+                    return False
             actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
         self._on_acted()
         is_decided = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
@@ -703,10 +707,11 @@ class Loop:
         if (
             opened.requests.ends_search
             and newest.trial is not FINAL
-            and self.experiment.ended_by is None
+            and not self.experiment.ended_by
             and self.experiment.spec.rerun is None
         ):
-            self._journal.end_asked(newest, now=self._clock.now())
+            number = newest.trial
+            self._journal.end_asked(f"trial {number}", number, now=self._clock.now())
 
     def _priced(self, attempt: Attempt, status: AttemptStatus | None) -> Attempt:
         """Return an attempt that has begun on a node with prices of its own at these prices."""
@@ -948,7 +953,7 @@ class Loop:
         if opened is None:  # it was paused
             trial = await self._search.complete(number, outcome, [])
             self._memory.count(trial)
-            self.request(self._on_trial(trial))
+            self._tell(trial)
             return
         await self._uploads.send(self._memory, number, leave=MAX_REPORT)
         if opened.running:
@@ -958,7 +963,16 @@ class Loop:
                 self._memory.pause(trial, opened.attempts)
                 return
             self._memory.count(trial)
-            self.request(self._on_trial(trial))
+            self._tell(trial)
+
+    def _tell(self, trial: Trial) -> None:
+        desired = self._on_trial(trial)
+        if desired is not DesiredState.FINISH:
+            self.request(desired)
+        elif not self.experiment.ended_by:
+            # The next controller has to know it, too.
+            by = f"a callback of trial {trial.number}"
+            self._journal.end_asked(by, trial.number, now=self._clock.now())
 
     async def _close(self, number: TrialOrFinal) -> None:
         for attempt in self._memory.opened[number].attempts:

@@ -32,6 +32,7 @@ from controller.core.model import (
     MAX_NAME_LENGTH,
     AttemptState,
 )
+from controller.core.snapshot import DesiredState
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.runtime import trial_files
@@ -223,12 +224,13 @@ def search(
     *,
     stand_ins: Sequence[tuple[object, object]] = (),
     known: Source | None = None,
+    on_stop: DesiredState = DesiredState.STOP,
     shell: Shell | None = None,
 ) -> Study:
     """Run the search of an objective. Raises the errors of `minimize`.
 
-    stand_ins: see `objective_code.dumps`. known: trials to learn from. shell: the program that runs
-    it, if it has one.
+    stand_ins: see `objective_code.dumps`. known: trials to learn from. on_stop: see
+    `running.control`. shell: the program that runs it, if it has one.
     """
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
@@ -287,6 +289,7 @@ def search(
             progress=progress,
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
+            on_stop=on_stop,
             shell=shell,
         )
 

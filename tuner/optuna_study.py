@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 import tuner.optuna_trial as inside
 from controller import app
 from controller.core.model import Overrun
+from controller.core.snapshot import DesiredState
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument, NotFound
 from suggest.pruners.optuna_rules import CLASSES
@@ -170,6 +171,7 @@ def run_search(
             # The objective may use it, too.
             stand_ins=[(study, inside.OptunaStudy(directions))],
             known=to_import,
+            on_stop=DesiredState.FINISH,
             shell=shell,
         )
     except KeyboardInterrupt:

@@ -35,10 +35,17 @@ class Callbacks:
     """
 
     def __init__(
-        self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None
+        self,
+        functions: Sequence[Callback],
+        workspace: Workspace,
+        name: str,
+        namespace: str | None,
+        *,
+        on_stop: DesiredState,
     ) -> None:
         self._functions = functions
         self._study = Study(workspace, name, namespace, stop=self._stop)
+        self._on_stop = on_stop
         self._desired = DesiredState.RUN
         self.error: BaseException | None = None
 
@@ -56,7 +63,7 @@ class Callbacks:
         return self._desired
 
     def _stop(self) -> None:
-        self._desired = DesiredState.STOP
+        self._desired = self._on_stop
 
 
 def run(
@@ -134,9 +141,13 @@ def control(
     context: str | None = None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Sequence[Callback] = (),
+    on_stop: DesiredState = DesiredState.STOP,
     shell: Shell | None = None,
 ) -> Study:
-    """Create the file's experiment or continue it, until it ends. Raises as `run`."""
+    """Create the file's experiment or continue it, until it ends. Raises as `run`.
+
+    on_stop: what `study.stop()` in a callback means.
+    """
     file.check_runnable()
 
     async def act(session: Session) -> RunResult:
@@ -152,7 +163,9 @@ def control(
             return await session.resume(file, None)
 
     spec = file.document.spec
-    called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None
+    called = None
+    if callbacks:
+        called = Callbacks(callbacks, workspace, spec.name, spec.namespace, on_stop=on_stop)
     experiment = run_session(
         workspace,
         act,

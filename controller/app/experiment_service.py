@@ -408,7 +408,7 @@ class ExperimentService:
             if experiment.state is not ExperimentState.STOPPED:
                 marked = {attempt.trial: attempt for attempt in breaker.reviewed(attempts)} | marked
             if experiment.state.finished:
-                experiment = replace(self._without_old_final(experiment), ended_by=None)
+                experiment = replace(self._without_old_final(experiment), ended_by="")
             experiment = replace(
                 experiment,
                 state=ExperimentState.RUNNING,

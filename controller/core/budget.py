@@ -92,7 +92,7 @@ class Standing:
             that is unknown.
         paused: How many trials wait for a larger fidelity. None of them can be the best.
         spent: What all attempts have used so far.
-        ended_by: The trial that has asked to end the search.
+        ended_by: See `Experiment`.
     """
 
     counts: Mapping[TrialState, int]
@@ -104,7 +104,7 @@ class Standing:
     regret_bound: float | None = None
     paused: int = 0
     spent: Spent = NOTHING_SPENT
-    ended_by: int | None = None
+    ended_by: str = ""
 
 
 def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False) -> Ending | None:
@@ -134,8 +134,8 @@ def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False)
     if limit is not None:
         partial = standing.paused + counts.get(TrialState.PRUNED, 0)
         return limit.ending(spec, succeeded, partial=partial)
-    if standing.ended_by is not None:
-        reason = f"trial {standing.ended_by} called study.stop()"
+    if standing.ended_by:
+        reason = f"{standing.ended_by} called study.stop()"
         return _spent(reason, ReasonCode.STOPPED_BY_TRIAL, succeeded, drain=True, closed=True)
     if suspended:
         return None

@@ -101,7 +101,7 @@ class ReasonCode(enum.Enum):
     COST_SPENT = "CostSpent"  # budget.cost
     NO_IMPROVEMENT = "NoImprovement"  # budget.noImprovement
     REGRET_BELOW = "RegretBelow"  # budget.regretBelow
-    STOPPED_BY_TRIAL = "StoppedByTrial"  # study.stop() in an objective of Optuna
+    STOPPED_BY_TRIAL = "StoppedByTrial"  # study.stop() in an objective or a callback of Optuna
     SPACE_EXHAUSTED = "SpaceExhausted"
     TOO_MANY_FAILURES = "TooManyFailures"  # budget.failedTrials
     NO_TRIAL_SUCCEEDED = "NoTrialSucceeded"
@@ -707,7 +707,7 @@ class Experiment:
     running_s: the wall clock time during which a controller was running and the experiment was not
         paused.
     gpu_hours, cost: what all attempts had used when this was last stored, if its budget limits it.
-    ended_by: the trial that has asked to end the search.
+    ended_by: what has called study.stop(), such as "trial 7"; "" as long as nothing has.
     """
 
     uid: Uid
@@ -728,7 +728,7 @@ class Experiment:
     cost: float = 0.0
     # None: not begun since the search last continued.
     final: FinalRun | None = None
-    ended_by: int | None = None
+    ended_by: str = ""
     start_time: datetime | None = None
     end_time: datetime | None = None
 

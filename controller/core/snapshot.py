@@ -29,6 +29,8 @@ class DesiredState(enum.Enum):
     """What a person has asked the controller to do."""
 
     RUN = "run"
+    # As study.stop() in a callback of Optuna: running trials finish, and no more begin.
+    FINISH = "finish"
     # First Ctrl-C: stop cleanly; the trials run again on resume.
     INTERRUPT = "interrupt"
     # Tuner stop: cancel the running trials for good.
@@ -140,7 +142,7 @@ class Snapshot:
     estimated: how many trials had ended when it was last bounded.
     elsewhere: how many trials of the search another controller runs, which has handed it over.
     spent: what all attempts have used, if the budget limits it.
-    ended_by: the trial that has asked to end the search.
+    ended_by: see `Experiment`.
     """
 
     spec: ExperimentSpec
@@ -172,7 +174,7 @@ class Snapshot:
     estimated: int = 0
     elsewhere: int = 0
     spent: Spent = NOTHING_SPENT
-    ended_by: int | None = None
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def upgrade() -> None:
         for name in names:
             column = sa.Column(name, sa.Float, nullable=False, server_default="0")
             op.add_column(table, column)
-    op.add_column("experiments", sa.Column("ended_by", sa.Integer))
+    ended_by = sa.Column("ended_by", sa.String, nullable=False, server_default="")
+    op.add_column("experiments", ended_by)
     unended = sa.text("end_time IS NULL")
     op.create_index(
         "attempts_unended", "attempts", ["uid"], sqlite_where=unended, postgresql_where=unended

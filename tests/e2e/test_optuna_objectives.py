@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import tuner
+from controller import app
 from tests.e2e.cli import eventually
 from tests.e2e.test_python_api import Scripts, scripts
+from tuner.study import workspace_of
 
 __all__ = ["scripts"]
 
@@ -167,7 +169,7 @@ print(study.user_attrs == {"best": study.best_trial.number}, tuner.open("told").
     called, ended = scripts.output(QUIET + body).splitlines()
     logged = "(0, 'succeeded'), (0, 'COMPLETE', 1, {}), (1, 'infeasible'), "
     pruned = "(1, 'PRUNED', 2, {'best': 0}), (2, 'succeeded')"
-    assert (called, ended) == (f"[{logged}{pruned}]", "True stopped")
+    assert (called, ended) == (f"[{logged}{pruned}]", "True succeeded")
 
 
 def test_a_search_is_continued_with_the_study_of_its_first_call_or_the_returned_one(
@@ -276,6 +278,42 @@ print([(trial.state.name, trial.value) for trial in found.trials], tuner.open("e
     ended = "[('COMPLETE', 0.0), ('COMPLETE', 1.0)]"
     assert said == f"{ended} trial {asked_by} called study.stop()\n"
     assert scripts.starts() == ["0", "1"]
+
+
+def test_running_trials_finish_after_a_callback_has_ended_the_search_also_of_a_killed_one(
+    scripts: Scripts,
+) -> None:
+    body = f"""{STARTED}
+def objective(trial):
+    started(trial)
+    while trial.number != 1 and not (HERE / "killed").exists():
+        time.sleep(0.01)
+    return float(trial.number)
+
+def stop(study, trial):
+    assert trial.number == 1 or (HERE / "killed").exists()
+    study.stop()
+
+found = tuner.optimize_optuna(
+    objective, trials=9, parallelism=3, name="ends", progress=False, callbacks=[stop],
+    spec={{"canary": "0s"}})
+print([(trial.state.name, trial.value) for trial in found.trials], tuner.open("ends").reason)
+"""
+    first = scripts.start(QUIET + body)
+    eventually(lambda: len(scripts.starts()) == 3, within_s=60)
+
+    def recorded() -> str:
+        with workspace_of(scripts.folder / "state").opened() as experiments:
+            return app.experiments.find(experiments, "ends", None).ended_by
+
+    eventually(recorded, within_s=60)
+    first.kill()
+    first.communicate()
+    (scripts.folder / "killed").touch()
+    said = scripts.output(QUIET + body)
+    ended = [("COMPLETE", float(number)) for number in range(3)]
+    assert said == f"{ended} a callback of trial 1 called study.stop()\n"
+    assert sorted(scripts.starts()) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ class Simulation:
             trials = self._trials()
             check_final_start(trial, trials, self._stored())
             self.seen_by_final[attempt.number] = len(trials)
-        elif self._stored().ended_by is not None:
+        elif self._stored().ended_by:
             raise InvariantViolation(f"{name} begins after a trial has ended the search")
         elif experiment.spec.algorithm.name == "pbt":
             self.checkpoints.prepare(trial, attempt)
@@ -299,7 +299,7 @@ class Simulation:
         self.finals_before = sum(attempt.trial == FINAL for attempt in self._attempts())
         self._save(
             Changes(
-                replace(found, state=ExperimentState.RUNNING, reason="", final=kept, ended_by=None),
+                replace(found, state=ExperimentState.RUNNING, reason="", final=kept, ended_by=""),
                 final=True,
             )
         )

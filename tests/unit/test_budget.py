@@ -39,7 +39,7 @@ def judged(
     paused: int = 0,
     pruned: int = 0,
     spent: Spent = NOTHING_SPENT,
-    ended_by: int | None = None,
+    ended_by: str = "",
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     standing = Standing(
@@ -134,10 +134,10 @@ FINISHING = replace(EVERYTHING, budget=replace(EVERYTHING.budget, overrun=Overru
         ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
         ("minimizing, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
         ("minimizing, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
-        ("a trial has ended it", judged(EVERYTHING, done=1, best=0.5, ended_by=3), STOPPED),
+        ("a trial has ended it", judged(EVERYTHING, done=1, best=0.5, ended_by="trial 3"), STOPPED),
         (
             "a trial has ended it, and the breaker is undecided",
-            judged(EVERYTHING, done=1, best=0.5, ended_by=3, suspended=True),
+            judged(EVERYTHING, done=1, best=0.5, ended_by="trial 3", suspended=True),
             STOPPED,
         ),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),

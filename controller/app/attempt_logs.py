@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from controller import app
@@ -16,7 +15,6 @@ from controller.app.experiments import ReadableExperiments, find
 from controller.app.workspace import ReadableWorkspace
 from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
-from controller.spec.quantities import parse_duration
 from suggest.errors import InvalidArgument, NotFound
 
 
@@ -24,12 +22,10 @@ from suggest.errors import InvalidArgument, NotFound
 class LogPart:
     """The part of a log to print; None means the whole log and the newest attempt.
 
-    since: only output from this time on.
     tail: the number of last lines.
     """
 
     tail: int | None = None
-    since: datetime | None = None
     attempt: int | None = None
 
     @classmethod
@@ -39,7 +35,6 @@ class LogPart:
         trial: TrialOrFinal | None,
         *,
         tail: int | None,
-        since: str | None,
         attempt: int | None,
     ) -> LogPart:
         """Parse the flags for the log of an experiment or of one of its trials.
@@ -50,7 +45,7 @@ class LogPart:
             raise InvalidArgument.at("--attempt", f"requires a trial: {name}/N --attempt {attempt}")
         if tail is not None and tail < 0:
             raise InvalidArgument.at("--tail", f"{tail} is not a number of lines; write 0 or more")
-        return cls(tail, None if since is None else parse_moment(since), attempt)
+        return cls(tail, attempt)
 
 
 async def print_logs(
@@ -112,25 +107,6 @@ async def _no_log(
     return NotFound(f"{label} has not started yet: there is no log; see {trials}")
 
 
-def parse_moment(text: str) -> datetime:
-    """Parse a duration before now, such as `10m`, or a time with its zone.
-
-    Raises InvalidArgument.
-    """
-    try:
-        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        cure = "write 90s, 10m or 1h30m, or a time with its zone: 2026-01-31T09:00:00Z"
-        raise InvalidArgument.at("--since", f"{text!r} is neither a duration nor a time; {cure}")
-    return moment
-
-
 _Key: TypeAlias = tuple[TrialOrFinal, int]  # the trial and the number of an attempt
 
 
@@ -176,8 +152,8 @@ class _LogFollower:
         log = self._experiments.log(self._experiment.uid, attempt)
         try:
             if key not in self._offsets:
-                part = self._part
-                self._offsets[key] = log.begins_at(tail=part.tail, since=part.since)
+                tail = self._part.tail
+                self._offsets[key] = 0 if tail is None else log.begins_at(tail)
             while True:
                 begin, data = log.read(self._offsets[key])
                 if not data:

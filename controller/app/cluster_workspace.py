@@ -9,7 +9,6 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -213,12 +212,8 @@ class ClusterLog:
         self._path = path
         self._uid = uid
 
-    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
-        if tail is None and since is None:
-            return 0
-        query = {"uid": self._uid}
-        query |= {} if tail is None else {"tail": str(tail)}
-        query |= {} if since is None else {"since": since.isoformat()}
+    def begins_at(self, tail: int) -> int:
+        query = {"uid": self._uid, "tail": str(tail)}
         path = f"{self._path}/start"
         return int(self._api.call(lambda client: self._api.get(client, path, **query))["offset"])
 

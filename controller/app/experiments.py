@@ -27,8 +27,6 @@ from controller.runtime.processes import suspended
 from suggest.errors import FailedPrecondition, NotFound, did_you_mean
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from controller.folders import ExperimentFolders
     from suggest.replies import StudySummary
     from suggest.study import Direction, StudyName
@@ -96,8 +94,8 @@ class Trouble(Protocol):
 class ReadableLog(Protocol):
     """The log of an attempt, which may grow. Methods raise NotFound if there is none."""
 
-    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
-        """Return the offset of the last `tail` lines of what was printed since that time."""
+    def begins_at(self, tail: int) -> int:
+        """Return the offset of the last `tail` lines."""
 
     def read(self, offset: int) -> tuple[int, bytes]:
         """Return the next bytes that spec.trial.logLimit has kept, and their offset.

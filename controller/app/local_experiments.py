@@ -268,7 +268,7 @@ class LocalExperiments(SqlExperimentStore):
         return found
 
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:
-        return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log, attempt)
+        return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log)
 
     def revision_source(self, uid: Uid, number: int) -> str:
         """Return where people find the text of a revision."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from controller.core.model import Attempt
-from controller.runtime.log_file import size_at
 from controller.runtime.log_limit import kept_part
 from suggest.errors import NotFound
 
@@ -18,19 +15,12 @@ PORTION = 1 << 16
 class LocalLog:
     """Implements `ReadableLog`: a file of this machine."""
 
-    def __init__(self, path: Path, attempt: Attempt) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._attempt = attempt
 
-    def begins_at(self, *, tail: int | None, since: datetime | None) -> int:
-        begin, attempt = 0, self._attempt
+    def begins_at(self, tail: int) -> int:
         with self._opened() as file:
-            if since is not None and (attempt.start_time is None or attempt.start_time < since):
-                is_over = attempt.end_time is not None and attempt.end_time < since
-                begin = file.seek(0, 2)
-                if not is_over:
-                    begin = _line_at(file, size_at(self._path, since.timestamp()))
-            return begin if tail is None else max(begin, _tail(file, tail))
+            return _tail(file, tail)
 
     def read(self, offset: int) -> tuple[int, bytes]:
         with self._opened() as file:
@@ -69,17 +59,4 @@ def _tail(file: BinaryIO, lines: int) -> int:
                 if lines == 0:
                     return at + newline + 1
             stop = newline
-    return 0
-
-
-def _line_at(file: BinaryIO, offset: int) -> int:
-    """Return the offset of the line that contains this byte."""
-    at = offset
-    while at > 0:
-        size = min(PORTION, at)
-        at -= size
-        file.seek(at)
-        newline = file.read(size).rfind(b"\n")
-        if newline >= 0:
-            return at + newline + 1
     return 0

@@ -287,11 +287,6 @@ reporting = _group(
 log_part = _group(
     _switch("-f", "--follow", help="follow the log until the trial ends"),
     _number("--tail", "N", "only the last N lines of each log"),
-    _value(
-        "--since",
-        "WHEN",
-        "only lines printed since: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z",
-    ),
     _number("--attempt", "N", "attempt N of the trial (default: the newest)"),
 )
 confirmed_best = _switch(

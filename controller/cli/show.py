@@ -421,9 +421,7 @@ def export(arguments: argparse.Namespace) -> ExitCode:
 
 def logs(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    part = LogPart.parse(
-        name, number, tail=arguments.tail, since=arguments.since, attempt=arguments.attempt
-    )
+    part = LogPart.parse(name, number, tail=arguments.tail, attempt=arguments.attempt)
 
     # A program may print sequences that retitle a terminal, write into its clipboard or hide lines.
     stripped = terminal.ControlSequences().strip if sys.stdout.isatty() else bytes

@@ -187,9 +187,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name_or_trial, flags.log_part, flags.place),
         example="tuner logs -f digits/12",
         more="NAME alone selects all running trials, and prefixes each line with its trial's "
-        "number; if no trial is running, it selects the last one. --since is accurate to ten "
-        "seconds: it may print earlier lines, but omits none. On a terminal, the output is without "
-        "its control sequences; a pipe gets every byte.",
+        "number; if no trial is running, it selects the last one. On a terminal, the output is "
+        "without its control sequences; a pipe gets every byte.",
     ),
     Verb(
         "report",

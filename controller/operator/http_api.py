@@ -13,7 +13,6 @@ import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -199,13 +198,7 @@ class HttpApi:
         experiment = await self._found(request)
         attempt = self._attempt(experiment, request)
         log = await self._experiments.available_log(experiment.uid, attempt)
-        tail = _number(request, "tail") if "tail" in request.query_params else None
-        since = request.query_params.get("since")
-        try:
-            moment = None if since is None else datetime.fromisoformat(since)
-        except ValueError:
-            raise InvalidArgument.at("since", f"{since!r} is not a time") from None
-        return _json({"offset": log.begins_at(tail=tail, since=moment)})
+        return _json({"offset": log.begins_at(_number(request, "tail"))})
 
     async def _pack(self, request: Request) -> Response:
         """Answer with the file of `tuner pack`, in which the cluster is the request's context."""

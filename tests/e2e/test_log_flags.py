@@ -33,8 +33,6 @@ def test_the_last_lines_of_an_attempt(cli: Cli) -> None:
         cli.tuner("logs", "tiny/1", "--attempt", "1", "--tail", "2")[1]
         == "attempt 1 line 2\nattempt 1 line 3\n"
     )
-    assert cli.tuner("logs", "tiny/1", "--since", "10m")[1].count("\n") == 3
-    assert cli.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
 
 
 def test_a_missing_resource_is_reported(cli: Cli) -> None:
@@ -50,7 +48,6 @@ def test_a_missing_resource_is_reported(cli: Cli) -> None:
 
 def test_invalid_flags_are_usage_errors(cli: Cli) -> None:
     for words in (
-        ("tiny/1", "--since", "soon"),
         ("tiny", "--attempt", "1"),
         ("tiny/1", "--tail", "-2"),
     ):

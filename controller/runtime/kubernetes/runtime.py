@@ -26,7 +26,6 @@ from controller.kube.cluster import Cluster, ReadingBudget
 from controller.kube.errors import AccessDenied, ApiError, ApiNotFound, ErrorClassifier
 from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.request_limit import Sender
-from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import (
     AdmissionQueue,
     BackgroundRequests,
@@ -54,7 +53,7 @@ from controller.runtime.kubernetes.labels import (
 )
 from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder, WriteGuard
-from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
+from controller.runtime.kubernetes.logs import COLLECTED_LOG, AttemptLog, LogCopying
 from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.protocol import LOG_LIMIT_BYTES, CannotStart, Conclusion, Launch
@@ -201,7 +200,6 @@ class KubernetesRuntime:
             is_awaited=lambda: self._lines_are_awaited,
             limit_bytes=target.log_limit_bytes,
         )
-        self._log_times = log_file.LogTimes()
         self._deletions = BackgroundRequests(failed=self._wakeup.notify)
         # The statuses that the last reconcile derived, for the next observe.
         self._latest: list[tuple[AttemptOnCluster, AttemptStatus]] | None = None
@@ -288,7 +286,6 @@ class KubernetesRuntime:
 
     async def remove(self, name: str) -> None:
         await self._client.turns.next(self._sender)
-        self._log_times.forget(name)
         informer, creations = await self._open()
         self._queue.drop(name)
         await creations.requests.settle(name)
@@ -379,9 +376,7 @@ class KubernetesRuntime:
         await self._open()
         if (attempt := self._attempts.get(name)) is None:
             return b""
-        if data := await attempt.log.read(offset, limit):
-            self._log_times.note(name, attempt.directory / TRIAL_LOG.file, offset + len(data))
-        return data
+        return await attempt.log.read(offset, limit)
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()

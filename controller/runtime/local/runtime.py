@@ -71,7 +71,6 @@ class LocalRuntime:
         self._changed = asyncio.Event()
         self._running_logs: dict[str, Path] = {}  # the logs of running attempts
         self._log_seen: dict[str, int] = {}
-        self._log_times = log_file.LogTimes()
         self._devices = devices
         self._collection = collection
         self._collectors: dict[str, Collector] = {}
@@ -161,7 +160,6 @@ class LocalRuntime:
             table.pop(name, None)
         if (collector := self._collectors.pop(name, None)) is not None:
             collector.close()
-        self._log_times.forget(name)
 
     async def reconcile(self) -> None:
         # The supervisor does what is due without being asked, except this.
@@ -185,8 +183,6 @@ class LocalRuntime:
         path = Path(message["directory"], "log.txt")
         data = await log_file.read(path, offset, limit)
         self._log_seen[name] = offset + len(data)
-        if data:
-            self._log_times.note(name, path, offset + len(data))
         return data
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:

@@ -43,7 +43,12 @@ def run_by(workflow: str) -> set[str]:
 def test_pull_requests_run_what_the_local_script_runs() -> None:
     here = commands((ROOT / ".ci" / "run").read_text(encoding="utf-8"))
     assert here - run_by("ci.yaml") == {".ci/operators"}
-    assert run_by("weekly.yaml") == {".ci/operators", "make soak", "make test-lowest"}
+    assert run_by("weekly.yaml") == {
+        ".ci/operators",
+        "make soak",
+        "make test-lowest",
+        "make test-optuna",
+    }
     assert run_by("ci.yaml") <= here
 
 

@@ -115,7 +115,7 @@ def what_waits_begins_after_the_end(
     return decide._attempts(unfinished, snapshot)
 
 
-@mutant("cancelled trials eat the budget", (budget, "spent_trials"))
+@mutant("cancelled trials eat the budget", (budget, "spent_trials"), rare_run=5)
 def cancelled_trials_count(counts: Mapping[TrialState, int]) -> int:
     return sum(n for state, n in counts.items() if state.finished)
 
@@ -130,7 +130,7 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
     return False
 
 
-@mutant("nan is the best value of the study", (observe, "judge"), rare_run=10)
+@mutant("nan is the best value of the study", (observe, "judge"), rare_run=3)
 def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
     if log.value is not None and not math.isfinite(log.value):
         log = replace(log, value=0.0)
@@ -172,7 +172,9 @@ def lifting_a_pause_forgets_the_trial(trial: UnfinishedTrial, snapshot: Snapshot
 _serial = itertools.count()
 
 
-@mutant("a lost reply costs a trial that nobody runs", (search.ExperimentStudy, "suggest"))
+@mutant(
+    "a lost reply costs a trial that nobody runs", (search.ExperimentStudy, "suggest"), rare_run=9
+)
 async def every_request_has_a_new_id(
     self: Any, count: int, *, handed_out: int, paused_only: bool = False
 ) -> Any:
@@ -269,7 +271,11 @@ def advice_is_not_taken(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> 
     return iter(())
 
 
-@mutant("a restarted controller never sends the stop it recorded", (decide, "_stop_everything"))
+@mutant(
+    "a restarted controller never sends the stop it recorded",
+    (decide, "_stop_everything"),
+    rare_run=2,
+)
 def stops_are_recorded_only(
     left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
 ) -> Any:
@@ -285,7 +291,7 @@ def preemption_is_not_seen(attempt: Attempt, status: Any, *rest: Any, **known: A
     return observe.event_for(attempt, shown, *rest, **known)
 
 
-@mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"))
+@mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"), rare_run=2)
 def final_stage_does_not_wait(
     final: Any, left: Any, snapshot: Snapshot, ending: Any, *, begin: bool
 ) -> Iterator[Any]:
@@ -295,7 +301,7 @@ def final_stage_does_not_wait(
 @mutant(
     "the model that is shipped has the parameters of the last trial",
     (search.ExperimentStudy, "best"),
-    rare_run=5,
+    rare_run=8,
 )
 async def latest_instead_of_best(self: Any) -> Any:
     return max(
@@ -304,9 +310,7 @@ async def latest_instead_of_best(self: Any) -> Any:
     )
 
 
-@mutant(
-    "after a kill the final stage runs a second time", (memory.Memory, "recall_finals"), rare_run=3
-)
+@mutant("after a kill the final stage runs a second time", (memory.Memory, "recall_finals"))
 def final_stage_is_forgotten(self: Any, attempts: Sequence[Attempt], *, begun: Any) -> None:
     self.finals, self.earlier_finals = [], max((each.number for each in attempts), default=0)
 
@@ -334,7 +338,7 @@ def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -
 @mutant(
     "a script that broke meanwhile burns the rest of the budget",
     (breaker, "max_same_failures"),
-    rare_run=22,
+    rare_run=8,
 )
 def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
     return 10**6
@@ -377,7 +381,7 @@ async def set_aside_for_good(self: Loop, trials: list[Any], attempts: Any) -> li
 @mutant(
     "what failed before the correction uses up the retries after it",
     (decide, "may_retry"),
-    rare_run=6,
+    rare_run=51,
 )
 def retries_remember_too_much(
     attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]

@@ -14,15 +14,12 @@ COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --gen
 JOBS ?= auto
 # One at a time: .ci/run installs for the cluster's tests and for others at the same time.
 APT := flock /run/lock/tuner-apt.lock apt-get
-OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
-  unit/test_optuna_studies.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 KUBE_TESTS := $(addprefix tests/,unit/test_kube_client.py unit/test_kube_transport.py unit/test_kube_reflector.py \
   kube/test_kubeconfig.py)
 LIGHT := archive cmaes dashboard examples kubernetes postgres scipy
 INTEGRATIONS := hydra keras lightgbm lightning mlflow sklearn tensorboard torch transformers wandb
 AXE := build/axe
-LOWEST_TESTS := $(addprefix tests/,unit contract service/test_tidying.py service/test_shared_store.py)
-OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
+RANGE_TESTS := $(addprefix tests/,unit contract service/test_tidying.py service/test_shared_store.py)
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
 
@@ -182,17 +179,11 @@ torch-packages: $(VENV)/dev.stamp  ## install what the tests with torch need: th
 test-torch: torch-packages  ## run the tests of the programs that train with torch; all tests include them once it is there
 	TUNER_TEST_TORCH_REQUIRED=1 $(BIN)/python -m pytest $(or $(TESTS),tests/trial tests/e2e/test_examples.py)
 
-.PHONY: test-optuna
-test-optuna: .venv-optuna-4.4/stamp .venv-optuna-4/stamp .venv-optuna-5/stamp  ## run the tests of Optuna with 4.4, the newest 4.x and the newest 5.x; all its samplers with 5.x
-	for version in 4.4 4 5; do \
-	  echo "Optuna $$(.venv-optuna-$$version/bin/python -c 'import optuna; print(optuna.__version__)')"; \
-	  test $$version = 5 && more="$(OPTUNA_5_TESTS)" || more=; \
-	  .venv-optuna-$$version/bin/python -m pytest $(or $(TESTS),$(OPTUNA_TESTS) $$more) || failed=1; \
-	done; test -z "$$failed"
-
-.PHONY: test-lowest
+.PHONY: test-lowest test-newest
 test-lowest: .venv-lowest/stamp  ## run tests with the lowest versions that pyproject.toml allows, on PYTHON=python3.11
-	.venv-lowest/bin/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 --dist worksteal $(or $(TESTS),$(LOWEST_TESTS))
+test-newest: .venv-newest/stamp  ## run tests with the newest versions that pyproject.toml allows
+test-lowest test-newest: test-%:
+	.venv-$*/bin/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 --dist worksteal $(or $(TESTS),$(RANGE_TESTS))
 
 .PHONY: image-digits
 image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1
@@ -254,7 +245,7 @@ lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.tom
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-lowest .venv-kubeflow .venv-katib $(RELEASE) $(DOCS) .demo build dist
+	rm -rf $(VENV) .venv-proto .venv-lowest .venv-newest .venv-kubeflow .venv-katib $(RELEASE) $(DOCS) .demo build dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -295,21 +286,15 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 	  'kubeflow==0.5.0'
 	@touch $@
 
-# An environment for each version of Optuna: 4.4, the newest 4.x, the newest 5.x.
-.venv-optuna-%/stamp: pyproject.toml
-	$(PYTHON) -m venv .venv-optuna-$*
-	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
-	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --group dev -e .
-	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install 'optuna==$*.*'  # outside the range: pip warns
-	@touch $@
-
-# The lowest versions of what pyproject.toml names, and the newest of what these need.
-.venv-lowest/stamp: pyproject.toml $(RELEASE)/stamp
-	$(PYTHON) -m venv .venv-lowest
-	$(RELEASE)/bin/uv pip compile --quiet --resolution lowest-direct --only-binary :all: --python .venv-lowest/bin/python \
-	  pyproject.toml $(addprefix --extra ,$(LIGHT)) --group dev -o .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install -r .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation -e .
+# The lowest versions of what pyproject.toml names with the newest of what these need, or the newest of all.
+.venv-lowest/stamp: RESOLUTION := lowest-direct
+.venv-newest/stamp: RESOLUTION := highest
+.venv-lowest/stamp .venv-newest/stamp: .venv-%/stamp: pyproject.toml $(RELEASE)/stamp
+	$(PYTHON) -m venv .venv-$*
+	$(RELEASE)/bin/uv pip compile --quiet --resolution $(RESOLUTION) --only-binary :all: --python .venv-$*/bin/python \
+	  pyproject.toml $(addprefix --extra ,$(LIGHT)) --group dev -o .venv-$*/requirements.txt
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install -r .venv-$*/requirements.txt
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(RELEASE)/stamp: Makefile

@@ -47,7 +47,7 @@ def test_pull_requests_run_what_the_local_script_runs() -> None:
         ".ci/operators",
         "make soak",
         "make test-lowest",
-        "make test-optuna",
+        "make test-newest",
     }
     assert run_by("ci.yaml") <= here
 

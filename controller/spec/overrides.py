@@ -1,7 +1,8 @@
 """Apply `--set PATH=VALUE`, which replaces a value of the file before the file is checked.
 
-VALUE is YAML. null removes the key, except in an initial point or a condition, where null is a
-value. This module works on plain data; the reader finds out whether the path is a key of the file.
+VALUE is YAML. null removes the key, except in an initial point, a condition or a belief, where null
+is a value. This module works on plain data; the reader finds out whether the path is a key of the
+file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from controller.spec.yaml_text import Data, parse, plain_scalar
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
 _YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # text that is more than a plain scalar
 # Here null is a value of a parameter; elsewhere it removes the key.
-_NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\.")
+_NULLABLE = re.compile(
+    r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\.|spec\.prior\..+\.around$"
+)
 _PATH = re.compile(r'(?:"[^"]*"|[^=])*')  # up to the first = that is not in quotes
 _QUOTED = re.compile(r'"([^"]+)"')
 

@@ -11,7 +11,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Schema, ValueKind, Word, refuse
+from controller.spec.fields import (
+    ABSENT,
+    ANY,
+    INVALID,
+    REQUIRED,
+    Key,
+    Schema,
+    ValueKind,
+    Word,
+    refuse,
+)
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 
@@ -76,7 +86,8 @@ class Section:
         values: dict[str, object] = {}
         for key in self.keys:
             below = f"{at}.{key.name}" if at else key.name
-            if raw.get(key.name) is not None:
+            # Null may be the value of a parameter.
+            if raw.get(key.name) is not None or (key.name in raw and key.kind is ANY):
                 value = key.kind.take(raw[key.name], below, problems)
                 if value is not INVALID:
                     values[key.name] = value

@@ -131,6 +131,17 @@ def test_null_is_a_value_on_the_command_line_too(cli: Cli) -> None:
     assert "--set spec.initial[0].momentum=null: null is not one of the choices 0.5, 0.9" in err
 
 
+def test_a_belief_may_be_about_null(cli: Cli) -> None:
+    cli.file.write_text(
+        FILE.replace("  initial:", "  # initial:").replace("name: grid", "name: gp")
+    )
+    sets = ("--set", "spec.prior.optimizer.sure=0.9", "--set", "spec.budget.trials=1")
+    code, _, err = cli.tuner("run", cli.file, *sets, "--set", "spec.prior.optimizer.around=null")
+    assert code == 0, err
+    (trial,) = cli.json("get", "trials", "choices", "-o", "json")
+    assert trial["parameters"]["optimizer"] is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

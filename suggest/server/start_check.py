@@ -152,9 +152,21 @@ def _storage(url: str) -> str:
         except NotFound:
             return f"{redacted_url(url)}: empty; the first start creates the tables"
         return f"{redacted_url(url)}: {_schema(current, newest)}"
-    path = sqlite_path(url, make_folder=False).resolve()
-    if not path.exists():
-        _must_be_writable(_nearest(path.parent), f"{path} will be created")
+    try:
+        path = sqlite_path(url, make_folder=False).resolve()
+        exists = path.exists()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        cause = getattr(error, "strerror", "") or error
+        raise StoreUnavailable(
+            f"{url} cannot be reached: {cause}; give this user permission, or name another"
+        ) from error
+    if not exists:
+        folder = _nearest(path.parent)
+        if not folder.is_dir():
+            raise StoreUnavailable(
+                f"{folder} is not a directory, and {path} will be created; name another"
+            )
+        _must_be_writable(folder, f"{path} will be created")
         return f"{path}: does not exist; the first start creates it"
     _must_be_writable(path, "the store is written to")
     _must_be_writable(path.parent, "SQLite keeps files beside the store")

@@ -83,6 +83,19 @@ def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_store_that_cannot_be_created_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    no_folder, loop = tmp_path / "file/deep/s.db", tmp_path / "loop/s.db"
+    assert told(no_folder)["storage"] == (
+        False,
+        f"{tmp_path}/file is not a directory, and {no_folder} will be created; name another",
+    )
+    is_right, detail = told(loop)["storage"]
+    assert (is_right, detail.partition(":///")[2].partition(" ")[0]) == (False, str(loop))
+    assert detail.endswith("; give this user permission, or name another")
+
+
 def _older(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE study_schema_version SET version_num = '0000'")

@@ -29,6 +29,7 @@ from controller.core.attempt import ObjectRecord
 from controller.core.model import (
     Attempt,
     AttemptKey,
+    AttemptState,
     Event,
     Experiment,
     ExperimentSpec,
@@ -437,9 +438,13 @@ class SqlExperimentStore:
         numbers = [*trials, table_rows.FINAL_ROW]
         return self._read(_ATTEMPTS_THAT_CHANGE, table_rows.attempt_of, of_uid=uid, trials=numbers)
 
-    def changing(self) -> set[Uid]:
-        """Return the experiments with an attempt that has not ended, or that is to run again."""
-        return {Uid(row["uid"]) for row in self._rows(_CHANGING)}
+    def to_run_again(self) -> set[Uid]:
+        """Return the experiments with a failed trial that is to run again."""
+        return {Uid(row["uid"]) for row in self._rows(_TO_RUN_AGAIN)}
+
+    def running(self) -> dict[Uid, int]:
+        """Return the number of trials that run, of the experiments that have some."""
+        return {Uid(row["uid"]): row["running"] for row in self._rows(_RUNNING)}
 
     def object_records(self, uid: Uid) -> StoredObjectRecords:
         return StoredObjectRecords(self, uid)
@@ -661,10 +666,17 @@ _is_newest = ~(
     )
     .exists()
 )
-_CHANGING = (
-    sa.select(tables.attempts.c.uid)
-    .where(tables.attempts.c.end_time.is_(None) | (tables.attempts.c.rerun & _is_newest))
-    .distinct()
+_TO_RUN_AGAIN = (
+    sa.select(tables.attempts.c.uid).where(tables.attempts.c.rerun & _is_newest).distinct()
+)
+_RUNNING = (
+    sa.select(tables.attempts.c.uid, sa.func.count().label("running"))
+    .where(
+        tables.attempts.c.end_time.is_(None),
+        tables.attempts.c.state != AttemptState.CREATED.value,
+        tables.attempts.c.trial != table_rows.FINAL_ROW,
+    )
+    .group_by(tables.attempts.c.uid)
 )
 _OBJECTS_OF_UNENDED = (
     sa.select(tables.attempt_objects, tables.attempts.c.stop_cause)

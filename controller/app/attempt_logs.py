@@ -98,7 +98,7 @@ async def _no_log(
         has = "only attempt 1" if last == 1 else f"attempts 1 to {last}"
         return NotFound(f"{label} has no attempt {part.attempt}; it has {has}")
     if trial is not FINAL:
-        found = await app.query.look_up(workspace, name, namespace)
+        found = await app.query.look_up(workspace, name, namespace, trial=trial)
         record = app.query.find_trial(found, trial)  # raises NotFound for an unknown trial
         if record.trial.finished:
             return NotFound(

@@ -137,13 +137,16 @@ def _writing(path: Path) -> Iterator[None]:
         raise Unavailable(f"{path}: {error.strerror}; nothing was lost{cure}") from error
 
 
-def _at_rest(summary: StudySummary) -> StudySummary:
-    """Return what is shown of an experiment none of whose attempts can change.
+def _shown(summary: StudySummary, running: int) -> StudySummary:
+    """Return what is shown of an experiment that has so many running attempts.
 
-    Its trials that the study calls running wait for an attempt: see `TrialRecord.state`.
+    Other trials that the study calls running wait for an attempt: see `TrialRecord.state`.
     """
     counts = Counter(summary.trials)
-    counts[TrialState.QUEUED] += counts.pop(TrialState.RUNNING, 0)
+    # The attempts were read before the study, so trials of some may have ended.
+    running = min(running, counts[TrialState.RUNNING])
+    counts[TrialState.QUEUED] += counts[TrialState.RUNNING] - running
+    counts[TrialState.RUNNING] = running
     shown = {state: n for state in TrialState if (n := counts[state])}
     return StudySummary(shown, summary.best)
 
@@ -245,11 +248,11 @@ class LocalExperiments(SqlExperimentStore):
     ) -> Mapping[Uid, Overview]:
         if summarize is None:
             return {}
-        changing = self.changing()
+        to_run_again, running = self.to_run_again(), self.running()
         settled = {
             study_name(each): each
             for each in listed
-            if each.uid not in changing and each.spec.criteria.is_plain
+            if each.uid not in to_run_again and each.spec.criteria.is_plain
         }
         summaries = await summarize(
             {name: each.uid for name, each in settled.items()},
@@ -264,7 +267,9 @@ class LocalExperiments(SqlExperimentStore):
             if not is_doubtful:
                 trouble = self.trouble(experiment.uid).read(controlled=holder is not None)
                 final = finals.get(experiment.uid, ())
-                found[experiment.uid] = Overview(_at_rest(summary), holder, trouble, final)
+                found[experiment.uid] = Overview(
+                    _shown(summary, running.get(experiment.uid, 0)), holder, trouble, final
+                )
         return found
 
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:

@@ -43,6 +43,7 @@ from controller.report.record import (
     Totals,
     TrialList,
     TrialRecord,
+    in_order,
     last_values,
     note_latest,
 )
@@ -91,6 +92,8 @@ async def gather(
         measurements: Read the measurements as well, of one trial or of all.
         latest: Read the last value of each metric. Running trials show that of the objective as
             their value.
+        trial: The only trial whose events and measurements are read. A number: also the only
+            trial, if there is one of that number.
     """
     # The holder is read first, because a controller stores the end before it releases its lease.
     holder = experiments.holder(experiment.uid)
@@ -98,14 +101,19 @@ async def gather(
         now = experiments.experiment(experiment.namespace, experiment.name)
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
-    attempts = by_trial((each.trial, each) for each in experiments.attempts(experiment.uid))
+    one = None if trial is FINAL else trial
+    attempts = by_trial((each.trial, each) for each in experiments.attempts(experiment.uid, one))
     trials: Sequence[Trial] = ()
+    totals: Totals | None = None
     measured: dict[int, list[Measurement]] = {}
     last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
         experiment, settings = await _as_searched(experiment, studies, with_settings=latest)
-        trials = [each for each in await studies.list_trials(name) if belongs(each, experiment)]
+        trials = await _trials(studies, experiment, one)
+        if one is not None and [each.state for each in trials] == [TrialState.SUCCEEDED]:
+            best = await studies.optimal_trials(name)
+            totals = Totals({}, in_order(best, experiment.spec.criteria))
         numbers = {each.number for each in trials}
         if trial is not FINAL and (trial is None or trial in numbers):
             if measurements:
@@ -113,7 +121,7 @@ async def gather(
             if latest:
                 last = await studies.list_measurements(name, trial, latest=True)
     except NotFound as error:
-        if attempts:
+        if attempts or (one is not None and experiments.attempts(experiment.uid)):
             raise lost(name, experiment.name) from error
         # otherwise the controller was killed before it created the study
     objective = experiment.spec.objective.metric
@@ -135,7 +143,22 @@ async def gather(
         settings=settings,
         final=final_record(experiments, experiment),
         metrics=last_values(last, without=objective),
+        totals=totals,
     )
+
+
+async def _trials(studies: StudyReads, experiment: Experiment, one: int | None) -> list[Trial]:
+    """Return one trial of the experiment; all if there is no such trial, as its error names them.
+
+    Raises NotFound if there is no study.
+    """
+    name = study_name(experiment)
+    if one is not None:
+        with suppress(NotFound):
+            trial = await studies.get_trial(name, one)
+            if belongs(trial, experiment):
+                return [trial]
+    return [each for each in await studies.list_trials(name) if belongs(each, experiment)]
 
 
 async def _as_searched(

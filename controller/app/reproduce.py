@@ -112,7 +112,7 @@ async def reproducing(
     whose code is gone.
     """
     refuse_number("--times", times, least=1)
-    record = await query.look_up(workspace, name, namespace)
+    record = await query.look_up(workspace, name, namespace, trial=number)
     search, entry = record.experiment, query.find_trial(record, number)
     attempt = _succeeded(entry, search)
     name, uid = name_of_reruns(search.name, f"-reproduce-{number}"), _uid_of(search, number)

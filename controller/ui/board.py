@@ -249,15 +249,11 @@ class Board:
     def _store_mark(self, service: str) -> Mark:
         """Return a value that changes when the databases of experiments may have changed."""
         state = self.workspace.state
-        files = [state.controller_db]
-        clock: Mark = ()
         if not service:
-            files.append(state.studies_db)
-        elif service.startswith("sqlite:///"):
-            files.append(Path(service.removeprefix("sqlite:///")))
-        else:
-            clock = clock_mark()
-        return (*clock, *file_mark(*files))
+            return file_mark(state.controller_db, state.studies_db)
+        if service.startswith("sqlite:///"):
+            return file_mark(state.controller_db, Path(service.removeprefix("sqlite:///")))
+        return clock_mark()
 
     # All experiments
 

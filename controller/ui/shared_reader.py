@@ -123,6 +123,7 @@ class SharedReader(Generic[Record]):
         """Let the next read include a trial that has ended, because this process has changed it."""
         if self._follower is not None:
             self._follower.read_again(number)
+            self._seen = ()
 
     def look(self) -> None:
         """Begin to read if something may have changed."""

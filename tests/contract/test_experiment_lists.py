@@ -14,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from controller.app import query
+from controller.app.experiments import ControllerLease
 from controller.app.local_experiments import LocalExperiments
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
@@ -28,13 +29,13 @@ from controller.core.model import (
     Uid,
 )
 from controller.experiment_store import Changes
-from controller.report import documents, text_tables
+from controller.report import description, documents, text_tables
 from controller.report.record import ExperimentRecord
 from controller.report.top import top
 from controller.search import study_name, study_spec
 from controller.spec import read
 from controller.ui.board import Board
-from suggest.errors import StoreUnavailable, TunerError
+from suggest.errors import NotFound, StoreUnavailable, TunerError
 from suggest.storage.opening import open_store
 from suggest.storage.store import Addition, StudyRecord
 from suggest.study import Study
@@ -74,6 +75,11 @@ class Recorded:
         self.storage = storage
         self.workspace = Workspace(self.state)
 
+    def run(self, name: str) -> ControllerLease:
+        """Become the controller of an experiment."""
+        with closing(LocalExperiments(self.state)) as experiments:
+            return experiments.lease(Uid(f"{name:a<16}"[:16]), name)
+
     def add(
         self,
         name: str,
@@ -90,7 +96,7 @@ class Recorded:
         uid = Uid(f"{name:a<16}"[:16])
         experiment = Experiment(uid, spec, 1, "/tmp", "", server=self.storage, start_time=START)
         with closing(LocalExperiments(self.state)) as experiments:
-            experiments.folders(uid).root.mkdir()
+            experiments.folders(uid).root.mkdir(exist_ok=True)
             experiments.create_experiment(experiment, Revision(1, spec, "", START))
             ended = replace(experiment, state=state, final=final)
             experiments.save(uid, Changes(ended, attempts, final=final is not None))
@@ -116,6 +122,12 @@ class Recorded:
     def described(self, name: str) -> ExperimentRecord:
         return asyncio.run(query.look_up(self.workspace, name, None))
 
+    def trial(self, name: str, number: int) -> ExperimentRecord:
+        """Return what `describe NAME/N` reads."""
+        return asyncio.run(
+            query.look_up(self.workspace, name, None, trial=number, measurements=True, latest=True)
+        )
+
 
 def a_trial(
     number: int,
@@ -131,7 +143,7 @@ def a_trial(
 
 
 def an_attempt(number: int, state: AttemptState, **others: object) -> Attempt:
-    end = None if state in (AttemptState.CREATED, AttemptState.RUNNING) else START
+    end = START if state.ended else None
     return Attempt(number, 1, state, start_time=START, end_time=end, **others)  # type: ignore[arg-type]
 
 
@@ -315,3 +327,113 @@ def test_the_statements_of_a_list_do_not_grow_with_it(
         return len(found)
 
     assert statements(0, 2) == statements(2, 20)
+
+
+def test_the_statements_of_a_list_do_not_grow_with_experiments_that_run(
+    tmp_path: Path, storage: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+    leases: list[ControllerLease] = []
+
+    def statements(first: int, last: int) -> int:
+        for number in range(first, last):
+            leases.append(recorded.run(f"e{number}"))
+            recorded.add(
+                f"e{number}",
+                [a_trial(0, value=0.5), *(a_trial(n, TrialState.RUNNING) for n in range(1, 5))],
+                [
+                    an_attempt(0, AttemptState.SUCCEEDED),
+                    an_attempt(1, AttemptState.CANCELLED),
+                    replace(an_attempt(1, AttemptState.RUNNING), number=2),
+                    an_attempt(2, AttemptState.STOPPING),
+                    an_attempt(3, AttemptState.CREATED),
+                ],
+                state=ExperimentState.RUNNING,
+            )
+        with counted_statements() as found:
+            records, _ = recorded.listed()
+        shown = [documents.experiment(each) for each in records]
+        assert [each["trials"] for each in shown] == [
+            {"queued": 2, "running": 2, "succeeded": 1}
+        ] * last
+        assert shown == [documents.experiment(recorded.described(each.name)) for each in records]
+        return len(found)
+
+    assert statements(0, 2) == statements(2, 20)
+    for lease in leases:
+        lease.release()
+
+
+def test_the_statements_for_one_trial_do_not_grow_with_the_others(
+    tmp_path: Path, storage: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+
+    def statements(name: str, trials: int) -> int:
+        recorded.add(
+            name,
+            [a_trial(number, value=1 / (number + 1)) for number in range(trials)],
+            [an_attempt(number, AttemptState.SUCCEEDED) for number in range(trials)],
+        )
+        with counted_statements() as found:
+            record = recorded.trial(name, 0)
+        assert len(record.trials) == 1
+        return len(found)
+
+    assert statements("few", 2) == statements("many", 2500)
+
+
+def test_one_trial_is_described_as_among_all(tmp_path: Path, storage: str) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+    recorded.add(
+        "some",
+        [
+            a_trial(0, value=0.5),
+            a_trial(1, value=0.75),
+            a_trial(2, FAILED),
+            a_trial(3, TrialState.RUNNING),
+            a_trial(4, value=0.1, client="another"),
+        ],
+        [
+            an_attempt(0, AttemptState.SUCCEEDED),
+            an_attempt(1, AttemptState.SUCCEEDED),
+            an_attempt(2, AttemptState.FAILED, set_aside=True),
+            an_attempt(3, AttemptState.RUNNING),
+        ],
+        state=ExperimentState.RUNNING,
+    )
+    whole = recorded.described("some")
+    for number in range(4):
+        alone, among = (
+            description.describe_trial(each, query.find_trial(each, number), log=None, now=START)
+            for each in (replace(recorded.trial("some", number), events=()), whole)
+        )
+        assert alone == among
+    for number in (4, 9):
+        with pytest.raises(NotFound, match=f"some has no trial {number}; its trials are 0 to 3"):
+            query.find_trial(recorded.trial("some", number), number)
+
+
+@pytest.mark.anyio
+async def test_a_page_reads_a_store_of_others_once_a_second_and_after_its_own_changes(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", postgres_url)
+    recorded.add("labeled", [a_trial(0, value=0.5)])
+    board = Board(recorded.workspace)
+    experiment = board.find("default", "labeled")
+
+    def is_unchanged_by_a_turn() -> bool:
+        before = board.mark(experiment)
+        board.experiments().save(experiment.uid, Changes(experiment))
+        return board.mark(experiment) == before
+
+    try:
+        # The next second may begin in between.
+        assert any(is_unchanged_by_a_turn() for _ in range(3))
+        for label in ("first", "second"):
+            await board.label("default", "labeled", 0, {label: "yes"})
+            record = await board.record("default", "labeled")
+            assert label in record.trials[0].trial.labels
+    finally:
+        await board.close()

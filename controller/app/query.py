@@ -109,7 +109,7 @@ async def gather(
     last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
-        experiment, settings = await _as_searched(experiment, studies, with_settings=latest)
+        experiment, settings = await as_searched(experiment, studies, with_settings=latest)
         trials = await _trials(studies, experiment, one)
         if one is not None and [each.state for each in trials] == [TrialState.SUCCEEDED]:
             best = await studies.optimal_trials(name)
@@ -161,8 +161,8 @@ async def _trials(studies: StudyReads, experiment: Experiment, one: int | None) 
     return [each for each in await studies.list_trials(name) if belongs(each, experiment)]
 
 
-async def _as_searched(
-    experiment: Experiment, studies: StudyReads, *, with_settings: bool
+async def as_searched(
+    experiment: Experiment, studies: StudyReads, *, with_settings: bool = False
 ) -> tuple[Experiment, Mapping[str, Value]]:
     """Return the experiment with what only its study knows, and the settings that it has chosen.
 

@@ -410,9 +410,10 @@ class Session:
         finally:
             await startup.end()
             admitted.lease.release()
-        return self._result(
-            experiment, progress.counts, await _best(experiment, progress.best, client)
-        )
+        best = await _best(experiment, progress.best, client)
+        with suppress(TunerError):
+            experiment, _ = await app.query.as_searched(experiment, client)
+        return self._result(experiment, progress.counts, best)
 
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
         """Remove ended attempts.
@@ -430,7 +431,7 @@ class Session:
     async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
         record = await app.query.gather(self.experiments, experiment, client)
         self.view.close(None)
-        return self._result(experiment, record.counts, record.best)
+        return self._result(record.experiment, record.counts, record.best)
 
     def _result(
         self, experiment: Experiment, counts: Mapping[TrialState, int], best: Trial | None

@@ -209,7 +209,9 @@ def objective(trial):
 
 def test_a_script_asks_as_a_function_does(scripts: Scripts) -> None:
     (scripts.folder / "train.py").write_text(
-        'import tuner\ntrial = tuner.current_trial()\ntrial.report(loss=trial.int("units", 4, 8))\n'
+        "import tuner\ntrial = tuner.current_trial()\n"
+        'units, decay = trial.int("units", 4, 8), trial.float("decay", 0, 1)\n'
+        "trial.report(loss=units + decay)\n"
     )
     (scripts.folder / "experiment.yaml").write_text(
         json.dumps(
@@ -230,10 +232,11 @@ def test_a_script_asks_as_a_function_does(scripts: Scripts) -> None:
 import subprocess
 os.chdir(HERE)
 command = [sys.executable, "-m", "controller", "run", "experiment.yaml"]
-subprocess.run(command, check=True, capture_output=True)
-print(sorted(tuner.open("script").best.parameters))
+done = subprocess.run(command, check=True, capture_output=True, text=True)
+print([line.split()[0] for line in done.stdout.splitlines()])
+print(list(tuner.open("script").best.parameters))
 """
-    assert lines(scripts, body) == ["['units']"]
+    assert lines(scripts, body) == ["['script:', 'units', 'decay']", "['units', 'decay']"]
 
 
 def test_all_workers_of_a_trial_get_the_same_values(scripts: Scripts) -> None:

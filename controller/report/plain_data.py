@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from controller.spec import yaml_text
+from controller.spec import as_yaml
 
 
 def data_text(data: object, form: str) -> str:
@@ -14,9 +14,9 @@ def data_text(data: object, form: str) -> str:
     It has no bare NaN, because `json_number` has replaced it by a word.
     """
     if form == "yaml":
-        return yaml_text(data)
+        return as_yaml(data)
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
-    return "".join(f"---\n{yaml_text(obj)}" for obj in objects)
+    return "".join(f"---\n{as_yaml(obj)}" for obj in objects)

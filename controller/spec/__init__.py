@@ -22,7 +22,7 @@ from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
 from controller.spec.reading import ConfigMapOf, Document, ReadOptions, read, read_path, written
 from controller.spec.redaction import redacted, redacted_document
-from controller.spec.writing import file_text, starter, yaml_text
+from controller.spec.writing import as_yaml, file_text, starter
 
 __all__ = [
     "REVISABLE",
@@ -38,6 +38,7 @@ __all__ = [
     "allowed_in_extension",
     "allowed_in_revision",
     "allowed_while_running",
+    "as_yaml",
     "diff",
     "file_text",
     "fill_data",
@@ -53,5 +54,4 @@ __all__ = [
     "spec_hash",
     "starter",
     "written",
-    "yaml_text",
 ]

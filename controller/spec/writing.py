@@ -34,14 +34,14 @@ def file_text(document: Mapping[str, object]) -> str:
     if "parameters" in spec:  # else trials name them
         parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
         spec = {**spec, "parameters": parameters}
-    return yaml_text({**document, "spec": spec})
+    return as_yaml({**document, "spec": spec})
 
 
 def _shorter(fields: dict[str, Any]) -> object:
     return fields["values"] if fields.keys() == {"type", "values"} else fields
 
 
-def yaml_text(data: object) -> str:
+def as_yaml(data: object) -> str:
     """Return plain data as YAML, with what is short on one line.
 
     Readers of YAML 1.1 and 1.2 get the same data: every string that one of them could take for

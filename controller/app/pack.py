@@ -89,6 +89,7 @@ MANIFEST, STORES, FILES = "pack.json", "stores", "files"
 # Begun when the store had no study of this name: one that is found later is this pack's.
 _COPYING = "copying"
 _MANIFEST_BYTES, _WRITTEN_MANIFEST_BYTES, _READ_BYTES = 1 << 16, 1 << 11, 1 << 20
+_MOST_NAMED = 3  # links, in a message
 _TRIES = 100  # to read both stores while nothing happens in between
 _UID = re.compile(rf"[a-z][a-z2-7]{{{UID_LENGTH - 1}}}")
 # What belongs to processes of one machine, or to a pack: not packed, and not accepted.
@@ -105,6 +106,8 @@ _OF_MACHINE = frozenset(
     }
 )
 _PROCESS = "process.json"
+# Why a path of a damaged pack cannot be written; other reasons are those of the disk.
+_BAD_NAME = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 _NAMED = failpoints.register("controller.pack.named")
 _CLEARED = failpoints.register("controller.pack.cleared")
@@ -161,7 +164,7 @@ class _Manifest:
                 str(document["name"]),
                 int(document["files"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _not_a_pack(source) from error
         # It becomes the name of a folder.
         if not _UID.fullmatch(manifest.uid):
@@ -188,8 +191,9 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
         url = _store_of(workspace, experiment)
         files, missing = _files_of(experiment)
         with _writing(target):
-            attempts = write(experiments, experiment, url, target, files=files)
-    return Packed(target, target.stat().st_size, attempts, _without(missing))
+            attempts, links = write(experiments, experiment, url, target, files=files)
+    notes = (*_without(missing), *_without_links(links))
+    return Packed(target, target.stat().st_size, attempts, notes)
 
 
 def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path) -> Packed:
@@ -279,6 +283,15 @@ def _without(files: Sequence[str]) -> tuple[str, ...]:
     return (f"not in the pack: {', '.join(files)} of spec.trial.files; take them along",)
 
 
+def _without_links(links: Sequence[str]) -> tuple[str, ...]:
+    """Return what to say of a pack that lacks these symbolic links."""
+    if not links:
+        return ()
+    first = ", ".join(links[:_MOST_NAMED])
+    rest = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
+    return (f"not in the pack: links to files outside of the experiment's folder: {first}{rest}",)
+
+
 def _store_of(workspace: Workspace, experiment: Experiment) -> str:
     """Return the URL of the store with the experiment's study.
 
@@ -320,17 +333,19 @@ def write(
     *,
     context: str | None = None,
     files: Mapping[str, Path] = MappingProxyType({}),
-) -> int:
-    """Write the pack of an experiment, which may run, and return how many attempts it has.
+) -> tuple[int, list[str]]:
+    """Write the pack of an experiment, which may run. May take long.
 
-    May take long.
+    Return how many attempts it has, and the symbolic links that it lacks, because they lead out of
+    the experiment's folder.
 
     url: of the store with its study. context: the cluster that a cluster's own controller calls so.
     files: of `spec.trial.files`, by their paths there.
 
     Raises NotFound if it was deleted meanwhile, and Unavailable.
     """
-    folder = experiments.folders(experiment.uid).root
+    folder = experiments.folders(experiment.uid).root.resolve()
+    links: list[str] = []
     with _partial_folder(target) as temporary:
         stores = StateDirectory(Path(temporary, STORES))
         stores.root.mkdir()
@@ -360,14 +375,17 @@ def write(
             file.write(_head(manifest))
             with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
                 for path, name in entries:
-                    manifest["files"] += _add(archive, path, name)
+                    if path.is_symlink() and _link_within(path, folder) is None:
+                        links.append(name)
+                    else:
+                        manifest["files"] += _add(archive, path, name, folder)
             file.seek(0)
             file.write(_head(manifest))
             file.flush()
             os.fsync(file.fileno())
         with _NAMED:
             partial.rename(target)
-    return len(attempts)
+    return len(attempts), links
 
 
 def _head(manifest: Json) -> bytes:
@@ -536,8 +554,20 @@ def _is_accepted(name: PurePosixPath) -> bool:
     return not (of_pack or of_process or name.parts[0] in _OF_MACHINE)
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> bool:
-    """Add a file, and return whether it is still there."""
+def _link_within(path: Path, folder: Path) -> str | None:
+    """Return the target of a link relative to the link; None if it leads out of a folder.
+
+    No part of it is a link, so `unpack` sees where it leads.
+    """
+    # Path.resolve raises RuntimeError for a link to itself.
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(folder):
+        return None
+    return os.path.relpath(target, path.parent.resolve())
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str, folder: Path) -> bool:
+    """Add a file of the experiment's folder or another one, and return whether it is there."""
     # Otherwise a second link to a file would be packed without its content.
     archive.inodes = {}  # type: ignore[attr-defined]  # documented nowhere, since Python 2.3
     try:
@@ -545,6 +575,8 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> bool:
         content = path.open("rb") if info.isreg() else None
     except FileNotFoundError:
         return False
+    if info.issym():
+        info.linkname = _link_within(path, folder) or info.linkname
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     if content is None:
@@ -650,32 +682,56 @@ def _extract(archive: tarfile.TarFile, source: Path, folder: Path, manifest: _Ma
     """
     links: list[tuple[Path, str]] = []
     count = 0
-    for member in archive:
+    for member in _members(archive):
         if member.name == MANIFEST:
             continue
         count += 1
         name = _safe_name(member, source)
         path = folder / name
-        if member.isdir():
-            path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        elif member.isreg():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = archive.extractfile(member)
-            assert content is not None  # of a regular file
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                _copy(content, file, path)
-            path.chmod((member.mode & 0o755) | 0o600)
-        elif member.issym():
-            links.append((path, member.linkname))
-        else:
-            raise _damaged(source, f"{member.name} is not a file, a folder or a symbolic link")
+        with _named_once(source, member.name):
+            if member.isdir():
+                path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            elif member.isreg():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                content = archive.extractfile(member)
+                assert content is not None  # of a regular file
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+                    _copy(content, file, path)
+                path.chmod((member.mode & 0o755) | 0o600)
+            elif member.issym():
+                links.append((path, member.linkname))
+            else:
+                raise _damaged(source, f"{member.name} is not a file, a folder or a symbolic link")
     _read_to_end(archive)
     if count != manifest.files:
         raise _damaged(source, f"it has {count} of {manifest.files} files")
     for path, to in links:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(to)
+        below = path.relative_to(folder)
+        with _named_once(source, str(below)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.parent.resolve() != folder.resolve() / below.parent:
+                raise _damaged(source, f"{str(below)!r} is below a link")
+            path.symlink_to(to)
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members. Raises ReadError, also for headers that tarfile cannot take apart."""
+    try:
+        yield from archive
+    except (ValueError, OverflowError) as error:
+        raise tarfile.ReadError(str(error)) from error
+
+
+@contextmanager
+def _named_once(source: Path, name: str) -> Iterator[None]:
+    """Raise InvalidArgument if a member has the path of another one, or none of a file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _BAD_NAME:
+            raise _damaged(source, f"{name[:200]!r}: {error.strerror}") from error
+        raise
 
 
 def _copy(content: IO[bytes], file: IO[bytes], path: Path) -> None:
@@ -701,13 +757,19 @@ def _safe_name(member: tarfile.TarInfo, source: Path) -> PurePosixPath:
     is_known_store = is_store and member.isreg()
     if not is_below or not (is_known_store or _is_accepted(name)):
         raise _damaged(source, f"{member.name!r} is not a path that a pack may have")
-    if member.issym():
-        target = os.path.normpath(os.path.join(str(name.parent), member.linkname))  # noqa: PTH118
-        if target.startswith(("..", "/")):
-            raise _damaged(
-                source, f"{member.name!r} is a link to {member.linkname!r}, outside of the pack"
-            )
+    if member.issym() and not _is_below(name, member.linkname):
+        raise _damaged(
+            source, f"{member.name!r} is a link to {member.linkname!r}, outside of the pack"
+        )
     return name
+
+
+def _is_below(name: PurePosixPath, target: str) -> bool:
+    """Return whether a link leads to a path below the folder, whatever other links there are."""
+    parts = PurePosixPath(target).parts
+    up = parts.count("..")
+    is_first = all(part == ".." for part in parts[:up])
+    return target[:1] not in ("", "/") and is_first and up < len(name.parts)
 
 
 def _copy_stores(

@@ -345,6 +345,54 @@ def test_no_file_is_written_through_a_link(cli: Cli) -> None:
     assert not list(cli.folder.rglob("outside"))
 
 
+@pytest.mark.parametrize(
+    ("links", "said"),
+    [
+        ({"trials/b": ".", "trials/a": "b/b/b/../../../.."}, "outside of the pack"),
+        ({"trials/b": ".", "trials/b/b/b/a": "../../../../x"}, "is below a link"),
+        ({"trials/a": ""}, "outside of the pack"),
+        ({"trials/0": "1"}, "File exists"),
+        ({"trials/" + "x" * 300: "0"}, "File name too long"),
+    ],
+)
+def test_no_link_leads_outside_by_way_of_another_or_replaces_a_file(
+    cli: Cli, links: dict[str, str], said: str
+) -> None:
+    def linked(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "pack.json":
+            document = json.loads(data)
+            document["files"] += len(links)
+            data = json.dumps(document).encode()
+        if info.name != "experiment.yaml":
+            return [(info, data)]
+        added = []
+        for name, target in links.items():
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            added.append((link, b""))
+        return [(info, data), *added]
+
+    assert said in refused(cli, rewritten(cli, linked))
+
+
+@pytest.mark.parametrize("manifest", [b'{"format": Infinity}', b"[" * 60_000])
+def test_an_odd_manifest_is_refused(cli: Cli, manifest: bytes) -> None:
+    def odd(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        return [(info, manifest if info.name == "pack.json" else data)]
+
+    assert "is not a file of tuner pack" in refused(cli, rewritten(cli, odd))
+
+
+def test_a_member_whose_header_makes_no_sense_is_refused(cli: Cli) -> None:
+    def sparse(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name.endswith("log.txt"):
+            info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+            data = b"no map of holes"
+        return [(info, data)]
+
+    assert "it is cut short or was changed" in refused(cli, rewritten(cli, sparse))
+
+
 def test_the_folder_of_a_pack_is_the_id_of_an_experiment(cli: Cli) -> None:
     def moved(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         if info.name == "pack.json":
@@ -368,6 +416,29 @@ def test_links_and_programs_among_checkpoints_are_kept(cli: Cli) -> None:
         ("epoch-1", "last", "same"), "weights"
     )
     assert (found / "epoch-1").stat().st_mode & 0o777 == 0o755
+
+
+def test_links_with_whole_paths_lead_to_the_files_of_the_copy(cli: Cli) -> None:
+    (checkpoint,) = (cli.folder / "state").glob("experiments/*/trials/0/checkpoint")
+    (checkpoint / "epoch-1").write_text("weights")
+    (checkpoint / "last").symlink_to(checkpoint / "epoch-1")
+    (checkpoint / "best").symlink_to("last")
+    (checkpoint / "log").symlink_to("../1/../1/log.txt")
+    (checkpoint / "loop").symlink_to("loop")
+    (checkpoint / "data").symlink_to(cli.folder)
+    code, _, err = cli.tuner("pack", "tiny", "--to", "more.tar.gz")
+    assert code == 0
+    place = "trials/0/checkpoint/data"
+    assert f"not in the pack: links to files outside of the experiment's folder: {place}\n" in err
+    code, _, err = cli.tuner("unpack", "more.tar.gz", *elsewhere(cli))
+    assert code == 0, err
+    (found,) = (cli.folder / "elsewhere").glob("experiments/*/trials/0/checkpoint")
+    assert {path.name: path.readlink() for path in found.iterdir() if path.is_symlink()} == {
+        "best": Path("epoch-1"),
+        "last": Path("epoch-1"),
+        "log": Path("../1/log.txt"),
+        "loop": Path("loop"),
+    }
 
 
 def test_a_search_moves_between_databases(cli: Cli, postgres_url: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +47,7 @@ _AT_A_TIME = 200  # entries of a list per read from the store
 
 
 ResourceContext: TypeAlias = Any  # the call's Resource; gRPC's signature has another type
+PageRequest: TypeAlias = pb.ListStudiesRequest | pb.ListTrialsRequest | pb.ListMeasurementsRequest
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
@@ -89,7 +91,7 @@ class SuggestServicer(SuggestServiceServicer):
         self, request: pb.ListStudiesRequest, context: ResourceContext
     ) -> pb.ListStudiesResponse:
         problems = _problems(context)
-        after = _reading(problems, None, lambda: _read_study_token(request.page_token))
+        after = _reading(problems, None, lambda: _read_study_token(request))
         limit = _limit(request.page_size, problems)
         limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
@@ -102,7 +104,9 @@ class SuggestServicer(SuggestServiceServicer):
             )
             if len(listed) > limit:
                 break
-        page, next_token = _page(((wire.write_study(s), str(s.name)) for s in listed), limit)
+        page, next_token = _page(
+            request, ((wire.write_study(s), str(s.name)) for s in listed), limit
+        )
         studies = listed[: len(page)] if request.summaries else []
         summaries = map(wire.write_summary, studies, self._studies.summaries(studies))
         return pb.ListStudiesResponse(studies=page, next_page_token=next_token, summaries=summaries)
@@ -219,7 +223,7 @@ class SuggestServicer(SuggestServiceServicer):
                 Problem("first_number", f"{request.first_number} is negative; trials count from 0")
             )
         first = request.first_number - 1
-        after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
+        after = _reading(problems, first, lambda: _read_position(request, first=first))
         raise_if(problems)
         study = _study(context)
         read_part = partial(
@@ -227,7 +231,7 @@ class SuggestServicer(SuggestServiceServicer):
         )
         trials = _in_parts(read_part, after, limit + 1, position=lambda trial: trial.number)
         page, next_token = _page(
-            ((wire.write_trial(study, t), str(t.number)) for t in trials), limit
+            request, ((wire.write_trial(study, t), str(t.number)) for t in trials), limit
         )
         return pb.ListTrialsResponse(trials=page, next_page_token=next_token)
 
@@ -343,7 +347,7 @@ class SuggestServicer(SuggestServiceServicer):
         problems = _problems(context)
         limit = _limit(request.page_size, problems)
         first = -1 if request.latest else 0
-        after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
+        after = _reading(problems, first, lambda: _read_position(request, first=first))
         raise_if(problems)
         study, number = _study(context), _resource(context).number
         read_part = partial(self._studies.list_measurements, study, number, latest=request.latest)
@@ -352,7 +356,7 @@ class SuggestServicer(SuggestServiceServicer):
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
             for position, trial, m in measurements
         )
-        page, next_token = _page(messages, limit)
+        page, next_token = _page(request, messages, limit)
         return pb.ListMeasurementsResponse(measurements=page, next_page_token=next_token)
 
     def ListOptimalTrials(
@@ -506,33 +510,51 @@ def _in_parts(
         deadline.check()
 
 
-def _page(entries: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
+def _page(request: Message, entries: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
     """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for any rest."""
     page: list[M] = []
     size, last = 0, ""
     for message, position in entries:
         size += message.ByteSize()
         if page and (len(page) == limit or size > MAX_REPLY_BYTES):
-            return page, base64.urlsafe_b64encode(last.encode()).decode()
+            token = f"{_list_of(request)}:{last}"
+            return page, base64.urlsafe_b64encode(token.encode()).decode()
         page.append(message)
         last = position
     return page, ""
 
 
-def _read_token(token: str) -> str:
+def _list_of(request: Message) -> str:
+    """Return a digest of what the requests for all pages of a list have in common."""
+    common = type(request)()
+    common.CopyFrom(request)
+    common.ClearField("page_size")
+    common.ClearField("page_token")
+    text = common.SerializeToString(deterministic=True)
+    return hashlib.sha256(request.DESCRIPTOR.name.encode() + text).hexdigest()[:16]
+
+
+def _read_token(request: PageRequest) -> str:
+    """Return the position in a token; "" without one. Raises InvalidArgument."""
+    if not request.page_token:
+        return ""
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        token = base64.b64decode(request.page_token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
         raise _bad_token() from None
+    of, _, position = token.partition(":")
+    if of != _list_of(request):
+        raise _bad_token()
+    return position
 
 
-def _read_study_token(token: str) -> StudyName | None:
-    text = _read_token(token)
+def _read_study_token(request: PageRequest) -> StudyName | None:
+    text = _read_token(request)
     return names.parse_study(text, "page_token") if text else None
 
 
-def _read_position(token: str, *, first: int) -> int:
-    text = _read_token(token)
+def _read_position(request: PageRequest, *, first: int) -> int:
+    text = _read_token(request)
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise _bad_token()
     return int(text) if text else first
@@ -540,7 +562,8 @@ def _read_position(token: str, *, first: int) -> int:
 
 def _bad_token() -> InvalidArgument:
     return InvalidArgument.at(
-        "page_token", "not a token that this method returned; omit it to start over"
+        "page_token",
+        "not a token of this list; keep the parent and the filters, or omit it to start over",
     )
 
 

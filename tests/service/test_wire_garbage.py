@@ -228,6 +228,27 @@ def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
     assert reply.next_page_token
 
 
+def test_a_page_token_belongs_to_its_list(channel: grpc.Channel) -> None:
+    stub = SuggestServiceStub(channel)
+    stub.SuggestTrials(
+        pb.SuggestTrialsRequest(parent=STUDY, count=3, client_id="c", request_id="a"), timeout=10
+    )
+    first = pb.ListTrialsRequest(parent=STUDY, page_size=1, states=[pb.TRIAL_STATE_RUNNING])
+    token = stub.ListTrials(first, timeout=10).next_page_token
+    rest = pb.ListTrialsRequest(parent=STUDY, page_token=token, states=[pb.TRIAL_STATE_RUNNING])
+    numbers = [trial.number for trial in stub.ListTrials(rest, timeout=10).trials]
+    assert numbers[:2] == [1, 2]
+    for method, request in (
+        ("ListTrials", pb.ListTrialsRequest(parent=STUDY)),
+        ("ListTrials", pb.ListTrialsRequest(parent=f"{STUDY}-2", states=rest.states)),
+        ("ListTrials", pb.ListTrialsRequest(parent=STUDY, states=rest.states, client_id="d")),
+        ("ListMeasurements", pb.ListMeasurementsRequest(parent=f"{STUDY}/trials/-")),
+        ("ListStudies", pb.ListStudiesRequest(parent="namespaces/-")),
+    ):
+        request.page_token = token
+        assert refusal(channel, method, request)[2] == ["page_token"]
+
+
 def test_a_bug_of_the_server_gives_the_client_an_id_and_the_log_a_traceback(
     tmp_path: Path, channel: grpc.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:

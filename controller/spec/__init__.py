@@ -16,7 +16,6 @@ from controller.spec.document import (
     from_document,
     is_label,
     is_renaming,
-    spec_hash,
 )
 from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
@@ -51,7 +50,6 @@ __all__ = [
     "redacted_document",
     "render",
     "schema",
-    "spec_hash",
     "starter",
     "written",
 ]

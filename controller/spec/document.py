@@ -8,7 +8,6 @@ resumed experiment needs them. Show people only `redacted_document`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -281,15 +280,6 @@ def _trial(fields: Json) -> TrialTemplate:
 
 def _env(value: str | Mapping[str, str]) -> str | SecretRef:
     return value if isinstance(value, str) else SecretRef(*value["secret"].split("/", 1))
-
-
-def spec_hash(document: Mapping[str, object]) -> str:
-    """Return a hash, equal for two files exactly if they mean the same after `--set` and defaults.
-
-    The order of keys does not matter.
-    """
-    text = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,33 @@ async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(
         assert alike(await ended(runtime, "a"), unknown=True)
         await runtime.close()
         await eventually(lambda: not testbed.alive())
+
+
+@linux_only
+@on_a_loop
+async def test_an_attempt_that_ended_with_its_machine_ended_when_it_was_last_seen(
+    testbed: LocalTestbed,
+) -> None:
+    launch = testbed.launch("a", FOREVER)
+    runtime = await testbed.open()
+    await runtime.start(launch)
+    record, log = launch.directory / "process.json", launch.directory / "log.txt"
+    started = record.stat().st_mtime
+    await eventually(lambda: record.stat().st_mtime > started)
+    await testbed.crash(runtime)
+    os.kill(testbed.supervisor(), signal.SIGKILL)
+    os.kill(testbed.pid("a"), signal.SIGKILL)
+    await eventually(lambda: not testbed.alive())
+    # As if all this had happened days ago.
+    before = time.time() - 3 * 86400
+    record.write_text(json.dumps({**json.loads(record.read_text()), "time": before}))
+    for path, after_s in ((record, 60.0), (log, 30.0)):
+        os.utime(path, (before + after_s, before + after_s))
+    runtime = await testbed.open()
+    end = await ended(runtime, "a")
+    assert (end.unknown, end.time.timestamp()) == (True, pytest.approx(before + 60.0, abs=1e-3))
+    await runtime.close()
+    await eventually(lambda: not testbed.alive())
 
 
 @linux_only

@@ -6,6 +6,7 @@ supervisor imports this module: standard library only.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -50,9 +51,8 @@ class SupervisedAttempt:
         self.when_forgotten: list[Callable[[], None]] = []
         # By path, where the end of the log begins once its middle was dropped.
         self.logs = dict.fromkeys(logs(directory, record["workers"]), 0)
-        self.log_check_at: float | None = (
-            time.monotonic() + CHECK_S if record["log_limit"] else None
-        )
+        self.check_at = time.monotonic() + CHECK_S
+        self.keeps_log_limit = bool(record["log_limit"])
 
     @property
     def name(self) -> str:
@@ -61,6 +61,10 @@ class SupervisedAttempt:
     @property
     def pid(self) -> int:
         return int(self.record["pid"])
+
+    @property
+    def _record_path(self) -> str:
+        return os.path.join(self.directory, "process.json")
 
     @property
     def mark(self) -> str:
@@ -104,9 +108,28 @@ class SupervisedAttempt:
             self.killed = True
             processes.signal_group(self.pid, signal.SIGKILL)
 
-        if self.log_check_at is not None and now >= self.log_check_at:
-            self.log_check_at = now + CHECK_S
-            self._trim_logs()
+        if now >= self.check_at:
+            self.check_at = now + CHECK_S
+            self._sign()
+            if self.keeps_log_limit:
+                self._trim_logs()
+
+    def _sign(self) -> None:
+        """Record that the attempt runs now; `last_seen` reads it after a restart of the machine."""
+        try:
+            os.utime(self._record_path)
+        except OSError:
+            pass  # the folder was deleted
+
+    def last_seen(self) -> float:
+        """Return when a supervisor has seen the attempt, or when it has printed something."""
+        times = [float(self.record["time"])]
+        for path in (self._record_path, *self.logs):
+            try:
+                times.append(os.stat(path).st_mtime)
+            except OSError:
+                pass
+        return max(times)
 
     def _trim_logs(self) -> None:
         for path, dropped_to in self.logs.items():
@@ -115,12 +138,9 @@ class SupervisedAttempt:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                self.log_check_at = None
+                self.keeps_log_limit = False
                 log_error(f"{self.name}: spec.trial.logLimit cannot be kept: {error}")
 
-    def next_time(self) -> float | None:
+    def next_time(self) -> float:
         kill_at = None if self.killed else self.kill_at
-        return min(
-            (t for t in (self.timeout_at, kill_at, self.log_check_at) if t is not None),
-            default=None,
-        )
+        return min(t for t in (self.timeout_at, kill_at, self.check_at) if t is not None)

@@ -261,7 +261,7 @@ class Trials:
 
     def next_look(self) -> float | None:
         """Return by when (monotonic clock) to call `look_after`; None means only after a wakeup."""
-        times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
+        times = [attempt.next_time() for attempt in self._running.values()]
         if any(
             a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()
         ):
@@ -301,8 +301,10 @@ class Trials:
         if pidfd is not None:
             os.close(pidfd)
         # not by group: its number may have been reused
-        self._kill_marked(attempt, processes.all_pids())
-        self._settle(attempt, {"unknown": True})
+        was_alive = self._kill_marked(attempt, processes.all_pids())
+        # The machine may have been off since, which nobody should pay for.
+        ended = {} if was_alive else {"time": attempt.last_seen()}
+        self._settle(attempt, {"unknown": True, **ended})
 
     def _reap(self) -> None:
         while (ended := processes.ended_child()) is not None:
@@ -349,8 +351,8 @@ class Trials:
         self._running.pop(attempt.pid, None)
         by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
         attempt.exit = {
-            **end,
             "time": time.time(),
+            **end,
             "stopped": attempt.stopped,
             "timed_out": attempt.timed_out,
             "out_of_memory": by_kill

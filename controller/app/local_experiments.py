@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -248,11 +248,15 @@ class LocalExperiments(SqlExperimentStore):
     ) -> Mapping[Uid, Overview]:
         if summarize is None:
             return {}
+        # The holders are read first, because a controller stores the end before it releases its
+        # lease.
+        holders = {each.uid: self.holder(each.uid) for each in listed}
+        ended = self._just_ended(each for each in listed if holders[each.uid] is None)
         to_run_again, running = self.to_run_again(), self.running()
         settled = {
             study_name(each): each
             for each in listed
-            if each.uid not in to_run_again and each.spec.criteria.is_plain
+            if each.uid not in to_run_again | ended and each.spec.criteria.is_plain
         }
         summaries = await summarize(
             {name: each.uid for name, each in settled.items()},
@@ -261,16 +265,24 @@ class LocalExperiments(SqlExperimentStore):
         finals = self.final_attempts([e.uid for e in settled.values() if e.final is not None])
         found: dict[Uid, Overview] = {}
         for name, experiment in settled.items():
-            summary, holder = summaries[name], self.holder(experiment.uid)
-            # The study may be lost, or a controller may have stored the end meanwhile.
-            is_doubtful = not summary.trials or (holder is None and experiment.state in _CONTROLLED)
-            if not is_doubtful:
+            summary, holder = summaries[name], holders[experiment.uid]
+            if summary.trials:  # without any, the study may be lost
                 trouble = self.trouble(experiment.uid).read(controlled=holder is not None)
                 final = finals.get(experiment.uid, ())
                 found[experiment.uid] = Overview(
                     _shown(summary, running.get(experiment.uid, 0)), holder, trouble, final
                 )
         return found
+
+    def _just_ended(self, left: Iterable[Experiment]) -> set[Uid]:
+        """Return those whose controller has stored another state after they were read."""
+        controlled = {(e.namespace, e.name): e for e in left if e.state in _CONTROLLED}
+        rows = self.rows_of(controlled.keys()) if controlled else {}
+        return {
+            each.uid
+            for key, each in controlled.items()
+            if key not in rows or rows[key]["state"] != each.state.value
+        }
 
     def log(self, uid: Uid, attempt: Attempt) -> LocalLog:
         return LocalLog(self.folders(uid).attempt(attempt.trial, attempt.number).log)

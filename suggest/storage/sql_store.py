@@ -21,6 +21,7 @@ from sqlalchemy import (
     Connection,
     Delete,
     Select,
+    Subquery,
     Update,
     and_,
     delete,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    true,
     tuple_,
     update,
 )
@@ -529,15 +531,10 @@ class StudyStore:
         for direction in set(directions.values()):
             names = [name for name, each in directions.items() if each is direction]
             for some in _parts(names):
-                query = _best(direction).where(_in_studies(some, NO_CLIENTS))
-                if clients:
-                    query = query.where(_in_studies(some, clients) | _NEVER_RAN)
-                ranked = query.subquery()
-                best = select(trials).join(
-                    ranked, and_(*(trials.c[key.name] == ranked.c[key.name] for key in _KEY))
-                )
+                counted = _in_studies(some, clients) | _NEVER_RAN if clients else true()
+                query = _best(direction, _in_studies(some, NO_CLIENTS), counted)
                 with self._database.reading(single=True) as connection:
-                    for row in connection.execute(best.where(ranked.c.place == 1)):
+                    for row in connection.execute(query):
                         found[StudyName(row.namespace, row.study)] = trial_of(row)
         return found
 
@@ -667,13 +664,26 @@ def _in_studies(
     return tuple_(*_WHOSE).in_([(name.namespace, name.study) for name in names])
 
 
-def _best(direction: Direction) -> Select[Any]:
-    """Return the query for the keys of succeeded trials, and for their `place` in their study."""
-    value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
-    place = func.row_number().over(partition_by=_WHOSE, order_by=(value, trials.c.number))
-    return select(*_KEY, place.label("place")).where(
-        trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted
-    )
+def _best(
+    direction: Direction, in_studies: ColumnElement[bool], counted: ColumnElement[bool]
+) -> Select[Any]:
+    """Return the query for each study's first succeeded trial with the best value.
+
+    Two groupings take half the time of ranking all trials.
+    """
+    extreme = func.min if direction.sign > 0 else func.max
+    succeeded = counted & (trials.c.state == TrialState.SUCCEEDED.value) & ~trials.c.deleted
+    best = select(*_WHOSE, extreme(trials.c.value).label("value"))
+    best_values = best.where(in_studies, succeeded).group_by(*_WHOSE).subquery()
+    first = select(*_WHOSE, func.min(trials.c.number).label("number"))
+    having_it = first.join(best_values, _same(best_values)).where(succeeded)
+    numbers = having_it.group_by(*_WHOSE).subquery()
+    return select(trials).join(numbers, _same(numbers))
+
+
+def _same(found: Subquery) -> ColumnElement[bool]:
+    """Return the condition that a trial has the values of a subquery's columns."""
+    return and_(*(trials.c[column.name] == column for column in found.c))
 
 
 def _change_all(

@@ -209,6 +209,9 @@ def test_a_list_shows_of_each_experiment_what_describe_shows(tmp_path: Path, sto
     shown = {record.name: documents.experiment(record) for record in records}
     described = {name: documents.experiment(recorded.described(name)) for name in shown}
     assert shown == described
+    assert text_tables.experiment_csv_rows(records) == text_tables.experiment_csv_rows(
+        [recorded.described(record.name) for record in records]
+    )
     trials = {name: each["trials"] for name, each in shown.items()}
     assert trials == {
         "largest": {"succeeded": 3, "pruned": 1, "failed": 1},
@@ -220,6 +223,9 @@ def test_a_list_shows_of_each_experiment_what_describe_shows(tmp_path: Path, sto
         "final": {"succeeded": 3},
         "began": {},
     }
+    at = text_tables.EXPERIMENT_CSV.index("trials")
+    in_csv = {row[0]: row[at] for row in text_tables.experiment_csv_rows(records)}
+    assert in_csv == {name: sum(each.values()) for name, each in trials.items()}
     best = {name: each["best"]["number"] for name, each in shown.items() if "best" in each}
     assert best == {"largest": 1, "smallest": 0, "taken-over": 1, "interrupted": 1, "final": 1}
 

@@ -46,7 +46,13 @@ __all__ = [
 Assignment: TypeAlias = Mapping[str, Value]
 
 MAX_NAME = 253  # characters
-NAME_RULE = f"1 to {MAX_NAME} characters that can be printed, without {{ and }}"
+
+
+def name_rule(most: int) -> str:
+    return f"1 to {most} characters that can be printed, without {{ and }}"
+
+
+NAME_RULE = name_rule(MAX_NAME)
 
 
 def is_name(name: str) -> bool:

@@ -638,7 +638,8 @@ class KatibTemplateReader(KatibSectionReader):
                 del self._file.places[f"spec.trial.{key}"]
             command_line = list(chain.from_iterable(words.values()))
             words = {"command": _with_checkpoint(command_line, self._trial_dir)}
-        image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
+        # One of a wrong type is refused as that of `spec.trial.image`.
+        image = {"image": container["image"]} if container.get("image") is not None else {}
         resources = self._resources(container, f"{at}[{index}].resources")
         return {**words, "env": env, **image, **resources, **self._times(job)}
 

@@ -17,7 +17,7 @@ from controller.spec.fields import (
 from controller.spec.parameters import ParameterKind
 from controller.spec.problems import ProblemCollector
 from controller.spec.sections import MapOf, Section
-from suggest.space import NAME_RULE
+from suggest.space import name_rule
 
 MAX_NAME = 100
 
@@ -55,7 +55,7 @@ OPERATION = Section(
     (
         Key(
             "type",
-            Text("the name of an operation", r"[^{}]+", NAME_RULE, MAX_NAME),
+            Text("the name of an operation", r"[^{}]+", name_rule(MAX_NAME), MAX_NAME),
             "Name of the operation.",
             REQUIRED,
         ),

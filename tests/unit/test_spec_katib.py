@@ -398,6 +398,9 @@ BAD = r"""
 + volumeMounts: []
   containers[0].volumeMounts: volumes are not mounted on this machine
 - image: tuner-digits
++ image: 7
+  containers[0].image: expected the name of an image, got the number 7; put quotes around it: "7"
+- image: tuner-digits
 + envFrom: []
   containers[0].envFrom: is not read on this machine
 - image: tuner-digits

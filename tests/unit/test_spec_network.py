@@ -107,6 +107,7 @@ REFUSED = {
     ),
     "type: convolution": ("kind: convolution", "spec.network.operations[0].type: is missing"),
     "type: skip": ('type: "it\'s"', "spec.network.operations[1].type"),
+    "type: skip ": ('type: "{x}"', "is not the name of an operation; use 1 to 100 characters"),
     "    lr: {": ("    architecture: {", "is what the program gets of spec.network"),
     "    lr:": ("    layer1:", "occurs twice; every parameter needs a unique name"),
     "${architecture}": ("${architectur}", "did you mean ${architecture}?"),

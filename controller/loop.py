@@ -62,6 +62,7 @@ from controller.search import LOST, ExperimentStudy, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints
 from suggest.backoff import Backoff
+from suggest.domain import NoMember
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, Unavailable
 from suggest.space import Parameter, Value
 from suggest.trial import Outcome, Trial, TrialState
@@ -218,7 +219,9 @@ class Loop:
         self._without_grace = True
         self.request(DesiredState.INTERRUPT)
 
-    async def decide(self, number: int, attempt: int, parameter: Parameter) -> Value:
+    async def decide(
+        self, number: int, attempt: int, parameter: Parameter, given: Value | NoMember
+    ) -> Value:
         """Return the value of a parameter that an attempt meets, once the study has stored it.
 
         Raises:
@@ -232,10 +235,10 @@ class Loop:
         newest = None if opened is None else opened.newest
         if opened is None or newest is None or newest.number != attempt or newest.ended:
             raise FailedPrecondition(f"attempt {attempt} of trial {number} does not run any more")
-        return await self._decide(opened, parameter)
+        return await self._decide(opened, parameter, given)
 
-    async def _decide(self, opened: Opened, parameter: Parameter) -> Value:
-        value = await self._search.decide(opened.trial.number, parameter)
+    async def _decide(self, opened: Opened, parameter: Parameter, given: Value | NoMember) -> Value:
+        value = await self._search.decide(opened.trial.number, parameter, given)
         parameters = {**opened.trial.parameters, parameter.name: value}
         opened.trial = replace(opened.trial, parameters=parameters)
         return value

@@ -5,7 +5,8 @@ Only for experiments that are define-by-run. A request and its answer are JSON:
     {"trial": 3, "attempt": 1, "name": "lr", "domain": {"type": "float", "min": 0, "max": 1, ...}}
     {"value": 0.25} or {"refused": "why"} or {"later": "why"}
 
-A trial that was told the value with its start does not wait, and adds `"planned": true`.
+A trial that must get a certain value adds `"given": 0.25`. One that was told the value with its
+start does not wait, and adds `"planned": true`.
 
 Trials on this machine ask at a socket, one line each: the experiment's folder has a file with its
 path. They read it at each request, since they outlive a controller and the next one may listen
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from controller.runtime.local.listening import listen
 from controller.spec.document import Json, domain_of
+from suggest.domain import NO_MEMBER, NoMember
 from suggest.errors import NotOwner, TunerError, Unavailable
 from suggest.space import Parameter, Value
 from suggest.whole_file import replace_file
@@ -34,8 +36,11 @@ FILE = "parameter-requests"
 # A choice may have many long values.
 _MAX_LINE = 16 << 20
 
-Decide = Callable[[int, int, Parameter], Awaitable[Value]]
-"""Returns the value for (trial, attempt, parameter), which is stored. Raises TunerError."""
+Decide = Callable[[int, int, Parameter, Value | NoMember], Awaitable[Value]]
+"""Returns the value for (trial, attempt, parameter, value that the trial asks for).
+
+It is stored. Raises TunerError.
+"""
 
 
 @asynccontextmanager
@@ -67,7 +72,9 @@ async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
         Path(path).unlink(missing_ok=True)
 
 
-async def answer_to(request: Json, decide: Callable[[Parameter], Awaitable[Value]]) -> Json:
+async def answer_to(
+    request: Json, decide: Callable[[Parameter, Value | NoMember], Awaitable[Value]]
+) -> Json:
     """Return the value, or why there is none.
 
     Raises Unavailable and NotOwner: another try, or another controller, will answer.
@@ -77,7 +84,7 @@ async def answer_to(request: Json, decide: Callable[[Parameter], Awaitable[Value
     except (ValueError, KeyError, TypeError) as error:
         return {"refused": f"not a request for a parameter: {error!r}"}
     try:
-        return {"value": await decide(parameter)}
+        return {"value": await decide(parameter, request.get("given", NO_MEMBER))}
     except (Unavailable, NotOwner):
         raise
     except TunerError as error:

@@ -19,7 +19,7 @@ from controller.core.model import (
 )
 from controller.phrases import command
 from suggest import failpoints
-from suggest.domain import NO_MEMBER, Choice, Domain, show
+from suggest.domain import NO_MEMBER, Choice, Domain, NoMember, show
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.replies import Suggestions
 from suggest.space import Parameter, Space, Value
@@ -289,14 +289,16 @@ class ExperimentStudy:
             except FailedPrecondition:
                 return await self._finished(number)
 
-    async def decide(self, number: int, parameter: Parameter) -> Value:
+    async def decide(self, number: int, parameter: Parameter, given: Value | NoMember) -> Value:
         """Return the value of a parameter that a running trial meets; it is stored before.
+
+        given: the value that the trial asks for.
 
         Raises FailedPrecondition for a parameter with which a rerun would not be one.
         """
         self._check_rerun(number, parameter)
         with _DECIDE:
-            value = await self._studies.decide_parameter(self._name, number, parameter)
+            value = await self._studies.decide_parameter(self._name, number, parameter, value=given)
         earlier = self._domains.setdefault(parameter.name, parameter.domain)
         # Other choices are refused.
         if earlier != parameter.domain and not isinstance(parameter.domain, Choice):

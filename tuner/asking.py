@@ -30,20 +30,30 @@ _LONGEST_AT_SOCKET_S, _LONGEST_IN_FILE_S = 1.0, 0.05
 _PRINTED_AGAIN_S = 60.0
 
 
-def ask(name: str, domain: Mapping[str, object], *, trial: int, attempt: int) -> Any:  # JSON
+def ask(
+    name: str,
+    domain: Mapping[str, object],
+    *,
+    trial: int,
+    attempt: int,
+    given: Mapping[str, object],
+) -> Any:  # JSON
     """Return the value of the parameter.
 
-    domain: As an experiment's file describes it, with its scale and step.
+    domain: As an experiment's file describes it, with its scale and step. given: The values that
+        parameters have to have, by name.
 
     Raises:
         RuntimeError: This process is not a trial that names its parameters.
         ValueError: The range is wrong, or the parameter was of another kind in an earlier trial.
     """
     request = {"trial": trial, "attempt": attempt, "name": name, "domain": dict(domain)}
+    if name in given:
+        request["given"] = given[name]
     line = json.dumps(request).encode()
     if ANSWERS in os.environ:
         value, planned = json.loads(os.environ.get(PLAN, "{}")).get(name, (None, None))
-        if planned is not None and _text(planned) == _text(domain):
+        if planned is not None and _text(planned) == _text(domain) and name not in given:
             # The study says the same: it only has to learn that the trial has met it.
             _print(json.dumps({**request, "planned": True}).encode())
             return value

@@ -117,11 +117,12 @@ def run_search(
     shell = caller.shell
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
     attributes = [attributes for _, attributes in points]
-    constraints_func = getattr(study.sampler, "_constraints_func", None)
+    sampler, fixed = _unfixed(study.sampler)
+    constraints_func = getattr(sampler, "_constraints_func", None)
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, directions, attributes, constraints_func)
+        return inside.run(objective, trial, directions, attributes, constraints_func, fixed)
 
     if "timeout" in options:
         # As in Optuna, running trials finish.
@@ -130,8 +131,8 @@ def run_search(
     if "pruning" not in options and len(directions) == 1:
         options["pruning"] = pruning_of(caller, study.pruner)
     initial = [parameters for parameters, _ in points]
-    if isinstance(study.sampler, optuna.samplers.GridSampler) and "algorithm" not in options:
-        initial += _grid(caller, study.sampler)
+    if isinstance(sampler, optuna.samplers.GridSampler) and "algorithm" not in options:
+        initial += [{**point, **fixed} for point in _grid(caller, sampler)]
         # As in Optuna, the search ends with the last point.
         trials = min(options.get("trials", len(initial)), len(initial))
         options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
@@ -196,11 +197,6 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
         refuse(caller.name, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
         refuse(caller.name, "study", study, "a study of Optuna, such as optuna.create_study()")
-    if isinstance(study.sampler, optuna.samplers.PartialFixedSampler):
-        raise caller.error(
-            "the study has a PartialFixedSampler, and only Optuna knows the values that it fixes; "
-            "write these into the objective"
-        )
     if used := next(_unknown_of_study(objective, study), ""):
         raise caller.error(
             f"the objective uses study.{used}, and each trial is a process that knows only "
@@ -217,8 +213,7 @@ def _check(caller: SearchCaller, objective: object, study: object, options: Sear
 
 def _grid(caller: SearchCaller, sampler: optuna.samplers.GridSampler) -> list[dict[str, Any]]:
     """Return the points of a grid, in Optuna's order."""
-    # Any: a number may be one of NumPy, which is none of JSON.
-    points: list[tuple[Any, ...]] = sampler._all_grids
+    points: Sequence[tuple[object, ...]] = sampler._all_grids
     if len(points) > _MOST_POINTS:
         raise caller.error(
             f"the study's GridSampler has {len(points):,} points, and at most {_MOST_POINTS:,} are "
@@ -226,12 +221,27 @@ def _grid(caller: SearchCaller, sampler: optuna.samplers.GridSampler) -> list[di
             + caller.option("algorithm", "spec.algorithm.name", "tpe")
         )
     return [
-        {
-            name: value.item() if hasattr(value, "item") else value
-            for name, value in zip(sampler._param_names, point, strict=True)
-        }
+        {name: _plain(value) for name, value in zip(sampler._param_names, point, strict=True)}
         for point in points
     ]
+
+
+def _unfixed(
+    sampler: optuna.samplers.BaseSampler,
+) -> tuple[optuna.samplers.BaseSampler, dict[str, object]]:
+    """Return a sampler below those that fix parameters, and the values that these have."""
+    import optuna
+
+    fixed: dict[str, object] = {}
+    while isinstance(sampler, optuna.samplers.PartialFixedSampler):
+        fixed = {name: _plain(value) for name, value in sampler._fixed_params.items()} | fixed
+        sampler = sampler._base_sampler
+    return sampler, fixed
+
+
+# Any: a value of a parameter; a number may be one of NumPy, which is none of JSON
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
 def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:

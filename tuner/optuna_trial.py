@@ -341,15 +341,17 @@ def run(
     directions: Sequence[str],
     attributes: Sequence[Mapping[str, Any]] = (),
     constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> Any:
     """Call an objective of Optuna with the trial, and return what ours returns.
 
     directions: of its values, "minimize" or "maximize". attributes: of the points that are tried
-    first, which are the first trials. constraints_func: that of the study's sampler.
+    first, which are the first trials. constraints_func, fixed: those of the study's sampler.
     """
     objectives = len(directions)
     metrics = trial.needed[:objectives]
     own = attributes[trial.number] if trial.number < len(attributes) else {}
+    trial.given.update(fixed or {})
     seen = OptunaTrial(trial, directions, own)
     try:
         returned = objective(seen)

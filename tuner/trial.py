@@ -71,6 +71,8 @@ class Trial(Mapping[str, Any]):
         self._objectives = objectives
         self.needed = (*(objectives or ()), *constraints)
         self._step = -1
+        # Values that parameters have to have when they are named.
+        self.given: dict[str, object] = {}
         # The ranges of the parameters that it has named.
         self._named: dict[str, dict[str, object]] = {}
         self._reported: set[str] = set()
@@ -180,7 +182,9 @@ class Trial(Mapping[str, Any]):
                 "another name for one of them"
             )
         if name not in self.parameters:
-            self.parameters[name] = ask(name, domain, trial=self.number, attempt=self.attempt)
+            self.parameters[name] = ask(
+                name, domain, trial=self.number, attempt=self.attempt, given=self.given
+            )
         return self.parameters[name]
 
     @property

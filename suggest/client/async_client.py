@@ -18,6 +18,7 @@ from suggest.binding import import_grpc_quietly
 from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
+from suggest.domain import NO_MEMBER, NoMember
 from suggest.errors import NotFound, Problem, Unavailable, raise_if
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
@@ -354,11 +355,19 @@ class AsyncClient:
         )
 
     async def decide_parameter(
-        self, name: StudyName, number: int, parameter: Parameter, *, tries: int = 0
+        self,
+        name: StudyName,
+        number: int,
+        parameter: Parameter,
+        *,
+        value: Value | NoMember = NO_MEMBER,
+        tries: int = 0,
     ) -> Value:
         """Return the value of a parameter that a running trial of a define-by-run study meets.
 
         It is stored with the trial, and a repeated call returns the same.
+
+        value: the one that it gets, or the nearest one of its range; by default the study decides.
 
         Raises:
             InvalidArgument: earlier trials had a parameter of this name of another kind.
@@ -367,6 +376,7 @@ class AsyncClient:
         request = pb.DecideParameterRequest(
             name=names.trial_name(name, number),
             parameter=wire.write_parameter(parameter),
+            value=None if value is NO_MEMBER else wire.write_value(value, "value"),
             tries=tries,
         )
         return await self._send("DecideParameter", request, _decided)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
-from suggest.domain import NO_MEMBER, Domain, Value
+from suggest.domain import NO_MEMBER, Domain, NoMember, Value
 from suggest.engine.met_parameters import Evidence, conditioned, joined, nearest
 from suggest.engine.promotion import PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
@@ -407,14 +407,16 @@ class Engine:
         """
         self._plans[number] = point
 
-    def met(self, trial: Trial, name: str, domain: Domain) -> Met:
+    def met(
+        self, trial: Trial, name: str, domain: Domain, given: Value | NoMember = NO_MEMBER
+    ) -> Met:
         """Return the trial with a value of the parameter, given what the trial has already.
 
-        Changes nothing.
+        Changes nothing. given: the value that the client asks for.
 
         Raises:
             InvalidArgument: the parameter differs from that of earlier trials in more than range,
-                or cannot have a value near the one that was enqueued.
+                or cannot have a value near the one that was given or enqueued.
         """
         study = self.study
         space = joined(study.spec.space, name, domain)
@@ -426,17 +428,20 @@ class Engine:
             space, joining = conditioned(space, self._evidence(having)), None
         if space != study.spec.space:
             study = replace(study, spec=replace(study.spec, space=space))
-        value, rest = self._decided(study, trial, name, domain)
+        value, rest = self._decided(study, trial, name, domain, given)
         having = replace(trial, parameters={**trial.parameters, name: value})
         return Met(having, study, rest, joining)
 
     def _decided(
-        self, study: Study, trial: Trial, name: str, domain: Domain
+        self, study: Study, trial: Trial, name: str, domain: Domain, given: Value | NoMember
     ) -> tuple[Value, Assignment]:
         """Return a value for the parameter, and the plan from then on."""
         plan = self._plans.get(trial.number, {})
         chosen = json.loads(trial.labels.get(ENQUEUED, "{}"))
         planned = json.loads(trial.labels.get(PLANNED, "{}"))
+        if given is not NO_MEMBER:
+            chosen.setdefault(name, given)
+            planned.pop(name, None)
         told = {name: planned[name][0]} if name in planned else {}
         if name in chosen and name not in told:
             return nearest(name, domain, chosen[name]), plan

@@ -70,7 +70,7 @@ def nearest(name: str, domain: Domain, chosen: Value) -> Value:
         return domain.at(min(round((inside - domain.min) / domain.step), domain.count - 1))
     raise InvalidArgument.at(
         f"parameter.{name}",
-        f"the trial was enqueued with it: {domain.problem_with(chosen)}; enqueue another value",
+        f"a value was chosen for the trial: {domain.problem_with(chosen)}; choose another one",
     )
 
 

@@ -24,11 +24,13 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 from suggest import deadline, names, wire
+from suggest.domain import NO_MEMBER, NoMember
 from suggest.errors import InvalidArgument, Problem, raise_if, under
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.caller import READABLE
 from suggest.server.rpcs import Resource
+from suggest.space import Value
 from suggest.studies import StudyService
 from suggest.studies.dispatch import MAX_REPLY_BYTES
 from suggest.studies.spec_rules import size_problems, spec_problems
@@ -298,12 +300,16 @@ class SuggestServicer(SuggestServiceServicer):
     ) -> pb.DecideParameterResponse:
         problems = _problems(context)
         parameter = wire.read_parameter(request.parameter, "parameter", problems)
+        given: Value | NoMember = NO_MEMBER
+        if request.HasField("value"):
+            given = wire.read_value(request.value, "value", problems)
         raise_if(problems)
         study, number = _trial(context)
         value = self._studies.decide_parameter(
             study,
             number,
             parameter,
+            given=given,
             tries=request.tries,
             size_of=lambda grown: wire.write_study(grown).ByteSize(),
         )

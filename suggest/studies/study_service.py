@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from suggest import events
-from suggest.domain import compact_json, show
+from suggest.domain import NO_MEMBER, NoMember, compact_json, show
 from suggest.engine import Engine, Met
 from suggest.errors import (
     AlreadyExists,
@@ -490,12 +490,14 @@ class StudyService(StudyReader):
         number: int,
         parameter: Parameter,
         *,
+        given: Value | NoMember = NO_MEMBER,
         tries: int = 0,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Value:
         """Return the value of a parameter that a running trial meets, and store it first.
 
-        `size_of` returns the study's size in a reply, in bytes.
+        `given` is the value that the client asks for. `size_of` returns the study's size in a
+        reply, in bytes.
         """
         with self.sessions.writing(name) as writer:
             engine = writer.engine
@@ -512,7 +514,7 @@ class StudyService(StudyReader):
                 raise _refused(name, trial, "it meets parameters only while it runs")
             raise_if(list(under("parameter", Space((parameter,)).problems())))
             writer.trial_leases.renew(number)
-            met = engine.met(trial, parameter.name, parameter.domain)
+            met = engine.met(trial, parameter.name, parameter.domain, given)
             if met.study is not engine.study:
                 _check_size(engine, met, size_of)
             writer.decide(met)

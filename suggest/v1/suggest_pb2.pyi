@@ -2035,6 +2035,7 @@ class DecideParameterRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     PARAMETER_FIELD_NUMBER: builtins.int
     TRIES_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     tries: builtins.int
@@ -2043,16 +2044,23 @@ class DecideParameterRequest(google.protobuf.message.Message):
     def parameter(self) -> Global___Parameter:
         """Without conditions."""
 
+    @property
+    def value(self) -> Global___Value:
+        """If given, the trial gets this value, or the nearest one of its range, unless one was enqueued. A value that is not among
+        the choices is INVALID_ARGUMENT.
+        """
+
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         parameter: Global___Parameter | None = ...,
         tries: builtins.int = ...,
+        value: Global___Value | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter", b"parameter"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["parameter", b"parameter", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "parameter", b"parameter", "tries", b"tries"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["name", b"name", "parameter", b"parameter", "tries", b"tries", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___DecideParameterRequest: typing_extensions.TypeAlias = DecideParameterRequest

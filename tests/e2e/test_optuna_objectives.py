@@ -109,10 +109,6 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (
-            "study.sampler = optuna.samplers.PartialFixedSampler({'x': 1}, study.sampler)",
-            "the study has a PartialFixedSampler, and only Optuna knows the values that it fixes; write",
-        ),
-        (
             "study.sampler = optuna.samplers.GridSampler({'x': range(10**4), 'y': [1, 2]})",
             "the study's GridSampler has 20,000 points, and at most 10,000 are taken over",
         ),
@@ -413,6 +409,40 @@ print([len(each) for each in found], [len({*each}) for each in found], study.bes
 """
     best = {"x": 0.0, "y": "a", "z": 0}
     assert scripts.output(QUIET + body) == f"[5, 12, 12] [5, 12, 12] {best}\n"
+
+
+def test_the_values_of_a_partial_fixed_sampler_are_those_of_each_trial(scripts: Scripts) -> None:
+    """Also in a search that has varied them, and beside points that were enqueued."""
+    body = """
+import numpy
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    count = trial.suggest_int("count", 0, 100)
+    return x + count + (trial.suggest_categorical("kind", ["a", None]) is None)
+
+def searched(trials):
+    return tuner.optimize_optuna(objective, study, trials=trials, name="fixed", progress=False)
+
+study = optuna.create_study()
+study.enqueue_trial({"count": 99})
+searched(2)
+fixed = optuna.samplers.PartialFixedSampler
+within = fixed({"kind": None, "count": 5, "no": 1}, study.sampler)
+study.sampler = fixed({"count": numpy.int64(7)}, within)
+found = searched(6)
+chosen = {(trial.params["count"], trial.params["kind"]) for trial in found.trials[2:]}
+print(found.trials[0].params["count"], chosen)
+print(len({t.params["x"] for t in found.trials}), found.trials[5].distributions["count"])
+study.sampler = fixed({"x": 3.5}, study.sampler)
+print(searched(7).trials[6].params["x"])
+study.sampler = fixed({"kind": "c"}, study.sampler)
+print(searched(8).trials[7].state.name, tuner.open("fixed").log(7).splitlines()[-1])
+"""
+    whole = "IntDistribution(high=100, log=False, low=0, step=1)"
+    *ran, failed = scripts.output(QUIET + body).splitlines()
+    assert ran == ["99 {(7, None)}", f"6 {whole}", "1.0"]
+    assert failed.startswith("FAIL ValueError: parameter.kind: a value was chosen for the trial: ")
 
 
 def test_a_search_learns_from_the_trials_of_its_study(scripts: Scripts) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 import tuner
@@ -183,6 +184,23 @@ def test_an_objective_of_optuna_returns_what_it_returns_on_one_machine(tmp_path:
     assert [trial.user_attrs for trial in trials] == [{"seen": [number]} for number in range(3)]
     assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE"]
     assert study.best_value == study.best_params["x"] ** 2
+
+
+def one(trial: Any) -> float:
+    return float(trial.suggest_float("x", -1, 1))
+
+
+one.__module__ = "__main__"
+
+
+@pytest.mark.filterwarnings("ignore:PartialFixedSampler is experimental")
+def test_a_pod_gets_the_value_of_a_partial_fixed_sampler(tmp_path: Path) -> None:
+    """Also one that was planned for it, and whose value it would have with its start."""
+    varied, _ = minimized(tmp_path, one, tuner.optimize_optuna, trials=1)
+    sampler = optuna.samplers.PartialFixedSampler({"x": 0.5}, varied.sampler)
+    fixed = optuna.create_study(sampler=sampler)
+    study, _ = minimized(tmp_path, one, tuner.optimize_optuna, study=fixed, trials=3)
+    assert [trial.params["x"] for trial in study.trials] == [varied.best_params["x"], 0.5, 0.5]
 
 
 def stops(trial: Any) -> float:

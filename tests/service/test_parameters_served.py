@@ -48,6 +48,29 @@ def ask(client: Client, trial: Trial, name: str, domain: Domain) -> Value:
     return client.decide_parameter(NAME, trial.number, Parameter(name, domain), tries=trial.tries)
 
 
+def test_a_client_may_choose_the_value(client: Client) -> None:
+    trial = begun(client, "chosen")
+
+    def chosen(name: str, domain: Domain, value: Value) -> Value:
+        parameter = Parameter(name, domain)
+        return client.decide_parameter(
+            NAME, trial.number, parameter, value=value, tries=trial.tries
+        )
+
+    assert chosen("lr", Float(0, 1), 0.375) == 0.375
+    assert chosen("lr", Float(0, 1), 0.5) == 0.375, "a repeated call returns the same"
+    assert chosen("layers", Int(1, 3), 9) == 3
+    assert chosen("kind", Choice(("a", None)), None) is None
+    with pytest.raises(
+        InvalidArgument, match=r"a value was chosen .* 'c' is not one of the choices"
+    ):
+        chosen("other", Choice(("a", "b")), "c")
+    other = client.add_trial(NAME, {"lr": 0.25}, request_id="enqueued")
+    trial = begun(client, "again")
+    assert trial.number == other.number
+    assert chosen("lr", Float(0, 1), 0.375) == 0.25, "an enqueued value takes precedence"
+
+
 def ended(client: Client, trial: Trial, value: float) -> Trial:
     return client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, value))
 

@@ -64,6 +64,6 @@ def test_the_search_does_not_leave_the_range_for_a_chosen_value() -> None:
 )
 def test_a_chosen_value_that_has_no_nearest_one_is_refused(domain: Domain, chosen: Value) -> None:
     with pytest.raises(
-        InvalidArgument, match=r"the trial was enqueued with it: .*; enqueue another"
+        InvalidArgument, match=r"a value was chosen for the trial: .*; choose another"
     ):
         decided(domain, chosen)

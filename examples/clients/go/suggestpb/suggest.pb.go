@@ -3991,7 +3991,10 @@ type DecideParameterRequest struct {
 	// Without conditions.
 	Parameter *Parameter `protobuf:"bytes,2,opt,name=parameter,proto3" json:"parameter,omitempty"`
 	// As in ReportMeasurementsRequest.
-	Tries         int32 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`
+	Tries int32 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`
+	// If given, the trial gets this value, or the nearest one of its range, unless one was enqueued. A value that is not among
+	// the choices is INVALID_ARGUMENT.
+	Value         *Value `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4045,6 +4048,13 @@ func (x *DecideParameterRequest) GetTries() int32 {
 		return x.Tries
 	}
 	return 0
+}
+
+func (x *DecideParameterRequest) GetValue() *Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
 }
 
 type DecideParameterResponse struct {
@@ -5171,11 +5181,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x1aReportMeasurementsResponse\x12\x1f\n" +
 	"\vshould_stop\x18\x01 \x01(\bR\n" +
 	"shouldStop\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"}\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xac\x01\n" +
 	"\x16DecideParameterRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\tparameter\x18\x02 \x01(\v2\x1b.tuner.suggest.v1.ParameterR\tparameter\x12\x14\n" +
-	"\x05tries\x18\x03 \x01(\x05R\x05tries\"H\n" +
+	"\x05tries\x18\x03 \x01(\x05R\x05tries\x12-\n" +
+	"\x05value\x18\x04 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value\"H\n" +
 	"\x17DecideParameterResponse\x12-\n" +
 	"\x05value\x18\x01 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value\":\n" +
 	"\n" +
@@ -5454,68 +5465,69 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	22,  // 71: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	24,  // 72: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
 	11,  // 73: tuner.suggest.v1.DecideParameterRequest.parameter:type_name -> tuner.suggest.v1.Parameter
-	4,   // 74: tuner.suggest.v1.DecideParameterResponse.value:type_name -> tuner.suggest.v1.Value
-	60,  // 75: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
-	25,  // 76: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	24,  // 77: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	22,  // 78: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	24,  // 79: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	67,  // 80: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	22,  // 81: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,   // 82: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 83: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 84: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 85: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,   // 86: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	31,  // 87: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	32,  // 88: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	33,  // 89: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	37,  // 90: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	38,  // 91: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	39,  // 92: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	41,  // 93: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	43,  // 94: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	44,  // 95: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	49,  // 96: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	50,  // 97: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	52,  // 98: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	53,  // 99: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	54,  // 100: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	56,  // 101: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	58,  // 102: tuner.suggest.v1.SuggestService.DecideParameter:input_type -> tuner.suggest.v1.DecideParameterRequest
-	61,  // 103: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	63,  // 104: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	64,  // 105: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
-	66,  // 106: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	69,  // 107: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	71,  // 108: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
-	5,   // 109: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,   // 110: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	34,  // 111: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,   // 112: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	88,  // 113: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	40,  // 114: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	42,  // 115: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	22,  // 116: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	46,  // 117: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	22,  // 118: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	51,  // 119: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	22,  // 120: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	88,  // 121: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	55,  // 122: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	57,  // 123: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	59,  // 124: tuner.suggest.v1.SuggestService.DecideParameter:output_type -> tuner.suggest.v1.DecideParameterResponse
-	62,  // 125: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	22,  // 126: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	65,  // 127: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
-	68,  // 128: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	70,  // 129: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	72,  // 130: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
-	109, // [109:131] is the sub-list for method output_type
-	87,  // [87:109] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	4,   // 74: tuner.suggest.v1.DecideParameterRequest.value:type_name -> tuner.suggest.v1.Value
+	4,   // 75: tuner.suggest.v1.DecideParameterResponse.value:type_name -> tuner.suggest.v1.Value
+	60,  // 76: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	25,  // 77: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	24,  // 78: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	22,  // 79: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	24,  // 80: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	67,  // 81: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	22,  // 82: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,   // 83: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 84: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 85: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 86: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,   // 87: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	31,  // 88: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	32,  // 89: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	33,  // 90: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	37,  // 91: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	38,  // 92: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	39,  // 93: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	41,  // 94: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	43,  // 95: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	44,  // 96: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	49,  // 97: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	50,  // 98: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	52,  // 99: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	53,  // 100: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	54,  // 101: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	56,  // 102: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	58,  // 103: tuner.suggest.v1.SuggestService.DecideParameter:input_type -> tuner.suggest.v1.DecideParameterRequest
+	61,  // 104: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	63,  // 105: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	64,  // 106: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	66,  // 107: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	69,  // 108: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	71,  // 109: tuner.suggest.v1.SuggestService.EstimateStudy:input_type -> tuner.suggest.v1.EstimateStudyRequest
+	5,   // 110: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,   // 111: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	34,  // 112: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,   // 113: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	88,  // 114: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	40,  // 115: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	42,  // 116: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	22,  // 117: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	46,  // 118: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	22,  // 119: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	51,  // 120: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	22,  // 121: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	88,  // 122: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	55,  // 123: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	57,  // 124: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	59,  // 125: tuner.suggest.v1.SuggestService.DecideParameter:output_type -> tuner.suggest.v1.DecideParameterResponse
+	62,  // 126: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	22,  // 127: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	65,  // 128: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	68,  // 129: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	70,  // 130: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	72,  // 131: tuner.suggest.v1.SuggestService.EstimateStudy:output_type -> tuner.suggest.v1.StudyEstimate
+	110, // [110:132] is the sub-list for method output_type
+	88,  // [88:110] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }

@@ -108,7 +108,8 @@ class Results:
 
     def __init__(
         self,
-        study: optuna.Study,
+        # Any: a study of Optuna, or what a trial knows of one
+        study: Any,
         workspace: Workspace,
         known: Iterable[optuna.trial.FrozenTrial],
         source: Source | None,

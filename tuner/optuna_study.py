@@ -9,16 +9,18 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
 from controller.core.model import Overrun
 from controller.core.snapshot import DesiredState
+from controller.runtime.registry import traits_if_known
 from suggest.client.search_space import refuse
 from suggest.errors import InvalidArgument, NotFound
 from suggest.pruners.optuna_rules import CLASSES
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 _WRAPPED = ("median", "successive-halving", "hyperband")
 # Parameters, and the attributes of the trial that gets them.
 Point: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
-# What a trial knows of its study: see `tuner.optuna_trial.OptunaStudy`.
-_OF_STUDY = ("direction", "directions", "study_name", "stop")
 # Points of a GridSampler: they are written into the experiment.
 _MOST_POINTS = 10_000
 
@@ -112,17 +112,26 @@ def run_search(
     """
     import optuna
 
-    _check(caller, objective, study, options)
+    runtime = options.get("runtime")
+    reads = runtime != CLUSTER and not traits_if_known(runtime).in_containers
+    _check(caller, objective, study, options, reads=reads)
     directions = [direction.name.lower() for direction in study.directions]
     shell = caller.shell
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
+    seen = inside.OptunaStudy(
+        directions,
+        _plain_attributes(study),
+        study.metric_names,
+        state_dir=str(workspace.state.root.absolute()) if reads else None,
+        namespace=options.get("namespace"),
+    )
     attributes = [attributes for _, attributes in points]
     sampler, fixed = _unfixed(study.sampler)
     constraints_func = getattr(sampler, "_constraints_func", None)
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
-        return inside.run(objective, trial, directions, attributes, constraints_func, fixed)
+        return inside.run(objective, trial, seen, attributes, constraints_func, fixed)
 
     if "timeout" in options:
         # As in Optuna, running trials finish.
@@ -147,7 +156,7 @@ def run_search(
     if stored is not None and own and not points:
         # They were the first ones.
         options["initial"] = stored.spec.initial
-    if known and options.get("runtime") == CLUSTER:
+    if known and runtime == CLUSTER:
         raise caller.error(
             f"study {study.study_name!r} has trials, of which a search in the cluster cannot "
             "learn; pass a new study, and enqueue the best points"
@@ -170,7 +179,7 @@ def run_search(
             dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
             options,
             # The objective may use it, too.
-            stand_ins=[(study, inside.OptunaStudy(directions))],
+            stand_ins=[(study, seen)],
             known=to_import,
             on_stop=DesiredState.FINISH,
             shell=shell,
@@ -189,19 +198,35 @@ def run_search(
     return found
 
 
-def _check(caller: SearchCaller, objective: object, study: object, options: SearchOptions) -> None:
-    """Refuse what the search would not do."""
+def _plain_attributes(study: optuna.Study) -> dict[str, Any]:
+    """Return the attributes of a study that every trial can get: those that can be JSON."""
+    found: dict[str, Any] = {}
+    for key, value in study.user_attrs.items():
+        with suppress(TypeError, ValueError):
+            json.dumps(value)
+            found[key] = value
+    return found
+
+
+def _check(
+    caller: SearchCaller,
+    objective: object,
+    study: object,
+    options: SearchOptions,
+    *,
+    reads: bool,
+) -> None:
+    """Refuse what the search would not do. reads: trials can read the stored search."""
     import optuna
 
     if not callable(objective):
         refuse(caller.name, "objective", objective, "a function of one argument, the trial")
     if not isinstance(study, optuna.Study):
         refuse(caller.name, "study", study, "a study of Optuna, such as optuna.create_study()")
-    if used := next(_unknown_of_study(objective, study), ""):
-        raise caller.error(
-            f"the objective uses study.{used}, and each trial is a process that knows only "
-            f"{', '.join(_OF_STUDY)} of its study; pass what the objective needs as a value"
-        )
+    known = inside.OF_STUDY + (inside.OF_RESULTS if reads else ())
+    for used in _used_of_study(objective, study):
+        if used not in known:
+            raise caller.error(f"the objective uses study.{used}: {inside.LIMITS}")
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{caller.name}: {name} is what the study of Optuna says; omit it")
@@ -256,8 +281,8 @@ def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:
 
 
 # Any: a function, a partial one, or an object that can be called
-def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
-    """Yield what the objective's code reads of its study that a trial does not know."""
+def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
+    """Yield what the objective's code reads of its study."""
     if isinstance(objective, functools.partial):
         objective = objective.func
     # Of the object of a method, or of one that can be called.
@@ -268,6 +293,8 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
         return
     visible = {**called.__globals__, **inspect.getclosurevars(called).nonlocals}
     names = {name for name, value in visible.items() if value is study}
+    # Also if the objective imports it.
+    modules = {"optuna"} | {k for k, value in visible.items() if isinstance(value, ModuleType)}
     todo = [called.__code__]
     for each in todo:
         todo += [part for part in each.co_consts if isinstance(part, CodeType)]
@@ -275,10 +302,11 @@ def _unknown_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
         for before, owner, read in zip([None, *loads], loads, loads[1:], strict=False):
             of_self = before is not None and before.argval == "self"
             known = own if of_self else {"study"}
-            is_study = owner.opname == "LOAD_ATTR" and owner.argval in known
+            # Another thing is the study of a module, such as optuna.study.
+            of_module = before is not None and before.argval in modules
+            is_study = owner.opname == "LOAD_ATTR" and owner.argval in known and not of_module
             is_study |= owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
-            reads = read.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            if reads and is_study and read.argval not in _OF_STUDY:
+            if is_study and read.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 yield read.argval
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tuner.asking import ANSWERS, end_search
@@ -25,6 +26,7 @@ from tuner.trial import Infeasible, Pruned, Trial, as_number
 from tuner.trial import choices as named_choices
 
 if TYPE_CHECKING:
+    import optuna
     from optuna.distributions import BaseDistribution
     from optuna.study import StudyDirection
     from optuna.trial import FrozenTrial
@@ -46,14 +48,48 @@ def metrics_of(objectives: int) -> list[str]:
     return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
 
 
+# What a trial knows of its study, and what it reads of the stored search if it can.
+OF_STUDY = ("direction", "directions", "metric_names", "stop", "study_name", "user_attrs")
+OF_RESULTS = (
+    "best_params",
+    "best_trial",
+    "best_trials",
+    "best_value",
+    "best_values",
+    "get_trials",
+    "trials",
+    "trials_dataframe",
+)
+LIMITS = (
+    f"a trial is a process that knows only {', '.join(OF_STUDY)} of its study, and where it shares "
+    f"files with its search {', '.join(OF_RESULTS)}; pass what the objective needs as a value"
+)
+
+
 class OptunaStudy:
-    """What a trial knows of its study, for callbacks of `optuna-integration`."""
+    """What a trial knows of its study."""
 
     # PyTorchLightningPruningCallback looks for Optuna's own database there, as it does without DDP.
     _storage = None
 
-    def __init__(self, directions: Sequence[str]) -> None:
+    def __init__(
+        self,
+        directions: Sequence[str],
+        user_attrs: Mapping[str, Any] = MappingProxyType({}),
+        metric_names: list[str] | None = None,
+        *,
+        state_dir: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        """user_attrs: those that the study had before the search.
+
+        state_dir, namespace: where the search is stored; None if trials cannot read it.
+        """
         self._directions = directions
+        self.user_attrs = dict(user_attrs)
+        self.metric_names = metric_names
+        self._state_dir = state_dir
+        self._namespace = namespace
 
     @property
     def study_name(self) -> str:
@@ -80,11 +116,26 @@ class OptunaStudy:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(
-                f"the study of a trial has no attribute {name!r}, only direction, directions, "
-                "study_name and stop(): a trial is a process of its own; pass what the objective "
-                "needs to it"
-            )
+            if name in OF_RESULTS and self._state_dir is not None:
+                return getattr(self._so_far(self._state_dir), name)
+            raise AttributeError(f"the study of a trial has no {name!r}: {LIMITS}")
+
+    def _so_far(self, state_dir: str) -> optuna.Study:
+        """Return a study of Optuna with all trials of the search so far."""
+        # Here, because it takes long, and few objectives ask for it.
+        from tuner.optuna_results import Results
+        from tuner.study import Study, workspace_of
+
+        workspace = workspace_of(state_dir)
+        ran = Study(workspace, self.study_name, self._namespace)
+        about = SimpleNamespace(
+            directions=self.directions,
+            user_attrs=self.user_attrs,
+            metric_names=self.metric_names,
+            sampler=None,
+            pruner=None,
+        )
+        return Results(about, workspace, (), None).of(ran)
 
 
 class _Storage:
@@ -116,12 +167,10 @@ class OptunaTrial:
             optuna = sys.modules.get("optuna")
             return OptunaTrial if optuna is None else optuna.Trial
 
-    def __init__(
-        self, trial: Trial, directions: Sequence[str], attributes: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, trial: Trial, study: OptunaStudy, attributes: Mapping[str, Any]) -> None:
         self._trial = trial
-        self._metrics = trial.needed[: len(directions)]
-        self.study = OptunaStudy(directions)
+        self._metrics = trial.needed[: len(study._directions)]
+        self.study = study
         # For the same callback.
         self._trial_id = trial.number
         self._domains: dict[str, dict[str, Any]] = {}
@@ -338,21 +387,22 @@ class OptunaTrial:
 def run(
     objective: Callable[[Any], Any],
     trial: Trial,
-    directions: Sequence[str],
+    study: OptunaStudy,
     attributes: Sequence[Mapping[str, Any]] = (),
     constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
     fixed: Mapping[str, object] | None = None,
 ) -> Any:
     """Call an objective of Optuna with the trial, and return what ours returns.
 
-    directions: of its values, "minimize" or "maximize". attributes: of the points that are tried
-    first, which are the first trials. constraints_func, fixed: those of the study's sampler.
+    attributes: of the points that are tried first, which are the first trials. constraints_func,
+    fixed: those of the study's sampler.
     """
+    directions = study._directions
     objectives = len(directions)
     metrics = trial.needed[:objectives]
     own = attributes[trial.number] if trial.number < len(attributes) else {}
     trial.given.update(fixed or {})
-    seen = OptunaTrial(trial, directions, own)
+    seen = OptunaTrial(trial, study, own)
     try:
         returned = objective(seen)
         if returned is None:

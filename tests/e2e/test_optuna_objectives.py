@@ -322,7 +322,7 @@ print([(trial.state.name, trial.value) for trial in found.trials], tuner.open("e
         "Holding().objective",
     ],
 )
-def test_an_objective_that_uses_results_of_its_study_is_refused_before_it_runs(
+def test_an_objective_in_containers_that_uses_results_of_its_study_is_refused_before_it_runs(
     scripts: Scripts, objective: str
 ) -> None:
     body = f"""
@@ -347,7 +347,8 @@ class Holding:
 
 study = optuna.create_study(direction="minimize")
 try:
-    tuner.optimize_optuna({objective}, study, name="asks", trials=2, progress=False)
+    tuner.optimize_optuna(
+        {objective}, study, name="asks", trials=2, runtime="kubernetes", image="i", progress=False)
 except tuner.TunerError as error:
     print(error)
 study.set_user_attr("data", "digits")
@@ -358,8 +359,55 @@ study = tuner.optimize_optuna(knows, study, name="asks", trials=1, progress=Fals
 print(study.best_value, study.user_attrs, study.metric_names)
 """
     refused, ran = scripts.output(QUIET + body).splitlines()
-    assert "the objective uses study.trials, and each trial is a process that" in refused
+    assert "the objective uses study.trials: a trial is a process that knows only" in refused
     assert ran == "4.0 {'data': 'digits'} ['loss']"
+
+
+def test_an_objective_sees_the_results_of_its_study_so_far(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    import optuna
+    known = trial.study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert study.user_attrs == {"data": "digits"}, study.user_attrs
+    try:
+        best = study.best_value
+    except ValueError:
+        best = None
+    numbers = [each.number for each in trial.study.trials]
+    trial.set_user_attr("seen", [best, numbers, [each.value for each in known]])
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study(direction="maximize")
+study.set_user_attr("data", "digits")
+study.set_user_attr("model", object())
+study.enqueue_trial({"x": 0.5})
+study.enqueue_trial({"x": 0.25})
+study = tuner.optimize_optuna(objective, study, trials=3, name="sees", progress=False)
+for trial in study.trials:
+    print(trial.user_attrs["seen"])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "[None, [0], []]",
+        "[0.5, [0, 1], [0.5]]",
+        "[0.5, [0, 1, 2], [0.5, 0.25]]",
+    ]
+
+
+@pytest.mark.parametrize("use", ["trial.study.enqueue_trial({})", "study.set_user_attr('a', 1)"])
+def test_an_objective_that_changes_its_study_is_refused_before_it_runs(
+    scripts: Scripts, use: str
+) -> None:
+    body = f"""
+def objective(trial):
+    with_another = optuna.study.create_study()
+    {use}
+
+study = optuna.create_study()
+tuner.optimize_optuna(objective, study, trials=2, progress=False)
+"""
+    process = scripts.start(QUIET + body)
+    named = use.split("(")[0].split(".")[-1]
+    assert f"the objective uses study.{named}: a trial is" in process.communicate(timeout=60)[1]
 
 
 def test_the_constraints_func_of_a_sampler_decides_which_trial_is_best(scripts: Scripts) -> None:
@@ -552,7 +600,7 @@ tuner.optimize_optuna(lambda trial: 1.0, study, trials=1, name="fails", progress
             'trial.suggest_categorical("x", [min, max])',
             "parameter 'x': <built-in function min> cannot be a choice",
         ),
-        ("getattr(trial.study, 'best_value')", "a trial is a process of its own"),
+        ("getattr(trial.study, 'tell')", "no 'tell': a trial is a process that knows only"),
         ("trial.set_constraint(1, 1)", "the constraint's key is 1, and must be text"),
     ],
 )

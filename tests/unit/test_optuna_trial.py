@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from optuna.study import StudyDirection
 
-from tuner.optuna_trial import OptunaTrial, metrics_of
+from tuner.optuna_trial import OptunaStudy, OptunaTrial, metrics_of
 from tuner.trial import Trial
 
 
 def trial_of(*directions: str) -> OptunaTrial:
-    return OptunaTrial(Trial({}, metrics_of(len(directions))), directions, {})
+    study = OptunaStudy(directions, {"data": "digits"})
+    return OptunaTrial(Trial({}, metrics_of(len(directions))), study, {})
 
 
 def test_a_trial_knows_the_direction_and_the_name_of_its_study(
@@ -29,5 +30,7 @@ def test_a_study_of_several_objectives_has_no_single_direction() -> None:
 
 
 def test_what_a_trial_cannot_know_of_its_study_is_named_with_the_cure() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'trials', only direction"):
-        _ = trial_of("minimize").study.trials  # type: ignore[attr-defined]
+    study = trial_of("minimize").study
+    assert study.user_attrs == {"data": "digits"}
+    with pytest.raises(AttributeError, match="no 'trials': a trial is a process that knows only"):
+        _ = study.trials  # type: ignore[attr-defined]

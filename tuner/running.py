@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controller import app
 from controller.app.experiment_file import ExperimentFile, FileOptions
-from controller.app.experiments import Revisable
+from controller.app.experiments import Extensible, Revisable
 from controller.core.model import ExperimentState
 from controller.core.snapshot import DesiredState
 from controller.runtime import trial_files
@@ -161,6 +162,17 @@ def control(
         except Revisable:
             # More trials, or more at a time: the call says so, as `tuner resume FILE` does.
             return await session.resume(file, None)
+        except Extensible:
+            # Likewise, as `tuner extend FILE` does.
+            admitted = await app.extend.extend(
+                session.workspace,
+                session.experiments,
+                file,
+                app.extend.Extension(),
+                namespace=None,
+                print_line=session.view.print_line,
+            )
+            return await session.go_on(admitted)
 
     spec = file.document.spec
     called = None

@@ -19,6 +19,7 @@ from controller.app.experiments import (
     Changed,
     ControlledElsewhere,
     ControllerLease,
+    Extensible,
     Revisable,
     final_attempts,
     final_has_failed,
@@ -522,11 +523,13 @@ class ExperimentService:
         if earlier is not None:
             return earlier
         way_on = "these cannot change during a search: "
-        kind = Changed
+        kind: type[Changed] = Changed
         if all(map(allowed_in_revision, changes)):
             kind = Revisable
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
+            others = [change for change in changes if change.path != "spec.initial"]
+            kind = Extensible if all(map(allowed_in_revision, others)) else Changed
             way_on = (
                 f"to add values or widen ranges, run: "
                 f"{_extension(experiment, document, changes)}, or "

@@ -59,6 +59,10 @@ class Revisable(Changed):
     """The file has only changes that `resume` accepts."""
 
 
+class Extensible(Changed):
+    """The file has more initial points, and otherwise only changes that `resume` accepts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The process that controls an experiment."""

@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import tuner.optuna_trial as inside
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # The attribute of trials that are of a search here: the trial's name.
 _MARK = "tuner:trial"
+# What a callback cannot do with its study.
+_OF_NO_EFFECT = ("add_trial", "add_trials", "ask", "enqueue_trial", "optimize", "tell")
 # Of trials here; all others have failed.
 _STATES = {
     OurState.SUCCEEDED: "COMPLETE",
@@ -186,12 +189,21 @@ class Results:
             self._ended = {trial.number: trial for trial in trials if trial.state.is_finished()}
             # Optuna's own works only while Optuna searches.
             study.stop = ran.stop  # type: ignore[method-assign]
+            for name in _OF_NO_EFFECT:
+                setattr(study, name, partial(_refuse, name))
             for function in functions:
                 function(study, trials[result.number])
             # One may keep what it has found there.
             self._attributes = dict(study.user_attrs)
 
         return call
+
+
+def _refuse(name: str, *_: object, **__: object) -> None:
+    raise RuntimeError(
+        f"study.{name}() in a callback has no effect on the search, which is stored by tuner; "
+        "enqueue and add trials before the search"
+    )
 
 
 def _frozen(
@@ -206,6 +218,9 @@ def _frozen(
     if newest is not None:
         file = folders.attempt(newest.trial, newest.number).output / inside.FILE
         kept = inside.kept(file, lambda: ran.log(trial.number))
+    values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
+    if entry.state is OurState.INFEASIBLE and "values" in kept:
+        state, values = TrialState.COMPLETE, kept["values"]
     distributions = inside.read_distributions(kept.get("distributions", {}))
     named = [name for name in distributions if name in trial.parameters]
     curve = {
@@ -213,7 +228,7 @@ def _frozen(
         for m in record.measurements.get(trial.number, ())
         if m.metric == inside.VALUE and newest is not None and m.attempt == newest.number
     }
-    if state is TrialState.COMPLETE and curve:
+    if entry.state is OurState.SUCCEEDED and curve:
         # The last one is what the objective returned.
         del curve[max(curve)]
     return FrozenTrial(
@@ -221,7 +236,7 @@ def _frozen(
         trial_id=trial.number,
         state=state,
         value=None,
-        values=list(trial.values) if state is TrialState.COMPLETE else None,
+        values=None if values is None else list(values),
         datetime_start=_local(entry.start_time or trial.create_time),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={name: trial.parameters[name] for name in named},

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_trial as inside
 from controller import app
-from controller.core.model import Overrun
+from controller.core.model import Overrun, ReasonCode
 from controller.core.snapshot import DesiredState
 from controller.runtime.registry import traits_if_known
 from suggest.client.search_space import refuse
-from suggest.errors import InvalidArgument, NotFound
+from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.pruners.optuna_rules import CLASSES
 from suggest.settings import camel_case
+from suggest.trial import TrialState
 from tuner.experiment import merged
 from tuner.functions import SearchOptions, check_lists, search
 from tuner.integrations.trial_log import TrialLog
 from tuner.optuna_results import Results, add_results, own_and_known, source
 from tuner.session import CLUSTER
-from tuner.study import Study, workspace_of
+from tuner.study import SearchFailed, Study, workspace_of
 from tuner.trial import Trial
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def optimize_optuna(
 
     if study is None:
         study = optuna.create_study()
-    waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
-    points = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
-    return run_search(SearchCaller(), objective, study, points, options)
+    return run_search(SearchCaller(), objective, study, (), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def run_search(
 
     The study of a script gets them, too.
 
-    points: those that the study waits for.
+    points: those that are tried after the ones that the study waits for.
     """
     import optuna
 
@@ -125,6 +124,9 @@ def run_search(
         state_dir=str(workspace.state.root.absolute()) if reads else None,
         namespace=options.get("namespace"),
     )
+    waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
+    first = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
+    points = [*first, *points]
     attributes = [attributes for _, attributes in points]
     sampler, fixed = _unfixed(study.sampler)
     constraints_func = getattr(sampler, "_constraints_func", None)
@@ -140,6 +142,12 @@ def run_search(
     if "pruning" not in options and len(directions) == 1:
         options["pruning"] = pruning_of(caller, study.pruner)
     initial = [parameters for parameters, _ in points]
+    if isinstance(sampler, optuna.samplers.BruteForceSampler) and "algorithm" not in options:
+        raise caller.error(
+            "the study has a BruteForceSampler, which is not taken over: no search here tries each "
+            "point once and then ends; set a GridSampler, or name another algorithm: "
+            + caller.option("algorithm", "spec.algorithm.name", "random")
+        )
     if isinstance(sampler, optuna.samplers.GridSampler) and "algorithm" not in options:
         initial += [{**point, **fixed} for point in _grid(caller, sampler)]
         # As in Optuna, the search ends with the last point.
@@ -163,8 +171,14 @@ def run_search(
         )
     if any(attributes) and (known or "import_from" in options):
         raise caller.error(
-            "user_attrs of enqueued trials are those of the first ones, which the known trials of "
-            "the study, or import_from, are; omit one"
+            "an enqueued point has user_attrs, which only the first trials of a search can get; "
+            "here these are the study's finished trials, or those of import_from; enqueue it "
+            "without user_attrs"
+        )
+    if stored is not None and any(attributes[len(stored.spec.initial) :]):
+        raise caller.error(
+            f"a point that was enqueued after {stored.name} had begun has user_attrs, which only "
+            "the first trials of a search can get; enqueue it without them"
         )
     options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
     callbacks = options.get("callbacks") or ()
@@ -184,7 +198,14 @@ def run_search(
             on_stop=DesiredState.FINISH,
             shell=shell,
         )
-    except KeyboardInterrupt:
+    except SearchFailed as failure:
+        ran = failure.study
+        if not _ended_as_in_optuna(ran, options):
+            raise
+    except TunerError:
+        raise
+    except (Exception, KeyboardInterrupt):
+        # Of a callback, or of a person.
         if shell is None:
             raise
         # A script may handle it, and use what was found, if the search had begun.
@@ -196,6 +217,13 @@ def run_search(
     if shell is not None:
         add_results(study, found)
     return found
+
+
+def _ended_as_in_optuna(ran: Study, options: SearchOptions) -> bool:
+    """Return whether the search has no value, but Optuna would not raise for that, either."""
+    catches = (options.get("spec") or {}).get("breaker") == "off"
+    fails = any(result.state == TrialState.FAILED.value for result in ran.results())
+    return ran.reason_code == ReasonCode.NO_TRIAL_SUCCEEDED.value and (catches or not fails)
 
 
 def _plain_attributes(study: optuna.Study) -> dict[str, Any]:

@@ -312,6 +312,11 @@ class OptunaTrial:
             return
         self._keep()
 
+    def keep_values(self, values: Sequence[float]) -> None:
+        """Keep values that the search does not take."""
+        self._kept["values"] = list(values)
+        self._keep()
+
     def _keep(self) -> None:
         file = self._trial.output_dir / FILE
         temporary = file.with_suffix(".new")
@@ -417,6 +422,10 @@ def run(
         values = [_as_float("the objective's return value", value) for value in listed]
         if constraints_func is not None:
             seen.constrain(constraints_func, values)
+        if any(map(math.isinf, values)):
+            # Optuna keeps such a value; a model cannot learn from it.
+            seen.keep_values(values)
+            raise Infeasible(f"the objective returned {returned!r}")
         return dict(zip(metrics, values, strict=True))
     except Exception as error:
         if not _is_pruned(error):

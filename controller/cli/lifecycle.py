@@ -71,6 +71,7 @@ def _run_script(arguments: argparse.Namespace) -> int:
     # Here, because few commands need the Python API.
     from tuner import optuna_script
     from tuner.session import Shell
+    from tuner.study import SearchFailed
 
     workspace = workspace_of(arguments)
 
@@ -95,7 +96,11 @@ def _run_script(arguments: argparse.Namespace) -> int:
         begin=lambda view, document: _show_notices(document, view),
         end=end,
     )
-    return optuna_script.run(arguments.file, arguments.of_script, shell)
+    try:
+        return optuna_script.run(arguments.file, arguments.of_script, shell)
+    except SearchFailed:
+        # `end` has shown it.
+        return ExitCode.NO_RESULT
 
 
 def resume(arguments: argparse.Namespace) -> int:

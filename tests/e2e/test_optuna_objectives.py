@@ -97,7 +97,7 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
     [
         (
             "study.tell(study.ask(), 1.0); study.enqueue_trial({}, user_attrs={'a': 1})",
-            "user_attrs of enqueued trials are those of the first ones, which the known trials of the study",
+            "an enqueued point has user_attrs, which only the first trials of a search can get; here",
         ),
         (
             "study.tell(study.ask(), 1.0); options |= {'runtime': 'cluster', 'image': 'i'}",
@@ -111,6 +111,10 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
         (
             "study.sampler = optuna.samplers.GridSampler({'x': range(10**4), 'y': [1, 2]})",
             "the study's GridSampler has 20,000 points, and at most 10,000 are taken over",
+        ),
+        (
+            "study.sampler = optuna.samplers.BruteForceSampler()",
+            "the study has a BruteForceSampler, which is not taken over: no search here tries each",
         ),
         ("options['constraints'] = ['c']", "constraints: expected a dict such as {'weight'"),
         ("options['callbacks'] = print", "callbacks: expected a list of functions, got"),
@@ -184,6 +188,70 @@ found = tuner.optimize_optuna(objective, found, trials=3, name="more", progress=
 print(len(found.trials))
 """
     assert scripts.output(QUIET + body).splitlines() == ["2 {'x': 0.5}", "3"]
+
+
+def test_a_search_without_a_value_raises_only_if_trials_have_failed(scripts: Scripts) -> None:
+    body = """
+def pruned(trial):
+    raise optuna.TrialPruned
+
+def failing(trial):
+    raise ValueError("no")
+
+def either(trial):
+    raise ValueError("no") if trial.number else optuna.TrialPruned
+
+def searched(objective, name, **options):
+    try:
+        study = tuner.optimize_optuna(objective, trials=2, name=name, progress=False, **options)
+        print([trial.state.name for trial in study.trials])
+    except tuner.SearchFailed as error:
+        print(str(error).splitlines()[0])
+
+searched(pruned, "pruned")
+searched(pruned, "stopped", callbacks=[lambda study, trial: study.stop()])
+searched(failing, "caught", spec={"breaker": "off"})
+searched(either, "failed")
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "['PRUNED', 'PRUNED']",
+        "['PRUNED']",
+        "['FAIL', 'FAIL']",
+        "failed failed: all 2 trials are done; no trial succeeded",
+    ]
+
+
+def test_an_infinite_value_is_that_of_its_trial(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.report(x, 0)
+    return float("inf") if trial.number == 1 else x
+
+found = tuner.optimize_optuna(objective, trials=3, name="infinite", progress=False)
+infinite = found.trials[1]
+print([trial.state.name for trial in found.trials], infinite.value)
+print(found.best_trial.number != 1, infinite.intermediate_values == {0: infinite.params["x"]})
+print([(each.state, each.reason) for each in tuner.open("infinite").results()][1])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        f"{['COMPLETE'] * 3} inf",
+        "True True",
+        "('infeasible', 'the objective returned inf')",
+    ]
+
+
+def test_what_a_callback_cannot_do_with_its_study_is_refused(scripts: Scripts) -> None:
+    body = """
+def more(study, trial):
+    study.enqueue_trial({"x": 0.5})
+
+objective = lambda trial: trial.suggest_float("x", 0, 1)
+tuner.optimize_optuna(objective, trials=3, progress=False, callbacks=[more])
+"""
+    process = scripts.start(QUIET + body)
+    message = "RuntimeError: study.enqueue_trial() in a callback has no effect on the search"
+    assert message in process.communicate(timeout=60)[1]
 
 
 def test_a_search_of_a_function_with_a_long_name_has_a_name_of_its_own(scripts: Scripts) -> None:

@@ -128,6 +128,68 @@ def test_callbacks_and_failures_are_those_of_optuna(cli: Cli) -> None:
     assert "{'x': 0.5} {'from': '${paper}', 'seen': '${paper}'}" in out
 
 
+def test_a_script_goes_on_without_a_value(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "def objective(trial):\n    raise optuna.TrialPruned\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(objective, n_trials=9, callbacks=[optuna.study.MaxTrialsCallback(\n"
+        "    2, states=(optuna.trial.TrialState.PRUNED,))])\n"
+        "print([trial.state.name for trial in study.trials])\n",
+    )
+    assert out.splitlines()[-1] == "['PRUNED', 'PRUNED']"
+
+
+def test_a_script_ends_without_a_value_if_a_trial_has_failed(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import optuna\ndef objective(trial):\n"
+        "    raise ValueError('no') if trial.number else optuna.TrialPruned\n"
+        "optuna.create_study().optimize(objective, n_trials=2)\nprint('after')\n"
+    )
+    code, out, err = cli.tuner("run", "script.py")
+    assert code == 3, err
+    assert "after" not in out
+    assert "ValueError: no" in out + err
+
+
+def test_a_script_that_handles_the_error_of_a_callback_has_what_was_found(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "def fails(study, trial):\n    raise KeyError('of a callback')\n"
+        "study = optuna.create_study()\n"
+        "try:\n"
+        "    study.optimize(lambda trial: 1.0, n_trials=9, callbacks=[fails])\n"
+        "except KeyError as error:\n    print(error, len(study.trials))\n",
+    )
+    assert out.splitlines()[-1] == "'of a callback' 1"
+
+
+def test_points_are_enqueued_between_the_calls_and_by_other_modules(cli: Cli) -> None:
+    (cli.folder / "beside.py").write_text(
+        "def seed(study):\n    study.enqueue_trial({'x': 0.5}, user_attrs={'by': 'seed'})\n"
+    )
+    script = (
+        "from beside import seed\n"
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study()\n"
+        "seed(study)\n"
+        "study.optimize(objective, n_trials=2)\n"
+        "study.enqueue_trial({'x': 0.25})\n"
+        "study.optimize(objective, n_trials=2)\n"
+        "found = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))\n"
+        "print([trial.params['x'] for trial in found][::2], found[0].user_attrs, len(found))\n"
+    )
+    for _ in range(2):
+        assert ran(cli, script).splitlines()[-1] == "[0.5, 0.25] {'by': 'seed'} 4"
+    more = "study.enqueue_trial({'x': 0}, user_attrs={'by': 'hand'})\n"
+    (cli.folder / "script.py").write_text(
+        f"import optuna\n{script}{more}study.optimize(objective, n_trials=1)\n"
+    )
+    code, _, err = cli.tuner("run", "script.py")
+    assert code == 2
+    assert "a point that was enqueued after script had begun has user_attrs, which only" in err
+
+
 def test_the_logging_and_the_modules_of_a_script_are_its_own(cli: Cli) -> None:
     (cli.folder / "beside.py").write_text("def double(x):\n    return 2 * x\n")
     (cli.folder / "script.py").write_text(
@@ -373,10 +435,10 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
             "--set spec.objective.direction: is what the study in the script says",
         ),
         (
-            "def objective(trial):\n    return trial.study.best_value\n"
+            "def objective(trial):\n    trial.study.tell(0, 1)\n"
             "optuna.create_study().optimize(objective, n_trials=2)\n",
             [],
-            "script.py:4: the objective uses study.best_value, and each trial is a process",
+            "script.py:4: the objective uses study.tell: a trial is a process",
         ),
         (
             "import threading\nlock = threading.Lock()\ndef objective(trial):\n    return lock\n"

@@ -115,6 +115,9 @@ class _Searches:
         show_progress_bar: bool = False,
     ) -> None:
         """Run a search, and add its trials to the study. See `optuna.Study.optimize`."""
+        if n_trials is not None and n_trials <= 0:
+            # Of a script that counts what its study has already.
+            return
         caller = SearchCaller(self._place(), self._shell)
         for key in _OF_STUDY:
             if any(f"{given}.".startswith(f"{key}.") for given in self._given):

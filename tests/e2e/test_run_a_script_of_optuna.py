@@ -95,6 +95,7 @@ def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
         "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
         "for number in (1, 2):\n"
         "    study = optuna.create_study()\n"
+        "    study.optimize(objective, n_trials=0)\n"
         "    for _ in range(number):\n"
         "        study.optimize(objective, n_trials=2)\n"
         "    print('has', len(study.trials))\n",

@@ -33,7 +33,7 @@ from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, View
 from controller.spec.reading import is_script
 from suggest import server
-from suggest.errors import InvalidArgument, Unavailable
+from suggest.errors import InvalidArgument, TunerError, Unavailable
 
 if TYPE_CHECKING:
     from controller.app.delete import Deleted
@@ -71,7 +71,6 @@ def _run_script(arguments: argparse.Namespace) -> int:
     # Here, because few commands need the Python API.
     from tuner import optuna_script
     from tuner.session import Shell
-    from tuner.study import SearchFailed
 
     workspace = workspace_of(arguments)
 
@@ -98,8 +97,10 @@ def _run_script(arguments: argparse.Namespace) -> int:
     )
     try:
         return optuna_script.run(arguments.file, arguments.of_script, shell)
-    except SearchFailed:
-        # `end` has shown it.
+    except TunerError as error:
+        if error.reason != "SEARCH_FAILED":
+            raise
+        # `end` has shown why.
         return ExitCode.NO_RESULT
 
 

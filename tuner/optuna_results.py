@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import tuner.optuna_trial as inside
+import tuner.optuna_kept as inside
 from controller import app
 from controller.core.model import trial_name
 from suggest.imports import Source

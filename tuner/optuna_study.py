@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
+import tuner.optuna_kept as kept
 import tuner.optuna_trial as inside
 from controller import app
 from controller.core.model import Overrun, ReasonCode
@@ -156,7 +157,7 @@ def run_search(
     options["initial"] = initial
     bounds = dict(options.get("constraints") or {})
     if constraints_func is not None:
-        bounds[inside.CONSTRAINTS_FUNC] = {"max": 0.0}
+        bounds[kept.CONSTRAINTS_FUNC] = {"max": 0.0}
     stored = _stored(workspace, options)
     own, known = own_and_known(study, stored)
     to_import = source(study, known, bounds) if known else None
@@ -180,7 +181,7 @@ def run_search(
             f"a point that was enqueued after {stored.name} had begun has user_attrs, which only "
             "the first trials of a search can get; enqueue it without them"
         )
-    options["constraints"] = {inside.CONSTRAINT + key: bounds[key] for key in bounds}
+    options["constraints"] = {kept.CONSTRAINT + key: bounds[key] for key in bounds}
     callbacks = options.get("callbacks") or ()
     if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
         ours = [each for each in callbacks if isinstance(each, TrialLog)]
@@ -190,7 +191,7 @@ def run_search(
             caller.name,
             of_ours,
             None,
-            dict(zip(inside.metrics_of(len(directions)), directions, strict=True)),
+            dict(zip(kept.metrics_of(len(directions)), directions, strict=True)),
             options,
             # The objective may use it, too.
             stand_ins=[(study, seen)],

@@ -17,10 +17,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import tuner.optuna_kept as kept
 from tuner.asking import ANSWERS, end_search
 from tuner.trial import Infeasible, Pruned, Trial, as_number
 from tuner.trial import choices as named_choices
@@ -30,23 +30,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import StudyDirection
     from optuna.trial import FrozenTrial
-
-FILE = "optuna.json"
-_PRINTED = b"tuner.optuna "
-# The reason of a trial that its own objective has pruned.
-PRUNED = "the objective raised optuna.TrialPruned"
-# The metrics of several objectives, and of constraints.
-VALUE, CONSTRAINT = "value", "constraint."
-# The constraint whose value is the largest that a `constraints_func` returns.
-CONSTRAINTS_FUNC = "constraints_func"
-# The attribute in which Optuna keeps what it returns.
-CONSTRAINTS = "constraints"
-
-
-def metrics_of(objectives: int) -> list[str]:
-    """Return the metrics that stand for the values of an objective of Optuna."""
-    return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
-
 
 # What a trial knows of its study, and what it reads of the stored search if it can.
 OF_STUDY = ("direction", "directions", "metric_names", "stop", "study_name", "user_attrs")
@@ -253,7 +236,7 @@ class OptunaTrial:
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        return read_distributions(self._domains)
+        return kept.read_distributions(self._domains)
 
     @property
     def relative_params(self) -> dict[str, Any]:
@@ -292,7 +275,7 @@ class OptunaTrial:
                 f"constraint {key!r} was set before; the first value counts", stacklevel=2
             )
             return
-        metric = CONSTRAINT + key
+        metric = kept.CONSTRAINT + key
         if metric not in self._trial.needed:
             raise ValueError(
                 f"constraint {key!r} is not known to the search: name it, as in "
@@ -318,7 +301,7 @@ class OptunaTrial:
         self._keep()
 
     def _keep(self) -> None:
-        file = self._trial.output_dir / FILE
+        file = self._trial.output_dir / kept.FILE
         temporary = file.with_suffix(".new")
         temporary.write_text(self._text, encoding="utf-8")
         temporary.replace(file)
@@ -331,7 +314,7 @@ class OptunaTrial:
         """Print what was kept, if the file goes with its container."""
         if ANSWERS in os.environ:
             # In base64, which no rule for metrics matches.
-            os.write(1, b"\n" + _PRINTED + base64.b64encode(self._text.encode()) + b"\n")
+            os.write(1, b"\n" + kept.PRINTED + base64.b64encode(self._text.encode()) + b"\n")
 
     def report(self, value: float, step: int) -> None:
         """Report the objective's value at a step. See `optuna.Trial.report`."""
@@ -385,8 +368,10 @@ class OptunaTrial:
         ]
         if any(map(math.isnan, found)):
             raise ValueError(f"the constraints_func returned NaN: {found}")
-        self.set_system_attr(CONSTRAINTS, found)
-        self._trial.report(None, **{CONSTRAINT + CONSTRAINTS_FUNC: max(found, default=0.0)})
+        self.set_system_attr(kept.CONSTRAINTS, found)
+        self._trial.report(
+            None, **{kept.CONSTRAINT + kept.CONSTRAINTS_FUNC: max(found, default=0.0)}
+        )
 
 
 def run(
@@ -432,7 +417,7 @@ def run(
             raise
         if trial.stopped:
             raise Pruned from None
-        raise Infeasible(f"{PRUNED}: {error}" if str(error) else PRUNED) from None
+        raise Infeasible(f"{kept.PRUNED}: {error}" if str(error) else kept.PRUNED) from None
     finally:
         seen.end()
 
@@ -485,26 +470,3 @@ def _last_on_grid(name: str, low: float, high: float, step: float | None) -> flo
         stacklevel=3,
     )
     return shortened
-
-
-def kept(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
-    """Return what a trial has kept in its file, or else in its log; nothing if neither has it.
-
-    A trial that was killed in its container has printed nothing.
-    """
-    read: dict[str, Any] = {}
-    if file.exists():
-        read = json.loads(file.read_text(encoding="utf-8"))
-    else:
-        _, printed, rest = log().encode().rpartition(b"\n" + _PRINTED)
-        if printed:
-            read = json.loads(base64.b64decode(rest.partition(b"\n")[0]))
-    return read
-
-
-def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions of the ranges that a trial has kept."""
-    # Here, because it takes long, and few objectives ask for them.
-    from optuna.distributions import json_to_distribution
-
-    return {name: json_to_distribution(json.dumps(domain)) for name, domain in domains.items()}

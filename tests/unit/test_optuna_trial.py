@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from optuna.study import StudyDirection
 
-from tuner.optuna_trial import OptunaStudy, OptunaTrial, metrics_of
+from tuner.optuna_kept import metrics_of
+from tuner.optuna_trial import OptunaStudy, OptunaTrial
 from tuner.trial import Trial
 
 

@@ -1,0 +1,54 @@
+"""What a trial of Optuna keeps for its results, beside parameters and metrics, and their names.
+
+Used in the trial's process, which writes it, and in that of the search.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+FILE = "optuna.json"
+PRINTED = b"tuner.optuna "
+# The reason of a trial that its own objective has pruned.
+PRUNED = "the objective raised optuna.TrialPruned"
+# The metrics of several objectives, and of constraints.
+VALUE, CONSTRAINT = "value", "constraint."
+# The constraint whose value is the largest that a `constraints_func` returns.
+CONSTRAINTS_FUNC = "constraints_func"
+# The attribute in which Optuna keeps what it returns.
+CONSTRAINTS = "constraints"
+
+
+def metrics_of(objectives: int) -> list[str]:
+    """Return the metrics that stand for the values of an objective of Optuna."""
+    return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
+
+
+def kept(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
+    """Return what a trial has kept in its file, or else in its log; nothing if neither has it.
+
+    A trial that was killed in its container has printed nothing.
+    """
+    read: dict[str, Any] = {}
+    if file.exists():
+        read = json.loads(file.read_text(encoding="utf-8"))
+    else:
+        _, printed, rest = log().encode().rpartition(b"\n" + PRINTED)
+        if printed:
+            read = json.loads(base64.b64decode(rest.partition(b"\n")[0]))
+    return read
+
+
+def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
+    """Return Optuna's distributions of the ranges that a trial has kept."""
+    # Here, because it takes long, and few objectives ask for them.
+    from optuna.distributions import json_to_distribution
+
+    return {name: json_to_distribution(json.dumps(domain)) for name, domain in domains.items()}

@@ -25,8 +25,10 @@ from controller.kube.errors import ApiError
 from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.reading import script_text
 from suggest.errors import InvalidArgument, TunerError
+from suggest.trial import TrialState
 from tuner.functions import SearchOptions
 from tuner.optuna_study import Point, SearchCaller, run_search
+from tuner.study import Study
 
 if TYPE_CHECKING:
     import optuna
@@ -152,6 +154,10 @@ class _Searches:
         if flags.context is not None:
             options["context"] = flags.context
         run_search(caller, func, study, self._points[name], options)
+        ran = Study(self._shell.workspace, name, flags.namespace).results()
+        # Of a call that ended early, the rest is not for the next one.
+        counted = sum(each.state != TrialState.CANCELLED.value for each in ran)
+        self._trials[name] = min(self._trials[name], counted)
 
     def enqueue_trial(
         self,

@@ -165,6 +165,17 @@ def test_a_script_that_handles_the_error_of_a_callback_has_what_was_found(cli: C
     assert out.splitlines()[-1] == "'of a callback' 1"
 
 
+def test_a_call_after_one_that_a_callback_has_ended_runs_its_own_trials(cli: Cli) -> None:
+    script = (
+        "study = optuna.create_study()\n"
+        "ends = optuna.study.MaxTrialsCallback(2)\n"
+        "study.optimize(lambda trial: 1.0, n_trials=50, callbacks=[ends])\n"
+        "study.optimize(lambda trial: 1.0, n_trials=1)\n"
+        "print(len(study.trials))\n"
+    )
+    assert ran(cli, script).splitlines()[-1] == "3"
+
+
 def test_points_are_enqueued_between_the_calls_and_by_other_modules(cli: Cli) -> None:
     (cli.folder / "beside.py").write_text(
         "def seed(study):\n    study.enqueue_trial({'x': 0.5}, user_attrs={'by': 'seed'})\n"

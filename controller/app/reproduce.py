@@ -217,7 +217,8 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         )
     if "dirty" not in recorded:
         records.notes.append(
-            f"its code may have differed from commit {commit[:12]}: git took too long to say"
+            f"its code may have differed from commit {commit[:12]}: git failed, or took too long "
+            "to say"
         )
     files = records.stored(recorded["untrackedFiles"]) if "untrackedFiles" in recorded else b""
     if submodules := sorted(set(_DIRTY_SUBMODULE.findall(patch))):
@@ -231,7 +232,9 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         place = working_directory()
         now = await tracked_state(place, within_s=PATIENCE_S)
     with_changes = " with the recorded changes" if patch else ""
-    is_same = place == here and (now.record.get("commit"), now.patch) == (commit, patch)
+    # Changes that are too large are in neither patch.
+    found = (now.record.get("commit"), now.record.get("dirty"), now.patch)
+    is_same = place == here and found == (commit, recorded.get("dirty", False), patch)
     if is_same and (not files or are_unchanged(files, _top(here, now))):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here

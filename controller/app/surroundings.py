@@ -27,7 +27,7 @@ PATCHES, PACKAGES = "patches", "packages"
 _DIFF = (
     *("diff", "HEAD", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--unified=3", "--submodule=short"),
-    "--ignore-submodules=none",
+    *("--ignore-submodules=none", "-O/dev/null"),
 )
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -36,8 +36,8 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 class GitState:
     """The state of the checkout that has a folder.
 
-    record: what `provenance.json` has of it; empty outside a checkout. Without `dirty`, git took
-    too long to say what differs.
+    record: what `provenance.json` has of it; empty outside a checkout. Without `dirty`, git failed
+    or took too long to say what differs.
     patch: the changes of tracked files, unless they are too large.
     untracked: None if they were not looked at, or took too long.
     """
@@ -87,7 +87,9 @@ async def tracked_state(folder: Path, *, within_s: float) -> GitState:
                 return GitState()
             commit, _, prefix = found.decode(errors="replace").rstrip("\n").partition("\n")
             record = {"commit": commit, "folder": prefix}
-            _, patch, _ = await git(folder, *_DIFF)
+            code, patch, _ = await git(folder, *_DIFF)
+            if code != 0:
+                return GitState(record)
     except (OSError, TimeoutError):
         # Of a very large checkout, the commit alone may be known in time.
         return GitState(record)

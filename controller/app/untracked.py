@@ -55,7 +55,7 @@ async def untracked_files(folder: Path, *, apart: Path) -> Untracked:
     listing = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", *paths)
     code, found, _ = await git(folder, *listing)
     if code != 0:
-        return Untracked()
+        raise OSError("git does not list the files that it does not track")
     names = [name for name in found.decode(errors="surrogateescape").split("\0") if name]
     return await asyncio.to_thread(_archived, top, names)
 

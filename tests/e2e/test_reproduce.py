@@ -235,12 +235,18 @@ def test_a_commit_is_recorded_also_when_its_changes_take_too_long(cli: Cli, tmp_
     write(cli, 3)
     code, out, err = cli.tuner("reproduce", "slow/1")
     assert (code, "reproduced exactly" in out) == (0, True), err
-    assert "git took too long to say" in err
+    assert "git failed, or took too long to say" in err
 
 
 @pytest.mark.parametrize(
     "setting",
-    ["diff.noprefix=true", "diff.relative=true", "diff.context=0", "diff.mnemonicPrefix=true"],
+    [
+        "diff.noprefix=true",
+        "diff.relative=true",
+        "diff.context=0",
+        "diff.mnemonicPrefix=true",
+        "diff.orderFile=missing",
+    ],
 )
 def test_the_changes_are_recorded_whatever_git_is_configured_to_show(
     cli: Cli, setting: str
@@ -272,6 +278,29 @@ def test_what_a_worktree_lacks_of_submodules_is_said(cli: Cli) -> None:
     assert code == 0, err
     assert "changes within submodules were not recorded: sub" in err
     assert "its submodules are empty in" in err
+
+
+def test_what_git_failed_to_say_is_not_taken_for_no_change(cli: Cli) -> None:
+    index = cli.folder / ".git" / "index"
+    kept = index.read_bytes()
+    index.write_bytes(b"junk")
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: damaged"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    index.write_bytes(kept)
+    code, out, err = cli.tuner("reproduce", "damaged/1")
+    assert "its code may have differed from commit" in err
+    assert (code, "the recorded value differs" in out) == (0, True), err
+
+
+def test_large_changes_are_not_taken_for_none(cli: Cli) -> None:
+    git(cli.folder, "checkout", "-q", FILE)
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: clean"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    write(cli, 3)
+    with (cli.folder / FILE).open("a") as file:
+        file.write("# much\n" * 1_000_000)
+    code, out, err = cli.tuner("reproduce", "clean/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
 
 
 def test_a_folder_that_was_renamed_within_its_checkout_is_found(cli: Cli) -> None:

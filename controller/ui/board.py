@@ -26,6 +26,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import StudyReads, Workspace
+from controller.background_tasks import cancelled
 from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
 from controller.core.quota_use import QuotaReport
@@ -49,6 +50,7 @@ from suggest.study import StudyName, StudySpec
 from suggest.trial import Measurement, TrialState
 
 LIST_S = 0.25
+READ_S = 0.5  # a list shows what was known before if reading takes longer
 SPARE = 10  # overviews are read again after this many times the duration of the last read
 QUOTA_S = 10.0  # between two looks at the quotas of a namespace
 READS_AT_ONCE = 2  # so that many experiments do not keep the one that a person looks at waiting
@@ -76,12 +78,14 @@ class Board:
         # What the list shows of experiments whose trials need not be read; see `_read_overviews`.
         self._overviews: dict[str, Json] = {}  # by uid
         self._overviews_mark: Mark = ()
-        self._overviews_idle_until = 0.0
+        self._overviews_idle_until = 0.0  # 0: they were never read
         self._overviews_trouble = ""
+        self._reading_overviews: asyncio.Task[None] | None = None
         # By runtime and namespace, with the time when they were read.
         self._quotas: dict[tuple[str, str], tuple[float, QuotaReport | None]] = {}
 
     async def close(self) -> None:
+        await cancelled(self._reading_overviews)
         for reader in self.readers.values():
             await reader.close()
         await self._stack.aclose()
@@ -262,11 +266,18 @@ class Board:
 
     async def _list(self) -> Encoded:
         experiments: list[Json] = []
-        await self._read_overviews()
+        reading = self._reading_overviews
+        if reading is None or reading.done():
+            reading = self._reading_overviews = asyncio.create_task(self._read_overviews())
+        await asyncio.wait({reading}, timeout=READ_S)
+        if reading.done():
+            reading.result()  # a bug must not stay unseen
         trouble = self._overviews_trouble
         for experiment in reversed(self.all()):
             element = self._overviews.get(experiment.uid)
-            if element is None:
+            if element is None and not self._overviews_idle_until:
+                element = summary(ExperimentRecord(experiment), loaded=False)
+            elif element is None:
                 reader = self.reader(experiment)
                 reader.look()
                 if reader.gone:
@@ -297,13 +308,13 @@ class Board:
         began = time.monotonic()
         if mark == self._overviews_mark or began < self._overviews_idle_until:
             return
-        self._overviews_mark = mark  # at once, because another page may ask meanwhile
         try:
             found = [await self._overviews_of(some) for some in by_service.values()]
         except TunerError as error:
             self._overviews_mark, self._overviews_trouble = (), str(error)
             self._overviews_idle_until = time.monotonic() + SHARED_S
             return
+        self._overviews_mark = mark
         self._overviews, self._overviews_trouble = dict(ChainMap(*found)), ""
         self._overviews_idle_until = time.monotonic() + SPARE * (time.monotonic() - began)
 

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -441,5 +442,26 @@ async def test_a_page_reads_a_store_of_others_once_a_second_and_after_its_own_ch
             await board.label("default", "labeled", 0, {label: "yes"})
             record = await board.record("default", "labeled")
             assert label in record.trials[0].trial.labels
+    finally:
+        await board.close()
+
+
+@pytest.mark.anyio
+async def test_a_page_lists_experiments_before_their_trials_are_read(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    recorded = Recorded(tmp_path / "state", postgres_url)
+    recorded.add("large", [a_trial(0, value=0.5)])
+    board = Board(recorded.workspace)
+    pages = [board.follow_list(), board.follow_list()]
+    try:
+        with psycopg.connect(postgres_url.replace("+psycopg", "")) as other:
+            other.execute("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE")
+            shown = [json.loads((await anext(page))[1].text)["searches"] for page in pages]
+            assert [[each["loaded"] for each in page] for page in shown] == [[False], [False]]
+            assert board.readers == {}
+        for page in pages:
+            (search,) = json.loads((await anext(page))[1].text)["searches"]
+            assert (search["loaded"], search["trials"]) == (True, {"succeeded": 1})
     finally:
         await board.close()

@@ -77,7 +77,7 @@ class SearchOptions(TypedDict, total=False):
     """Trials at a time; 1 by default."""
     name: str
     """The search's name. A stored search of this name is continued if it was interrupted or killed,
-    or if its budget has grown. Without a name, each call is a new search."""
+    or if its budget, or `initial` at its end, has grown. Without a name, each call is a new one."""
     metric: str
     """The name of the objective's value; "value" by default."""
     constraints: Mapping[str, Mapping[str, float]]

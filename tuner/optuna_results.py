@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tuner.optuna_kept as inside
 from controller import app
 from controller.core.model import trial_name
+from suggest.client.search_space import level_of_caller
 from suggest.imports import Source
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement
@@ -218,6 +220,8 @@ def _frozen(
     if newest is not None:
         file = folders.attempt(newest.trial, newest.number).output / inside.FILE
         kept = inside.kept(file, lambda: ran.log(trial.number))
+    for omitted in kept.get("omitted", ()):
+        warnings.warn(omitted, stacklevel=level_of_caller())
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
     if entry.state is OurState.INFEASIBLE and "values" in kept:
         state, values = TrialState.COMPLETE, kept["values"]

@@ -288,11 +288,12 @@ class OptunaTrial:
         try:
             self._kept[kind][key] = json.loads(json.dumps(value, default=_plain))
         except (TypeError, ValueError) as error:
-            warnings.warn(
-                f"attribute {key!r} is not kept: {error}; write it to a file, and keep its path",
-                stacklevel=3,
+            omitted = (
+                f"attribute {key!r} is not kept: {error}; write it to a file, and keep its path"
             )
-            return
+            warnings.warn(omitted, stacklevel=3)
+            # The log of a trial is not where a script's callbacks look for it.
+            self._kept["omitted"] = [*self._kept.get("omitted", ()), omitted]
         self._keep()
 
     def keep_values(self, values: Sequence[float]) -> None:

@@ -290,7 +290,7 @@ async def watch_all(
     *,
     every_s: float,
     on_error: OnError,
-    latest: bool = False,
+    at_work: bool = False,
 ) -> None:
     """Call `see` with the result of `all_experiments` and its errors: see `_again`.
 
@@ -300,7 +300,7 @@ async def watch_all(
 
     async def look() -> bool:
         errors: list[TunerError] = []
-        found = await all_experiments(workspace, namespace, on_error=errors.append, latest=latest)
+        found = await all_experiments(workspace, namespace, on_error=errors.append, at_work=at_work)
         known.update((each.experiment.uid, each) for each in found if not each.unread)
         return await see([known.get(each.experiment.uid, each) for each in found], errors)
 
@@ -312,16 +312,19 @@ async def all_experiments(
     namespace: str | None,
     *,
     on_error: OnError,
-    latest: bool = False,
+    at_work: bool = False,
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
 
     Reports to `on_error` why the trials of some could not be read.
-    `latest` is as for `gather`.
+
+    at_work: Return those that have not ended, with what `gather` reads as `latest`.
     """
     try:
         with workspace.opened() as experiments:
             stored = experiments.in_namespace(namespace)
+            if at_work:
+                stored = [each for each in stored if not each.state.finished]
             for each in experiments.never_ran():
                 on_error(FailedPrecondition(str(each)))
             records: dict[str, ExperimentRecord] = {}
@@ -337,7 +340,7 @@ async def all_experiments(
                                 studies,
                                 on_error,
                                 told=told.get(experiment.uid),
-                                latest=latest,
+                                at_work=at_work,
                             )
                             for experiment in reachable
                         ]
@@ -357,12 +360,12 @@ async def _without_lost_trials(
     on_error: OnError,
     *,
     told: Overview | None,
-    latest: bool,
+    at_work: bool,
 ) -> ExperimentRecord:
-    if told is not None and (not latest or _rests(experiment, told.holder)):
+    if told is not None and (not at_work or _rests(experiment, told.holder)):
         return without_trials(experiments, experiment, told)
     try:
-        return await gather(experiments, experiment, studies, latest=latest)
+        return await gather(experiments, experiment, studies, latest=at_work)
     except StoreBroken as error:
         on_error(error)
         return _unread(experiments, experiment)

@@ -232,7 +232,7 @@ def top(arguments: argparse.Namespace) -> ExitCode:
     name, namespace = arguments.name, arguments.namespace
     if name is None:
         watched = query.watch_all(
-            workspace, namespace, see_all, every_s=TOP_S, on_error=_print_error, latest=True
+            workspace, namespace, see_all, every_s=TOP_S, on_error=_print_error, at_work=True
         )
     else:
         watched = query.watch(workspace, name, namespace, see, every_s=TOP_S, on_error=_print_error)

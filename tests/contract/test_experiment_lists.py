@@ -371,6 +371,26 @@ def test_the_statements_of_a_list_do_not_grow_with_experiments_that_run(
         lease.release()
 
 
+def test_top_reads_only_experiments_that_have_not_ended(tmp_path: Path, storage: str) -> None:
+    recorded = Recorded(tmp_path / "state", storage)
+    recorded.add("paused", [a_trial(0, value=0.5)], state=ExperimentState.PAUSED)
+
+    def statements() -> int:
+        errors: list[TunerError] = []
+        with counted_statements() as found:
+            records = asyncio.run(
+                query.all_experiments(
+                    recorded.workspace, None, on_error=errors.append, at_work=True
+                )
+            )
+        assert ([record.name for record in records], errors) == (["paused"], [])
+        return len(found)
+
+    alone = statements()
+    recorded.add("ended", [a_trial(0, value=0.5)])
+    assert statements() == alone
+
+
 def test_the_statements_for_one_trial_do_not_grow_with_the_others(
     tmp_path: Path, storage: str
 ) -> None:

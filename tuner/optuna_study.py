@@ -33,7 +33,7 @@ from tuner.integrations.trial_log import TrialLog
 from tuner.optuna_results import Results, add_results, own_and_known, source
 from tuner.session import CLUSTER
 from tuner.study import SearchFailed, Study, workspace_of
-from tuner.trial import Trial
+from tuner.trial import Trial, plain
 
 if TYPE_CHECKING:
     import optuna
@@ -275,7 +275,7 @@ def _grid(caller: SearchCaller, sampler: optuna.samplers.GridSampler) -> list[di
             + caller.option("algorithm", "spec.algorithm.name", "tpe")
         )
     return [
-        {name: _plain(value) for name, value in zip(sampler._param_names, point, strict=True)}
+        {name: plain(value) for name, value in zip(sampler._param_names, point, strict=True)}
         for point in points
     ]
 
@@ -288,14 +288,9 @@ def _unfixed(
 
     fixed: dict[str, object] = {}
     while isinstance(sampler, optuna.samplers.PartialFixedSampler):
-        fixed = {name: _plain(value) for name, value in sampler._fixed_params.items()} | fixed
+        fixed = {name: plain(value) for name, value in sampler._fixed_params.items()} | fixed
         sampler = sampler._base_sampler
     return sampler, fixed
-
-
-# Any: a value of a parameter; a number may be one of NumPy, which is none of JSON
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def _stored(workspace: Workspace, options: SearchOptions) -> Experiment | None:

@@ -325,8 +325,9 @@ def as_number(name: str, value: object) -> float:
 
 
 def choices(name: str, values: Sequence[Any]) -> list[Any]:
-    """Return the values. Raises TypeError if one of them cannot be a choice."""
-    for value in values:
+    """Return the values, without NumPy's types. Raises TypeError if one cannot be a choice."""
+    given = [plain(value) for value in values]
+    for value in given:
         try:
             _as_json(value)
         except (TypeError, ValueError) as error:
@@ -334,7 +335,13 @@ def choices(name: str, values: Sequence[Any]) -> list[Any]:
                 f"parameter {name!r}: {_excerpt(value)} cannot be a choice ({error}); choose among "
                 "names, and look the object up by its name"
             ) from None
-    return list(values)
+    return given
+
+
+# Any: a value of a parameter; a number may be one of NumPy, which is none of JSON
+def plain(value: Any) -> Any:
+    is_scalar = getattr(value, "shape", None) == ()
+    return value.item() if is_scalar else value
 
 
 def _as_json(value: object) -> str:

@@ -166,6 +166,21 @@ except tuner.SearchFailed as error:
     assert any(message in log.read_text() for log in logs)
 
 
+def test_choices_may_be_numbers_of_numpy(scripts: Scripts) -> None:
+    body = """
+import numpy as np
+
+def objective(trial):
+    units = trial.choice("units", 2 ** np.arange(3, 6))
+    return units if trial.choice("norm", list(np.array([True, False]))) else -units
+
+study = tuner.minimize(objective, trials=4, name="arrays", progress=False)
+for result in study.results():
+    print(result.parameters["units"] in (8, 16, 32), result.parameters["norm"] in (True, False))
+"""
+    assert lines(scripts, body) == ["True True"] * 4
+
+
 CONFIRMED = """
 study = tuner.minimize(objective, trials=6, name="met", seed=1, progress=False,
                        spec={"confirm": {"top": 2, "seeds": 2}})

@@ -56,14 +56,15 @@ _SPEC = {
 class KatibReader(KatibDomainReader):
     """The reader of one file.
 
-    `native` returns the native data; `problems` get the paths of Katib's file.
+    `native` returns the native data; `problems` get the paths of Katib's file. `ignored` has what
+    to say of each key that is not one of Katib's.
     """
 
     def __init__(
         self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None
     ) -> None:
-        self._ignored: dict[str, str] = {}
-        super().__init__(KatibFile(problems, self._ignored))
+        self.ignored: dict[str, str] = {}
+        super().__init__(KatibFile(problems, self.ignored))
         self.warnings = self._file.warnings
         self._data = {**data, **({"spec": _given(data["spec"])} if "spec" in data else {})}
         self._config_maps = config_maps or ConfigMaps()
@@ -136,10 +137,10 @@ class KatibReader(KatibDomainReader):
         }
         metadata = self._metadata()
         if len(self._problems.found) > before:
-            for path, message in self._ignored.items():
+            for path, message in self.ignored.items():
                 self._problems.add(path, message, at_key=True)
             return None
-        self.warnings += [f"{path}: {message}" for path, message in self._ignored.items()]
+        self.warnings += [f"{path}: {message}" for path, message in self.ignored.items()]
         return {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",

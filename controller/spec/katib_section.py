@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from controller.phrases import command
+from controller.spec.native import SPEC
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 
 # A file's plain data, whose shape is not checked yet.
 Json: TypeAlias = dict[str, Any]
 _MOST_SHOWN = 120
+_NATIVE = frozenset(f"spec.{key.name}" for key in SPEC.keys)
 
 
 def shown(value: object) -> str:
@@ -80,5 +83,8 @@ class KatibSectionReader:
                 continue
             path = f"{at}.{name}" if at else name
             meant = meant_by(str(name), (key for key in keys if key not in section))
-            cure = "remove it" if meant is None else f"did you mean {meant}?"
+            if path in _NATIVE:
+                cure = f"to use it, make a native file: {command('convert', 'FILE')}"
+            else:
+                cure = "remove it" if meant is None else f"did you mean {meant}?"
             self._file.unread[path] = f"is not a key of Katib's, which ignores it, too; {cure}"

@@ -161,6 +161,8 @@ def read(
         wrong += problems.located(marks)
     else:
         data = katib.native()
+        if data is not None:
+            wrong += _set_in_vain(katib.ignored, marks)
         document = _check(data, native := ProblemCollector(), handed_over=handed_over)
         wrong += problems.located(marks)
         marks = replace(marks, place_of=katib.place_of, words=katib.words)
@@ -173,6 +175,15 @@ def read(
     all_warnings = (*warnings, *map(marks.locate, rules.warnings(document, is_katib=is_katib)))
     spec = replace(from_document(document), is_katib=is_katib)
     return Document(source, text, spec, all_warnings, marks, is_native=katib is None)
+
+
+def _set_in_vain(ignored: Mapping[str, str], marks: Marks) -> Iterator[LocatedProblem]:
+    """Yield the overrides of keys that Katib ignores: nobody wrote them for Katib."""
+    for path, message in ignored.items():
+        for place, mark in marks.values.items():
+            if mark.override and f"{place}.".startswith(f"{path}."):
+                yield LocatedProblem(mark, path, message)
+                break
 
 
 def _katib_reader(

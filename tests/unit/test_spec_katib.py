@@ -1129,6 +1129,16 @@ def test_a_key_that_katib_ignores_is_a_warning() -> None:
     )
 
 
+def test_a_native_key_in_a_katib_file_has_a_cure_and_is_refused_on_the_command_line() -> None:
+    said = f"spec.budget: {IGNORED}; to use it, make a native file: `tuner convert FILE`"
+    text = TEXT.replace("  maxTrialCount: 4", "  maxTrialCount: 4\n  budget: {cost: 5}")
+    assert read(text, source="katib.yaml").warnings == (said,)
+    for written in (TEXT, text):
+        with pytest.raises(SpecErrors) as caught:
+            read(written, source="katib.yaml", overrides=["spec.budget.cost=9"])
+        assert str(caught.value).splitlines()[1:] == [f"  --set spec.budget.cost=9: {said}"]
+
+
 def test_a_misspelled_key_is_named_beside_the_one_that_is_missing() -> None:
     text = TEXT.replace("primaryContainerName: training", "primaryContainer: training")
     with pytest.raises(SpecErrors) as caught:

@@ -210,7 +210,8 @@ class _MethodOf:
     def __call__(self, owner: Any) -> Any:
         import optuna
 
-        if isinstance(owner, optuna.Study):
+        # The study of a callback has methods of its own.
+        if isinstance(owner, optuna.Study) and self._name not in vars(owner):
             return partial(getattr(self._searches, self._name), owner)
         return getattr(owner, self._name)
 

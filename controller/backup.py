@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from suggest import failpoints
@@ -36,6 +36,8 @@ from suggest.storage.sqlite_file import BUSY_TIMEOUT_S, SIDE_FILES, restoring, t
 MANIFEST = "backup.json"
 STUDIES, CONTROLLER = "studies.db", "controller.db"
 _NAMED_BY_TIME = "%Y-%m-%dT%H-%M-%S.%fZ"
+
+_LONGEST = timedelta(days=1)  # that a backup takes
 
 _SWAP = failpoints.register("controller.backup.swap")
 
@@ -104,24 +106,34 @@ def back_up_next(
 ) -> list[Copy]:
     """Copy databases as `back_up` does, into a folder of `folder` that is named by the time.
 
-    Then remove all but the newest `keep` of these. Nothing else in `folder` is touched.
+    Then remove all but the newest `keep` of these, and incomplete ones of the days before. Nothing
+    else in `folder` is touched.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     copies = back_up(databases, folder / now.strftime(_NAMED_BY_TIME), made_by=made_by)
-    dated = sorted(path for path in folder.iterdir() if _is_dated(path))
-    for path in dated[:-keep]:
+    complete = (path for path in folder.iterdir() if (path / MANIFEST).is_file())
+    old = sorted(path for path in complete if _begun(path.name))[:-keep]
+    for path in (*old, *_left_by_killed(folder, now)):
         with _translated(path):
             shutil.rmtree(path)
     return copies
 
 
-def _is_dated(path: Path) -> bool:
-    """Return whether `back_up_next` has made the folder."""
+def _begun(name: str) -> datetime | None:
+    """Return when `back_up_next` began the backup of this name; None for another name."""
     try:
-        datetime.strptime(path.name, _NAMED_BY_TIME)
+        return datetime.strptime(name, _NAMED_BY_TIME).replace(tzinfo=UTC)
     except ValueError:
-        return False
-    return (path / MANIFEST).is_file()
+        return None
+
+
+def _left_by_killed(folder: Path, now: datetime) -> Iterator[Path]:
+    """Yield what killed calls of `back_up_next` have left, as large as the databases."""
+    for path in folder.glob(".*.partial-*"):
+        begun = _begun(path.name[1:].rpartition(".partial-")[0])
+        # A network file system may have no locks that tell.
+        if begun is not None and now - begun > _LONGEST:
+            yield path
 
 
 def back_up_one(database: Path, target: Path) -> Copy:

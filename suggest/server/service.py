@@ -309,7 +309,7 @@ class SuggestServicer(SuggestServiceServicer):
             study,
             number,
             parameter,
-            given=given,
+            value=given,
             tries=request.tries,
             size_of=lambda grown: wire.write_study(grown).ByteSize(),
         )

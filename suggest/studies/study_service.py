@@ -490,13 +490,13 @@ class StudyService(StudyReader):
         number: int,
         parameter: Parameter,
         *,
-        given: Value | NoMember = NO_MEMBER,
+        value: Value | NoMember = NO_MEMBER,
         tries: int = 0,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Value:
         """Return the value of a parameter that a running trial meets, and store it first.
 
-        `given` is the value that the client asks for. `size_of` returns the study's size in a
+        `value` is the one that the client asks for. `size_of` returns the study's size in a
         reply, in bytes.
         """
         with self.sessions.writing(name) as writer:
@@ -514,7 +514,7 @@ class StudyService(StudyReader):
                 raise _refused(name, trial, "it meets parameters only while it runs")
             raise_if(list(under("parameter", Space((parameter,)).problems())))
             writer.trial_leases.renew(number)
-            met = engine.met(trial, parameter.name, parameter.domain, given)
+            met = engine.met(trial, parameter.name, parameter.domain, value)
             if met.study is not engine.study:
                 _check_size(engine, met, size_of)
             writer.decide(met)

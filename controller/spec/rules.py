@@ -228,7 +228,8 @@ def _spending(
 ) -> Iterator[PathProblem]:
     """Check that a trial requests what is limited, and what has a price."""
     budget, prices = spec.get("budget", {}), spec.get("prices")
-    if "overrun" in budget and not {"wallClock", "gpuHours", "cost"} & set(budget):
+    limits = {"wallClock", "gpuHours", "cost"} & set(budget)
+    if "overrun" in budget and not limits and not problems.within("spec.budget"):
         yield at_key("spec.budget.overrun", OVERRUN_OF_NOTHING)
     lacks_prices = not prices and not handed_over and not problems.within("spec.prices")
     if "cost" in budget and lacks_prices:

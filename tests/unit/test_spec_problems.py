@@ -226,6 +226,9 @@ KEYS = r"""
 + overrun: stop
   12:12 spec.budget.overrun: is for budget.wallClock, budget.gpuHours and budget.cost; write one of them, or remove it
 - trials: 40
++ cost: cheap, overrun: stop
+  12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes
+- trials: 40
 + prices: {cpu: 1}
   12:12 spec.budget.prices: no such key here; did you mean spec.prices?
 -   budget: {trials: 40}

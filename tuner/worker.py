@@ -84,7 +84,10 @@ def run_trial(
         objective = load()
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, constraints)
         begin(trial)
-        signal.signal(signal.SIGTERM, lambda *_: _stop(trial, owner))
+        signal.signal(signal.SIGTERM, lambda *_: trial.stop())
+        os.register_at_fork(
+            before=_hold_sigterm, after_in_parent=_take_sigterm, after_in_child=_end_by_sigterm
+        )
         returned = objective(trial)
         # The value is about to be printed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -107,15 +110,21 @@ def run_trial(
     return 0
 
 
-def _stop(trial: Trial, owner: int) -> None:
-    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked.
+def _hold_sigterm() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
-    The latter end as if they had no handler.
+
+def _take_sigterm() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _end_by_sigterm() -> None:
+    """Let SIGTERM end a process that the objective has forked, as if there were no handler.
+
+    A handler in Python would not run if the signal came just before a call that waits.
     """
-    if os.getpid() != owner:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-    trial.stop()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _take_sigterm()
 
 
 def _packed() -> bytes:

@@ -31,19 +31,19 @@ def metrics_of(objectives: int) -> list[str]:
     return [VALUE] if objectives == 1 else [f"{VALUE}_{place}" for place in range(objectives)]
 
 
-def kept(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
+def read(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
     """Return what a trial has kept in its file, or else in its log; nothing if neither has it.
 
     A trial that was killed in its container has printed nothing.
     """
-    read: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     if file.exists():
-        read = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     else:
         _, printed, rest = log().encode().rpartition(b"\n" + PRINTED)
         if printed:
-            read = json.loads(base64.b64decode(rest.partition(b"\n")[0]))
-    return read
+            found = json.loads(base64.b64decode(rest.partition(b"\n")[0]))
+    return found
 
 
 def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import tuner.optuna_kept as inside
+import tuner.optuna_kept as kept
 from controller import app
 from controller.core.model import trial_name
 from suggest.client.search_space import level_of_caller
@@ -67,15 +67,15 @@ def source(
     # Here, because it loads Optuna.
     from suggest.optuna_storage.optuna_studies import source_of
 
-    metrics = inside.metrics_of(len(study.directions))
+    metrics = kept.metrics_of(len(study.directions))
 
     def measured(trial: optuna.trial.FrozenTrial) -> dict[str, object]:
-        of_function = trial.system_attrs.get(inside.CONSTRAINTS, ())
+        of_function = trial.system_attrs.get(kept.CONSTRAINTS, ())
         found = dict(trial.constraints)
         if of_function:
-            found[inside.CONSTRAINTS_FUNC] = max(of_function)
+            found[kept.CONSTRAINTS_FUNC] = max(of_function)
         further = dict(zip(metrics[1:], trial.values[1:], strict=True))
-        return {**further, **{inside.CONSTRAINT + key: found.get(key) for key in bounds}}
+        return {**further, **{kept.CONSTRAINT + key: found.get(key) for key in bounds}}
 
     # By content, because a script that adds them does so each time it runs.
     seen: Counter[str] = Counter()
@@ -100,8 +100,8 @@ def source(
 def _content(
     parameters: Mapping[str, Any], values: Sequence[float] | None, state: optuna.trial.TrialState
 ) -> str:
-    kept = list(values or ()) if state.name == "COMPLETE" else []
-    return json.dumps([dict(parameters), kept, state.name], sort_keys=True, default=str)
+    told = list(values or ()) if state.name == "COMPLETE" else []
+    return json.dumps([dict(parameters), told, state.name], sort_keys=True, default=str)
 
 
 def _mark(trial: optuna.trial.FrozenTrial) -> str:
@@ -214,23 +214,23 @@ def _frozen(
     from optuna.trial import FrozenTrial, TrialState
 
     trial, newest, state = entry.trial, entry.newest, _state(entry)
-    if trial.reason.startswith(inside.PRUNED):
+    if trial.reason.startswith(kept.PRUNED):
         state = TrialState.PRUNED
-    kept: Mapping[str, Any] = {}
+    found: Mapping[str, Any] = {}
     if newest is not None:
-        file = folders.attempt(newest.trial, newest.number).output / inside.FILE
-        kept = inside.kept(file, lambda: ran.log(trial.number))
-    for omitted in kept.get("omitted", ()):
+        file = folders.attempt(newest.trial, newest.number).output / kept.FILE
+        found = kept.read(file, lambda: ran.log(trial.number))
+    for omitted in found.get("omitted", ()):
         warnings.warn(omitted, stacklevel=level_of_caller())
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
-    if entry.state is OurState.INFEASIBLE and "values" in kept:
-        state, values = TrialState.COMPLETE, kept["values"]
-    distributions = inside.read_distributions(kept.get("distributions", {}))
+    if entry.state is OurState.INFEASIBLE and "values" in found:
+        state, values = TrialState.COMPLETE, found["values"]
+    distributions = kept.read_distributions(found.get("distributions", {}))
     named = [name for name in distributions if name in trial.parameters]
     curve = {
         m.step: m.value
         for m in record.measurements.get(trial.number, ())
-        if m.metric == inside.VALUE and newest is not None and m.attempt == newest.number
+        if m.metric == kept.VALUE and newest is not None and m.attempt == newest.number
     }
     if entry.state is OurState.SUCCEEDED and curve:
         # The last one is what the objective returned.
@@ -245,11 +245,11 @@ def _frozen(
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={name: trial.parameters[name] for name in named},
         distributions={name: distributions[name] for name in named},
-        user_attrs=kept.get("user_attrs", {}),
+        user_attrs=found.get("user_attrs", {}),
         system_attrs={
             _MARK: trial_name(record.experiment.name, record.experiment.uid, trial.number),
-            **kept.get("system_attrs", {}),
-            **{f"constraints:{key}": value for key, value in kept.get("constraints", {}).items()},
+            **found.get("system_attrs", {}),
+            **{f"constraints:{key}": value for key, value in found.get("constraints", {}).items()},
         },
         intermediate_values=curve,
     )
@@ -275,9 +275,9 @@ def _imported(
         params=params,
         distributions={name: distributions[name] for name in params},
         constraints={
-            m.metric.removeprefix(inside.CONSTRAINT): m.value
+            m.metric.removeprefix(kept.CONSTRAINT): m.value
             for m in measured
-            if m.metric.startswith(inside.CONSTRAINT)
+            if m.metric.startswith(kept.CONSTRAINT)
         },
     )
 

@@ -51,12 +51,18 @@ def trim(path: str, limit_bytes: int, dropped_to: int) -> int:
 
 def kept_part(file: int, offset: int) -> tuple[int, int]:
     """Return where the first part at or behind `offset` that was not dropped begins and ends."""
+    begin, size = offset, max(offset, os.fstat(file).st_size)
+    # What can be read was not dropped. Some file systems call data a hole while they write it to
+    # the disk.
+    is_dropped = os.pread(file, 1, offset) == b"\0"
     try:
-        begin = os.lseek(file, offset, os.SEEK_DATA)
-        return begin, os.lseek(file, begin, os.SEEK_HOLE)
+        if is_dropped:
+            begin = os.lseek(file, offset, os.SEEK_DATA)
+        end = os.lseek(file, begin, os.SEEK_HOLE)
     except OSError:
         # Behind the end of the file, or the file system cannot tell.
-        return offset, max(offset, os.fstat(file).st_size)
+        return offset, size
+    return begin, end if end > begin else min(begin + _BLOCK, size)
 
 
 def _free(file: int, offset: int, length: int) -> None:

@@ -82,6 +82,22 @@ def test_a_short_log_stays_as_it_is(log: Path) -> None:
     assert log.read_bytes() == before
 
 
+@pytest.mark.parametrize("called_a_hole", [os.SEEK_DATA, os.SEEK_HOLE])
+def test_no_line_is_missing_where_a_file_system_calls_data_a_hole(
+    log: Path, called_a_hole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, range(1000))
+    seek, size = os.lseek, log.stat().st_size
+
+    def wrong(file: int, offset: int, whence: int) -> int:
+        if whence == called_a_hole:
+            return size if whence == os.SEEK_DATA else offset
+        return seek(file, offset, whence)
+
+    monkeypatch.setattr(os, "lseek", wrong)
+    assert kept(log) == log.read_bytes()
+
+
 def test_a_log_without_line_ends_is_capped(log: Path) -> None:
     log.write_bytes(b"x" * (4 * LIMIT))
     trim(str(log), LIMIT, 0)

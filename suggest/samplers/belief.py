@@ -56,7 +56,8 @@ def distribution(belief: Belief, domain: Float | Int) -> NormalDist:
     """Return the distribution of a number's fraction, which is 0 to 1 within the range."""
     around = belief.around
     assert isinstance(around, int | float)
-    deviation = NEAR / NormalDist().inv_cdf((1 + belief.sure) / 2)
+    # The lower tail: 1 + sure rounds to 2 for the shares next to 1.
+    deviation = NEAR / -NormalDist().inv_cdf((1 - belief.sure) / 2)
     return NormalDist(fraction_of(domain, around), deviation)
 
 

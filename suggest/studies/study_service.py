@@ -222,7 +222,8 @@ class StudyService(StudyReader):
             if space is not KEEP:
                 study = grown(study, space, trials=engine.next_number)
             if study.spec is not engine.study.spec:
-                check(study.spec)
+                # A belief cannot change, and may say no more than chance of a wider range.
+                check(replace(study.spec, prior=()))
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:

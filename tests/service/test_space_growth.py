@@ -15,7 +15,7 @@ from controller.search import ExperimentStudy, study_name
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Parameter, Space
-from suggest.study import Algorithm, Constraint, Study, ValueRule
+from suggest.study import Algorithm, Belief, Constraint, Study, ValueRule
 from suggest.trial import Measurement, Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 from tests.unit.builders import an_experiment
@@ -79,6 +79,16 @@ def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(
         with pytest.raises(InvalidArgument, match=path):
             client.update_study(NAME, space=wrong)
     assert client.get_study(NAME).spec == SPEC
+
+
+def test_a_study_grows_even_if_its_belief_says_less_of_the_wider_range(client: Client) -> None:
+    at_the_end = Belief("x", -10.0, 0.11)
+    spec = replace(SPEC, algorithm=Algorithm("gp"), prior=(at_the_end,))
+    client.create_study(NAME, spec, request_id="create")
+    grown = client.update_study(NAME, space=WIDER).spec
+    assert (grown.space, grown.prior) == (WIDER, (at_the_end,))
+    with pytest.raises(InvalidArgument, match="no more than an even guess"):
+        client.validate(replace(spec, space=WIDER))
 
 
 def test_metrics_can_be_renamed_and_nothing_else_of_objectives(client: Client) -> None:

@@ -87,6 +87,14 @@ def test_the_share_of_first_values_near_the_belief_is_as_sure_as_the_person() ->
     assert {v["kind"] for v in drawn} == {"a", "b", "c"}
 
 
+def test_a_person_who_is_nearly_certain_gets_values_near_the_belief() -> None:
+    surest = math.nextafter(1.0, 0.0)
+    prior = tuple(replace(belief, sure=surest) for belief in RIGHT)
+    assert problems(*prior) == []
+    drawn = FirstValues(prior, SPACE, seed=0).of(PointRequest(2, {}))
+    assert drawn["x"] == pytest.approx(2.0, abs=1.0)
+
+
 def test_every_second_of_the_first_trials_is_as_without_a_belief() -> None:
     believed, free = (
         [trial.parameters for trial in play(Engine(begun(prior), (), ()), 6)]

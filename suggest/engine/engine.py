@@ -407,6 +407,11 @@ class Engine:
         """
         self._plans[number] = point
 
+    def refuse_another_kind(self, parameter: Parameter) -> None:
+        """Raise InvalidArgument if a known parameter differs from this one in more than range."""
+        if parameter.name in self.study.spec.space.by_name:
+            joined(self.study.spec.space, parameter.name, parameter.domain)
+
     def met(
         self, trial: Trial, name: str, domain: Domain, given: Value | NoMember = NO_MEMBER
     ) -> Met:

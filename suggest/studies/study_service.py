@@ -509,11 +509,13 @@ class StudyService(StudyReader):
                     f"{name} has its parameters from the start; only trials of a study that is "
                     "define_by_run name parameters"
                 )
+            raise_if(list(under("parameter", Space((parameter,)).problems())))
             if parameter.name in trial.parameters:
+                # A retry may run changed code, which cannot use a value of another kind.
+                engine.refuse_another_kind(parameter)
                 return trial.parameters[parameter.name]
             if trial.state is not TrialState.RUNNING:
                 raise _refused(name, trial, "it meets parameters only while it runs")
-            raise_if(list(under("parameter", Space((parameter,)).problems())))
             writer.trial_leases.renew(number)
             met = engine.met(trial, parameter.name, parameter.domain, value)
             if met.study is not engine.study:

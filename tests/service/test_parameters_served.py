@@ -161,6 +161,17 @@ def test_another_kind_scale_or_other_choices_are_refused(
         ask(client, begun(client, "r1"), "x", then)
 
 
+def test_another_kind_is_refused_to_the_trial_that_has_the_parameter(client: Client) -> None:
+    trial = begun(client, "r1")
+    value = ask(client, trial, "x", Float(0.0, 1.0))
+    for other in (Int(0, 1), Float(0.5, 1.0, Scale.LOG), Choice(("a", "b"))):
+        with pytest.raises(InvalidArgument, match=r"parameter\.x: it"):
+            ask(client, trial, "x", other)
+    with pytest.raises(InvalidArgument, match=r"parameter\.x\.min: .* is above max"):
+        ask(client, trial, "x", Float(1.0, 0.0))
+    assert ask(client, trial, "x", Float(0.0, 2.0)) == value
+
+
 def test_an_enqueued_point_decides_parameters_that_no_trial_has_met_yet(client: Client) -> None:
     client.add_trial(NAME, {"x": 0.25, "kind": "b", "y": 9.0}, request_id="a")
     trial = begun(client, "r")

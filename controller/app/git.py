@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from pathlib import Path
 
 # Of another repository: a hook of git gets them, and so do programs that it starts.
@@ -34,12 +35,14 @@ async def git(folder: Path, *arguments: str) -> tuple[int, bytes, bytes]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**own, "GIT_OPTIONAL_LOCKS": "0"},
+        # So that it ends with all that it started: a filter or a file monitor has its pipes.
+        start_new_session=True,
     )
     try:
         output, messages = await process.communicate()
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         raise
     return process.returncode or 0, output, messages

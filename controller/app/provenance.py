@@ -1,8 +1,8 @@
 """The `provenance.json` of an attempt, for people: the file, the code,
 the versions, the place and the time.
 
-git runs once per session, while everything else starts. If it is missing, its part is left out.
-`tuner reproduce` reads it back.
+git runs while everything else starts, and again before an attempt if its last answer is old: code
+may change during a search. If it is missing, its part is left out. `tuner reproduce` reads it back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import platform
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,12 +28,16 @@ from suggest.distribution import VERSION
 from suggest.errors import Unavailable
 from suggest.trial import Trial
 
+# How old the record of the code may be when an attempt begins: this, or longer where git is slow.
+READ_AGAIN_S = 1.0
+_TIMES_AS_LONG = 20
+
 
 @dataclass(slots=True)
 class AttemptLauncher:
     """The `controller.loop.Launcher` of this machine.
 
-    Creates an attempt's folder with its records, and its launch.
+    Creates an attempt's folder with its records, and its launch. git: reads the checkout.
     """
 
     folders: ExperimentFolders
@@ -40,8 +45,9 @@ class AttemptLauncher:
     text: str
     seed: Callable[[], int | None]
     build: LaunchBuilder
-    git: GitState = field(default_factory=GitState)
+    git: Callable[[], Awaitable[GitState]] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)  # of each attempt, beside its own
+    monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._session = {
@@ -56,6 +62,7 @@ class AttemptLauncher:
     _session: dict[str, object] = field(init=False)
     # What is read when the first attempt starts: git, packages and GPUs.
     _surroundings: dict[str, object] | None = field(init=False, default=None)
+    _read_again_s: float = field(init=False, default=0.0)
 
     async def __call__(
         self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]
@@ -69,7 +76,9 @@ class AttemptLauncher:
             await self._inherit(trial, folders)
             starts_over = _starts_over(experiment, trial, attempt, folders)
         launched = self.build(experiment, trial, attempts, folders)
-        self._record(experiment, trial, attempt, folders, launched)
+        if self._surroundings is None or self.monotonic() >= self._read_again_s:
+            self._surroundings = await self._read_surroundings(experiment, launched)
+        self._record(experiment, trial, attempt, folders, launched, self._surroundings)
         env = {**launched.env, **self.variables}
         return replace(launched, starts_over=starts_over, env=env)
 
@@ -92,6 +101,7 @@ class AttemptLauncher:
         attempt: Attempt,
         folders: AttemptFolders,
         launched: Launch,
+        surroundings: Mapping[str, object],
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
@@ -102,8 +112,6 @@ class AttemptLauncher:
             # A variable that mentions an inactive parameter was left out.
             elif name in launched.env:
                 recorded[name] = launched.env[name]
-        if self._surroundings is None:
-            self._surroundings = self._read_surroundings(experiment, launched)
         provenance = {
             "experiment": experiment.name,
             "namespace": experiment.namespace,
@@ -114,7 +122,7 @@ class AttemptLauncher:
             **({"stage": "final"} if attempt.trial is FINAL else {}),
             "revision": experiment.revision,
             **self._session,
-            **self._surroundings,
+            **surroundings,
             **({} if (seed := self.seed()) is None else {"seed": seed}),
             "trialSeed": trial_seed(experiment, trial.number),
             "command": list(launched.command),
@@ -132,17 +140,23 @@ class AttemptLauncher:
                 f"{folders.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
 
-    def _read_surroundings(self, experiment: Experiment, launched: Launch) -> dict[str, object]:
+    async def _read_surroundings(
+        self, experiment: Experiment, launched: Launch
+    ) -> dict[str, object]:
         """Store the changes of the checkout and the list of packages; return their records.
 
         On a cluster, the image has the packages. What cannot be stored is left out, because no
         trial needs it.
         """
         root = self.folders.root
+        began_s = self.monotonic()
+        git = GitState() if self.git is None else await self.git()
+        now_s = self.monotonic()
+        self._read_again_s = now_s + max(READ_AGAIN_S, _TIMES_AS_LONG * (now_s - began_s))
         found: dict[str, object] = {}
         with suppress(OSError):
-            if self.git.record:
-                found["git"] = self.git.stored_in(root)
+            if git.record:
+                found["git"] = git.stored_in(root)
             if not traits_of(experiment.spec.runtime).in_containers:
                 packages = packages_of(launched.command, launched.env.get("PATH", ""))
                 if name := store_packages(packages, root):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -119,9 +120,11 @@ class _StartupTasks:
     """
 
     connection: RuntimeConnection
-    git: asyncio.Task[GitState]
     checked: asyncio.Task[None] | None
+    _git: asyncio.Task[GitState]
+    _git_again: Callable[[], Awaitable[GitState]]
     _reached: asyncio.Task[object]
+    _is_git_taken: bool = False
 
     @classmethod
     def begin(
@@ -129,10 +132,18 @@ class _StartupTasks:
     ) -> _StartupTasks:
         return cls(
             connection,
-            git=asyncio.create_task(workspace.git_state(directory)),
             checked=asyncio.create_task(connection.check()) if is_new else None,
+            _git=asyncio.create_task(workspace.git_state(directory)),
+            _git_again=partial(workspace.git_state, directory),
             _reached=asyncio.create_task(connection.runtime.observe()),
         )
+
+    async def git(self) -> GitState:
+        """Return the state of the checkout: first that of the start, then that of now."""
+        if self._is_git_taken:
+            return await self._git_again()
+        self._is_git_taken = True
+        return await self._git
 
     async def end(self) -> None:
         """End the work. Idempotent.
@@ -140,8 +151,8 @@ class _StartupTasks:
         Errors are not raised, because the loop got the same ones and reported them, or because
         there was no loop.
         """
-        self.git.cancel()
-        tasks = [task for task in (self.git, self._reached, self.checked) if task is not None]
+        self._git.cancel()
+        tasks = [task for task in (self._git, self._reached, self.checked) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.connection.close()
 
@@ -503,7 +514,7 @@ async def control(
     view: View,
     runtime: Runtime,
     build: LaunchBuilder,
-    git: asyncio.Task[GitState] | None = None,
+    git: Callable[[], Awaitable[GitState]] | None = None,
     on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:
     """Run the experiment until it ends, pauses or is stopped.
@@ -519,6 +530,7 @@ async def control(
         admitted.text,
         seed=lambda: client.seed,
         build=build,
+        git=git,
     )
     loop = Loop(
         experiment,
@@ -543,8 +555,6 @@ async def control(
     controls.attach(loop, detaches=traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:
-        if git is not None:
-            launcher.git = await git
         if experiment.spec.define_by_run and not traits.in_containers:
             async with answering(folders.root, loop.decide) as requests:
                 launcher.variables = {PARAMETER_REQUESTS: str(requests)}

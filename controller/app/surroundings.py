@@ -1,6 +1,6 @@
 """What a trial runs in: the commit and the changes of its files, its packages, this machine's GPUs.
 
-Read once per session for `provenance.json`, and again by `tuner reproduce`, which compares.
+Read for `provenance.json`, and again by `tuner reproduce`, which compares.
 Nothing is imported or run but git: a process each for the commit and the changes, two for untracked
 files.
 """

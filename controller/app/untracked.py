@@ -65,26 +65,41 @@ def _archived(top: Path, names: Sequence[str]) -> Untracked:
     sizes: dict[str, int] = {}
     left_out = list(names[MOST_FILES:])
     for name in names[:MOST_FILES]:
-        status = (top / name).lstat()
-        is_stored = stat.S_ISREG(status.st_mode) and status.st_size <= FILE_BYTES
-        if is_stored and name.isprintable():
-            sizes[name] = status.st_size
+        size = _size(top / name)
+        if size is not None and size <= FILE_BYTES and name.isprintable():
+            sizes[name] = size
         else:
-            left_out.append(name if name.isprintable() else ascii(name)[1:-1])
+            left_out.append(name)
     total = count = 0
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(sizes, key=lambda each: (sizes[each], each)):
             total += sizes[name]
-            if total > TOTAL_BYTES:
+            try:
+                content = (top / name).read_bytes() if total <= TOTAL_BYTES else None
+                mode = stat.S_IMODE((top / name).stat().st_mode)
+            except OSError:
+                # A running trial removes files, and another user's may be unreadable.
+                content = None
+            if content is None:
                 left_out.append(name)
                 continue
             # Without its time, so that the same files have the same archive.
             entry = zipfile.ZipInfo(name)
-            entry.external_attr = stat.S_IMODE((top / name).stat().st_mode) << 16
-            archive.writestr(entry, (top / name).read_bytes(), zipfile.ZIP_DEFLATED)
+            entry.external_attr = mode << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
             count += 1
-    return Untracked(packed.getvalue() if count else b"", count, tuple(sorted(left_out)))
+    shown = [name if name.isprintable() else ascii(name)[1:-1] for name in left_out]
+    return Untracked(packed.getvalue() if count else b"", count, tuple(sorted(shown)))
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file; None for a link, a folder and others."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def are_unchanged(archive: bytes, top: Path) -> bool:

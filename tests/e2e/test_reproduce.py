@@ -238,6 +238,18 @@ def test_a_commit_is_recorded_also_when_its_changes_take_too_long(cli: Cli, tmp_
     assert "git failed, or took too long to say" in err
 
 
+def test_a_program_that_git_waits_for_ends_with_git(cli: Cli, tmp_path: Path) -> None:
+    monitor, started = tmp_path / "monitor.sh", tmp_path / "started"
+    monitor.write_text(f"#!/bin/sh\necho $$ >> {started}\nexec sleep 600\n")
+    monitor.chmod(0o755)
+    git(cli.folder, "config", "core.fsmonitor", str(monitor))
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: watched"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    pids = started.read_text().split()
+    assert pids
+    eventually(lambda: not any(Path("/proc", pid).exists() for pid in pids))
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -53,6 +53,23 @@ def test_files_of_the_whole_checkout_count_and_not_those_of_the_state_directory(
     assert found_in(checkout).archive == found_in(checkout, "sub").archive
 
 
+def test_a_file_that_cannot_be_read_hides_no_other(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("new.py", "other"):
+        (checkout / name).write_text("code")
+    read = Path.read_bytes
+
+    def read_as_another_user(path: Path) -> bytes:
+        if path.name == "other":
+            raise PermissionError
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_as_another_user)
+    found = found_in(checkout)
+    assert (names(found), found.left_out) == (["new.py"], ("other",))
+
+
 def test_nothing_is_recorded_outside_of_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert asyncio.run(untracked_files(tmp_path, apart=tmp_path / "state")) == Untracked()

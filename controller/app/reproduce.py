@@ -239,6 +239,11 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
     if not now.record:
+        if refused := await _refusal(here):
+            raise FailedPrecondition(
+                f"{here}: the trial ran commit {commit}, which cannot be checked{refused}; correct "
+                "this and repeat the command"
+            )
         raise FailedPrecondition(
             f"{here}: is not a git checkout any more, and the trial ran commit {commit}; clone its "
             "repository there, or change to a checkout of it, and repeat this"
@@ -333,7 +338,10 @@ async def _check_out(
         here, *without_hooks, "worktree", "add", "--quiet", "--detach", str(checkout), commit
     )
     if code != 0:
-        raise FailedPrecondition(f"{here}: git worktree add: {_last_line(err)}")
+        raise FailedPrecondition(
+            f"{here}: git worktree add: {_last_line(err)}; correct this, such as by installing a "
+            "filter that it names, and repeat the command"
+        )
     if not patch:
         return
     file = records.root / str(records.section("git")["patch"])

@@ -413,6 +413,32 @@ def test_a_checkout_that_git_refuses_is_said(cli: Cli) -> None:
     assert (code, "; git: detected dubious ownership in repository at" in err) == (0, True), err
 
 
+def test_a_checkout_that_git_cannot_read_any_more_is_not_taken_for_none(
+    cli: Cli, tmp_path: Path
+) -> None:
+    cli.env["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    assert "cannot be checked; git: detected dubious ownership in repository at" in refused(cli)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cli.env["PATH"] = str(empty)
+    assert "cannot be checked; git is not installed; correct this" in refused(cli)
+
+
+def test_a_filter_that_is_missing_is_named_with_the_cure(cli: Cli) -> None:
+    git(cli.folder, "config", "filter.large.clean", "cat")
+    git(cli.folder, "config", "filter.large.smudge", "no-such-program")
+    git(cli.folder, "config", "filter.large.required", "true")
+    (cli.folder / ".gitattributes").write_text("*.sh filter=large\n")
+    git(cli.folder, "add", ".gitattributes")
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: filtered"))
+    git(cli.folder, "commit", "-qam", "two")
+    assert cli.tuner("run", cli.file)[0] == 0
+    write(cli, 3)
+    code, _, err = cli.tuner("reproduce", "filtered/1")
+    assert code == 6
+    assert "smudge filter large failed; correct this, such as by installing a filter" in err
+
+
 def test_a_rerun_that_fails_tries_no_other_point(cli: Cli) -> None:
     fails = 'case "$TUNER_TRIAL_NAME" in *reproduce*) exit 3;; esac; echo score=1'
     text = experiment(["sh", "-c", fails], name="flaky")

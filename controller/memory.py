@@ -417,7 +417,7 @@ class Memory:
             self._spec,
             self._durations,
             left=trials_left(self._most_trials, self.counted()),
-            running_s=sum(attempt.ran_s(until or now) for attempt, until in running),
+            running_s=[attempt.ran_s(until or now) for attempt, until in running],
             rate=self.rate_of_next(0),
             spent=self.spent(now),
         )

@@ -11,7 +11,7 @@ changes them. The final stage is not in it. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core.budget import spent_trials
@@ -84,7 +84,7 @@ def forecast(
     durations: Durations,
     *,
     left: int | None,
-    running_s: float,
+    running_s: Sequence[float],
     rate: Spent,
     spent: Spent,
 ) -> Forecast | None:
@@ -92,24 +92,27 @@ def forecast(
 
     Args:
         left: The trials that are not done; None without a limit.
-        running_s: How long those that run have run, all together.
+        running_s: How long each of those that run has run.
         rate: What an hour of an attempt uses.
         spent: What all attempts have used so far.
     """
     if left is None:
         return None
 
-    def total(seconds: float) -> Spent:
-        return spent + rate.times(max(0.0, seconds - running_s) / HOUR_S)
+    def total(trial_s: float) -> Spent:
+        """Return what is used if each trial runs so long, and one that has run longer ends now."""
+        to_begin = max(0, left - len(running_s))
+        rest_s = sum(max(0.0, trial_s - ran_s) for ran_s in running_s)
+        return spent + rate.times((to_begin * max(0.0, trial_s) + rest_s) / HOUR_S)
 
     if durations.count == 0:
         limit_s = spec.trial.timeout_s
-        return None if limit_s is None else Forecast(total(left * limit_s), 0)
-    expected_s = left * durations.mean_s
+        return None if limit_s is None else Forecast(total(limit_s), 0)
+    expected_s = durations.mean_s
     if durations.count < LEAST_FOR_INTERVAL or left == 0:
         return Forecast(total(expected_s), durations.count)
     t = t_quantile(CONFIDENCE, durations.count - 1)
-    margin_s = t * durations.deviation_s * left * math.sqrt(1 / left + 1 / durations.count)
+    margin_s = t * durations.deviation_s * math.sqrt(1 / left + 1 / durations.count)
     return Forecast(
         total(expected_s),
         durations.count,

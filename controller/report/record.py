@@ -367,12 +367,12 @@ class ExperimentRecord(TrialList):
             return None
         if self.totals is not None and not self.trials:
             return None
-        running_s, ran_s = 0.0, []
+        running_s, ran_s = [], []
         attempts = list(self.final.attempts) if self.final is not None else []
         for entry in self.trials:
             attempts += entry.attempts
             ended = [each for each in entry.attempts if each.ended]
-            running_s += sum(each.ran_s(now) for each in entry.attempts if not each.ended)
+            running_s += [each.ran_s(now) for each in entry.attempts if not each.ended]
             if ended:
                 ran_s.append(sum(each.ran_s(now) for each in ended))
         rate = attempt_rate(spec, spec.trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import stdev
 
@@ -40,12 +41,14 @@ SPEC = replace(
 GRID = (Parameter("x", Int(1, 4)), Parameter("y", Choice(("a", "b", "c"))))
 
 
-def of(*hours: float, left: int = 60, running_h: float = 0.0, spent_h: float = 0.0) -> Forecast:
+def of(
+    *hours: float, left: int = 60, running_h: Sequence[float] = (), spent_h: float = 0.0
+) -> Forecast:
     found = forecast(
         SPEC,
         Durations.of(each * HOUR for each in hours),
         left=left,
-        running_s=running_h * HOUR,
+        running_s=[each * HOUR for each in running_h],
         rate=RATE,
         spent=RATE.times(spent_h),
     )
@@ -62,7 +65,7 @@ def test_before_a_trial_has_ended_its_timeout_bounds_it() -> None:
 
 def test_without_a_timeout_nothing_is_known_before_a_trial_has_ended() -> None:
     endless = replace(SPEC, trial=replace(TEMPLATE, timeout_s=None))
-    found = forecast(endless, Durations(), left=60, running_s=0, rate=RATE, spent=Spent())
+    found = forecast(endless, Durations(), left=60, running_s=[], rate=RATE, spent=Spent())
     assert foreseen(endless, found) == []
 
 
@@ -73,7 +76,13 @@ def test_the_first_trial_gives_a_figure_without_an_interval() -> None:
 
 
 def test_what_runs_has_used_a_part_of_what_is_expected() -> None:
-    assert of(1.0, left=59, running_h=0.25, spent_h=1.25).expected.gpu_hours == pytest.approx(60)
+    assert of(1.0, left=59, running_h=[0.25], spent_h=1.25).expected.gpu_hours == pytest.approx(60)
+
+
+def test_a_trial_that_runs_long_takes_nothing_from_those_to_come() -> None:
+    slow = of(1.0, 1.0, 1.0, left=10, running_h=[50.0, 0.5], spent_h=53.5)
+    assert slow.expected.gpu_hours == pytest.approx(53.5 + 0.5 + 8)
+    assert slow.low == slow.high == slow.expected
 
 
 def test_three_trials_give_an_interval_around_the_same_figure() -> None:

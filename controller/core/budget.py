@@ -93,6 +93,7 @@ class Standing:
         paused: How many trials wait for a larger fidelity. None of them can be the best.
         spent: What all attempts have used so far.
         ended_by: See `Experiment`.
+        idle: No trial is open or paused.
     """
 
     counts: Mapping[TrialState, int]
@@ -105,6 +106,7 @@ class Standing:
     paused: int = 0
     spent: Spent = NOTHING_SPENT
     ended_by: str = ""
+    idle: bool = False
 
 
 def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False) -> Ending | None:
@@ -131,14 +133,20 @@ def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False)
         not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0
     )
     limit = _used_up(spec, standing)
-    if limit is not None:
+    over = None if suspended else _over(spec, standing, succeeded)
+    # The last trial or the final stage may reach a limit that keeps no other from beginning.
+    if limit is not None and not (standing.idle and over):
         partial = standing.paused + counts.get(TrialState.PRUNED, 0)
         return limit.ending(spec, succeeded, partial=partial)
     if standing.ended_by:
         reason = f"{standing.ended_by} called study.stop()"
         return _spent(reason, ReasonCode.STOPPED_BY_TRIAL, succeeded, drain=True, closed=True)
-    if suspended:
-        return None
+    return over
+
+
+def _over(spec: ExperimentSpec, standing: Standing, succeeded: bool) -> Ending | None:
+    """Return the end of a search that needs no further trial."""
+    budget, counts = spec.budget, standing.counts
     if budget.trials is not None and spent_trials(counts) >= budget.trials:
         done = (
             "its one trial is done"

@@ -150,6 +150,7 @@ class _Verdict:
             paused=len(turn.paused),
             spent=snapshot.spent,
             ended_by=snapshot.ended_by,
+            idle=not unfinished and not turn.paused,
         )
         ending = budget.ending(spec, standing)
         # Ask the breaker before the experiment may end as failed,

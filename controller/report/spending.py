@@ -7,12 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.core.forecast import Forecast
-from controller.core.model import Experiment, ExperimentSpec
+from controller.core.model import Experiment, ExperimentSpec, ReasonCode
 from controller.core.spending import Spent
 from controller.phrases import command, quantity
 
 # From here on, an amount is written as a power of ten.
 _MOST_DIGITS = 1e15
+# The ends of searches that more money, GPU-hours or time alone does not continue.
+_NEED_NOTHING = frozenset(
+    {
+        ReasonCode.TRIALS_DONE,
+        ReasonCode.NO_IMPROVEMENT,
+        ReasonCode.REGRET_BELOW,
+        ReasonCode.SPACE_EXHAUSTED,
+        ReasonCode.TARGET_REACHED,
+        ReasonCode.STOPPED_BY_TRIAL,
+    }
+)
 
 
 def used(experiment: Experiment) -> list[str]:
@@ -28,8 +39,10 @@ def used(experiment: Experiment) -> list[str]:
 def raise_limit(experiment: Experiment) -> str:
     """Return the command that raises a limit of money, GPU-hours or time that is used up.
 
-    Return "" if none is.
+    Return "" if none is, or if something else has ended the experiment.
     """
+    if experiment.reason_code in _NEED_NOTHING:
+        return ""
     budget = experiment.spec.budget
     limits = (
         ("cost", budget.cost, experiment.cost),

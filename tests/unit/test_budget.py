@@ -40,6 +40,7 @@ def judged(
     pruned: int = 0,
     spent: Spent = NOTHING_SPENT,
     ended_by: str = "",
+    idle: bool = False,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed, TrialState.PRUNED: pruned}
     standing = Standing(
@@ -53,6 +54,7 @@ def judged(
         paused=paused,
         spent=spent,
         ended_by=ended_by,
+        idle=idle,
     )
     return ending(spec, standing, suspended=suspended)
 
@@ -168,6 +170,21 @@ FINISHING = replace(EVERYTHING, budget=replace(EVERYTHING.budget, overrun=Overru
             "the clock before the trials",
             judged(EVERYTHING, done=9, best=0.5, s=99, last=True),
             WALL,
+        ),
+        (
+            "the trials before the money once nothing runs",
+            judged(PAID, done=5, best=0.5, spent=Spent(cost=25.0), idle=True),
+            TRIALS,
+        ),
+        (
+            "the money before the trials while one runs",
+            judged(PAID, done=5, best=0.5, spent=Spent(cost=25.0)),
+            MONEY,
+        ),
+        (
+            "the money if trials are left",
+            judged(PAID, done=4, best=0.5, spent=Spent(cost=25.0), idle=True),
+            MONEY,
         ),
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),

@@ -72,6 +72,7 @@ aiming = a_spec(parallelism=2, objective=an_objective(target=0.9))
 timed = a_spec(parallelism=2, wall_clock_s=60.0)
 paid = replace(a_spec(parallelism=4), budget=Budget(cost=25.0))
 cut = replace(paid, budget=replace(paid.budget, overrun=Overrun.STOP))
+paid_ten = replace(paid, budget=replace(paid.budget, trials=10))
 over = Spent(0.0, 25.0)
 huge = a_spec(parallelism=1000)
 greedy = a_spec(parallelism=2, trial=a_template(gpu=16.0))
@@ -646,6 +647,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         "and the experiment ends once nothing runs",
         snapshot(paid, best=0.5, spent=over),
         [done(ExperimentState.SUCCEEDED, PAID_OUT, ReasonCode.COST_SPENT)],
+    ),
+    (
+        "the last trial reaches the limit: it keeps nothing from beginning",
+        snapshot(paid_ten, done={OK: 10}, best=0.5, spent=over),
+        [done(ExperimentState.SUCCEEDED, TEN, ReasonCode.TRIALS_DONE)],
     ),
     # Pausing.
     (

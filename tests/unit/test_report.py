@@ -381,6 +381,13 @@ def test_a_used_up_limit_is_described_with_a_command_that_raises_it_above_what_i
         assert "tuner retry" not in said
 
 
+def test_a_limit_that_the_last_trial_reached_is_not_to_be_raised() -> None:
+    ended = record(state=ExperimentState.SUCCEEDED, reason="all 9 trials are done")
+    spec = replace(ended.experiment.spec, budget=Budget(trials=9, cost=9.5))
+    done = replace(ended.experiment, spec=spec, cost=11, reason_code=ReasonCode.TRIALS_DONE)
+    assert "raise the limit" not in description.why_experiment(replace(ended, experiment=done))
+
+
 def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))

@@ -240,8 +240,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name, flags.pack_target, flags.place),
         example="tuner pack digits",
         more="The file has the experiment, its study, and its folder with logs, provenance, "
-        "checkpoints and outputs. The experiment must not be running. The file may contain secrets "
-        "of the experiment's file, and has mode 0600.",
+        "checkpoints and outputs. A local search may be running, and continues. The file may "
+        "contain secrets of the experiment's file, and has mode 0600.",
     ),
     Verb(
         "unpack",

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,33 @@ async def test_an_attempt_that_ended_with_its_machine_ended_when_it_was_last_see
     runtime = await testbed.open()
     end = await ended(runtime, "a")
     assert (end.unknown, end.time.timestamp()) == (True, pytest.approx(before + 60.0, abs=1e-3))
+    await runtime.close()
+    await eventually(lambda: not testbed.alive())
+
+
+@linux_only
+@on_a_loop
+async def test_a_wall_clock_that_was_set_while_an_attempt_ran_adds_no_time_to_it(
+    testbed: LocalTestbed,
+) -> None:
+    launch = testbed.launch("a", FOREVER)
+    runtime = await testbed.open()
+    await runtime.start(launch)
+    await testbed.crash(runtime)
+    os.kill(testbed.supervisor(), signal.SIGKILL)
+    # As if the clock had been set forward by a day.
+    record = launch.directory / "process.json"
+    before = json.loads(record.read_text())
+    record.write_text(json.dumps({**before, "time": before["time"] - 86400}))
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("b", FOREVER))
+    running = await runtime.observe()
+    for name in ("a", "b"):
+        started = running[name].start_time
+        assert started is not None
+        assert abs(runtime.now() - started) < timedelta(hours=1)
+        await runtime.stop(name, grace_s=0)
+        assert abs((await ended(runtime, name)).time - started) < timedelta(hours=1)
     await runtime.close()
     await eventually(lambda: not testbed.alive())
 

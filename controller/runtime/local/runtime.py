@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controller.boot_time import since_boot_s
 from controller.core.attempt import AttemptStatus, Exit, RuntimeLost
 from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import log_file, processes
@@ -232,6 +233,11 @@ class LocalRuntime:
         pass  # they ask at the controller's socket
 
     def now(self) -> datetime:
+        for message in self._messages.values():
+            # That of an older tuner lacks it.
+            if message["exit"] is None and "since_boot_s" in message:
+                since_start_s = since_boot_s() - message["since_boot_s"]
+                return datetime.fromtimestamp(message["time"] + since_start_s, UTC)
         return datetime.now(UTC)
 
     def wake(self) -> None:

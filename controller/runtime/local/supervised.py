@@ -63,6 +63,11 @@ class SupervisedAttempt:
         return int(self.record["pid"])
 
     @property
+    def now(self) -> float:
+        """Return the present by the clock of its start, even if the wall clock was set since."""
+        return float(self.record["time"]) + since_boot_s() - float(self.record["since_boot_s"])
+
+    @property
     def _record_path(self) -> str:
         return os.path.join(self.directory, "process.json")
 
@@ -76,6 +81,7 @@ class SupervisedAttempt:
             "name": record["name"],
             "directory": self.directory,
             "time": record["time"],
+            "since_boot_s": record["since_boot_s"],
             "gpu": record["gpu"],
             "gpus": record["gpus"],
             "exit": self.exit,

@@ -175,8 +175,10 @@ class Trials:
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
+            # Attempts that run together have one clock.
+            now = next((each.now for each in self._running.values()), time.time())
             record.update(
-                pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s()
+                pid=pid, birth=processes.birth(pid), time=now, since_boot_s=since_boot_s()
             )
             if claim is not None:
                 claim.record_leader(pid, record["birth"])
@@ -351,7 +353,7 @@ class Trials:
         self._running.pop(attempt.pid, None)
         by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
         attempt.exit = {
-            "time": time.time(),
+            "time": attempt.now,
             **end,
             "stopped": attempt.stopped,
             "timed_out": attempt.timed_out,

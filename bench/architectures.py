@@ -39,10 +39,6 @@ REINFORCE, ENAS = "REINFORCE as in Katib", "tpe"
 CELL = Network(6, (32, 32, 3), (10,), tuple(Operation(name) for name in OPERATIONS))
 ALGORITHMS: Mapping[str, Algorithm] = {
     "random": Algorithm("random"),
-    "default": Algorithm("default", None, {"trials": TRIALS, "parallelism": PARALLEL}),
-    "regularized-evolution": Algorithm(
-        "regularized-evolution", None, {"populationSize": 20, "tournamentSize": 5}
-    ),
     # What `enas` is, in Katib's files and for its gRPC.
     ENAS: Algorithm("tpe"),
 }
@@ -162,10 +158,8 @@ def main() -> None:
             games = [Game(problem, PARALLEL, who, seed, TRIALS) for seed in range(asked.seeds)]
             _play([game for game in games if game.name not in known], known, asked.games)
     rows = _rows(problems, whos, asked.seeds, known)
-    if asked.keep:
-        keep("architectures", _page(rows))
-    for row in rows:
-        print("\t".join(row))
+    head = ["", "search", "seeds", *(f"after {look} trials" for look in LOOKS)]
+    keep("architectures", table(head, rows), quick=not asked.keep)
 
 
 def _known(path: Path) -> dict[str, list[float]]:
@@ -200,11 +194,6 @@ def _rows(
                 shown = [f"{100 * median:.2f} %" for median in medians]
                 rows.append([problem.name, who, str(len(losses)), *shown])
     return rows
-
-
-def _page(rows: list[list[str]]) -> str:
-    head = ["", "search", "seeds", *(f"after {look} trials" for look in LOOKS)]
-    return table(head, rows)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.processes import cpu_s, resident_mb
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import KIND, experiment
@@ -98,7 +99,7 @@ class Cluster:
         self.scripts: dict[str, Script] = {}  # by the name of the experiment
         self.began: dict[str, float] = {}  # when the first Job of an experiment was created
         self.jobs: Counter[str] = Counter()
-        self._process = process
+        self.pid = process.pid
         api.kubelet.play(self._plan)
 
     def _plan(self, job: Raw) -> Script:
@@ -114,17 +115,6 @@ class Cluster:
 
     def status(self, namespace: str, name: str) -> Raw:
         return dict(self.api.get("experiments", namespace, name).get("status") or {})
-
-    @property
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    @property
-    def memory_mb(self) -> float:
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        (resident,) = (line for line in lines if line.startswith("VmRSS"))
-        return int(resident.split()[1]) / 1000
 
     async def until(self, condition: Callable[[], object], within_s: float = 60) -> None:
         async with asyncio.timeout(within_s):
@@ -178,14 +168,14 @@ async def misbehaving(cluster: Cluster, how: Misbehaviour) -> AsyncIterator[None
 
 async def measured(cluster: Cluster, seconds: float) -> Seen:
     seen = Seen(seconds)
-    jobs, cpu_s, api_cpu_s = cluster.jobs["steady"], cluster.cpu_s, time.process_time()
+    jobs, before_s, api_cpu_s = cluster.jobs["steady"], cpu_s(cluster.pid), time.process_time()
     sent = len(cluster.api.requests)
     watching = asyncio.create_task(_watch_lease(cluster, seen))
     probing = asyncio.create_task(_probe(cluster, seen))
     await asyncio.sleep(seconds)
     seen.trials = cluster.jobs["steady"] - jobs
-    seen.cpu_s, seen.api_cpu_s = cluster.cpu_s - cpu_s, time.process_time() - api_cpu_s
-    seen.memory_mb = cluster.memory_mb
+    seen.cpu_s, seen.api_cpu_s = cpu_s(cluster.pid) - before_s, time.process_time() - api_cpu_s
+    seen.memory_mb = resident_mb(cluster.pid)
     for _, path, _ in cluster.api.requests[sent:]:
         seen.requests[next((each for each in (A, B) if f"/{each}/" in path), "")] += 1
     for task in (watching, probing):

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import record
+from processes import TUNER, cpu_s
 
-TUNER = Path(sys.executable).parent / "tuner"
 EXAMPLES = record.ROOT / "examples" / "cifar10"
 EPOCHS = 6
 SMALL = (
@@ -49,16 +49,14 @@ class Meter(threading.Thread):
         self.seconds: dict[Path, float] = {}
 
     def run(self) -> None:
-        tick = os.sysconf("SC_CLK_TCK")
         while not self._over.wait(0.1):
             for written in self._state.glob("experiments/*/trials/*/*/process.json"):
                 try:
-                    pid = json.loads(written.read_text())["pid"]
-                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                    used_s = cpu_s(json.loads(written.read_text())["pid"])
                 except (OSError, ValueError):
                     continue  # the trial has ended, or its file is being written
                 if not written.with_name("exit.json").exists():
-                    self.seconds[written] = (int(fields[11]) + int(fields[12])) / tick
+                    self.seconds[written] = used_s
 
     def stop(self) -> float:
         self._over.set()
@@ -153,7 +151,7 @@ def main() -> None:
     if options.only:
         print(f"{table}\n\n{runs[options.only, False][1]}")
         return
-    record.keep("cifar10-pruning", f"{table}\n\n{record.machine()}")
+    record.keep("cifar10-pruning", table)
 
 
 if __name__ == "__main__":

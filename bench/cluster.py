@@ -12,7 +12,7 @@ import argparse
 
 import node
 import scale
-from record import keep, machine
+from record import keep
 
 PARTS = ("node", "rate", "quotas", "logs")
 
@@ -30,10 +30,7 @@ def main() -> None:
                 if part == "node"
                 else scale.measured(part, asked.quick, asked.whole)
             )
-            if asked.quick:
-                print(text)
-            else:
-                keep(f"cluster-{part}", f"{text}\n\n{machine()}")
+            keep(f"cluster-{part}", text, quick=asked.quick)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Times are seconds since the epoch. All parts of the cluster run on this machine 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -18,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 
 from bare import has_ended
+from processes import cpu_s
 
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_TICKS = os.sysconf("SC_CLK_TCK")
 # The users whose reads are counted: those of `tuner run`, and of the controller in the cluster.
 OURS, HOSTED = "ours", "tuner-controller"
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -196,12 +195,6 @@ def ends_of_pods(seen: list[tuple[float, Object]]) -> list[float]:
         if has_ended(event["object"]):
             first.setdefault(event["object"]["metadata"]["uid"], moment)
     return sorted(first.values())
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def memory_mb(pid: int) -> float:

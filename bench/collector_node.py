@@ -22,7 +22,8 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 from harness import experiment
-from record import keep, machine, median, table, verdict
+from processes import peak_mb
+from record import figure, figures, keep, median, verdict
 
 from controller.runtime.kubernetes.labels import EXPERIMENT, TRIAL, TRIAL_CONTAINER, UID
 from tests.cluster import images, realnode
@@ -135,17 +136,9 @@ class SidecarMemory(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.1):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
+                with contextlib.suppress(OSError):  # it has ended
                     if path.read_bytes().startswith(b"/collector\0"):
-                        status = path.with_name("status").read_text()
-                        kib = next(
-                            line.split()[1]
-                            for line in status.splitlines()
-                            if line.startswith("VmHWM")
-                        )
-                        self.most_mb = max(self.most_mb, int(kib) / 1024)
-                except (OSError, StopIteration):
-                    continue  # it has ended
+                        self.most_mb = max(self.most_mb, peak_mb(int(path.parent.name)))
 
 
 def main() -> None:
@@ -198,13 +191,8 @@ def main() -> None:
     for part, what in PARTS.items():
         _, shown = _added(*([each[part] for each in runs] for runs in split.values()))
         rows.append([f"of that, {what}", shown, "", ""])
-    mb = memory.most_mb
-    rows.append(
-        ["memory of the sidecar", f"{mb:.1f} MB", f"{SIDECAR_MB:g} MB", verdict(mb, SIDECAR_MB)]
-    )
-    keep(
-        "collector-node", f"{table(['figure', 'measured', 'at most', 'met'], rows)}\n\n{machine()}"
-    )
+    rows.append(figure("memory of the sidecar", memory.most_mb, ".1f MB", SIDECAR_MB))
+    keep("collector-node", figures(rows))
 
 
 def _added(plain: list[float], collected: list[float]) -> tuple[float, str]:

@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from record import keep, machine, median, quantile, table, verdict
+from processes import peak_mb
+from record import ROOT, keep, median, quantile, table, verdict
 
-ROOT = Path(__file__).resolve().parent.parent
 LINES = 150
 TO_STORE_MS, SIDECAR_MB = 100.0, 20.0
 WRITES = """
@@ -113,12 +113,9 @@ def sidecar_mb(folder: Path) -> float:
     )
     with subprocess.Popen([program, "file", path], stdout=subprocess.DEVNULL) as process:
         time.sleep(2)
-        status = Path(f"/proc/{process.pid}/status").read_text()
+        found = peak_mb(process.pid)
         process.terminate()
-    return (
-        int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
-        / 1024
-    )
+    return found
 
 
 def main() -> None:
@@ -135,7 +132,7 @@ def main() -> None:
         f"of 10 MB"
     )
     limit = f"(at most {SIDECAR_MB:.0f} MB: {verdict(mb, SIDECAR_MB)})"
-    keep("collectors", f"{table(head, rows)}\n\n{memory} {limit}.\n\n{machine()}")
+    keep("collectors", f"{table(head, rows)}\n\n{memory} {limit}.")
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.processes import cpu_s
 from tests.kube.fake_kubelet import Script
 from tests.kube.replicas import REAL, installed
 from tests.postgres import a_postgres
@@ -53,12 +53,6 @@ async def cpu_per_trial(storage: str, trials: int) -> float:
             installation.apply(NAMES, parallelism=4, canary="0s", budget=budget)
             await installation.until(lambda: installation.are("succeeded", NAMES), within_s=600)
             return (cpu_s(leader.pid) - before) / trials * 1000
-
-
-def cpu_s(process: int) -> float:
-    """Return the processor time of a process, in user and system mode."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -17,16 +17,18 @@ import json
 import math
 import os
 import statistics
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from games import Game, ours, play
+from problems import Problem
 from related import FAMILIES, KEPT
 
 from suggest.proposal import generator
 from suggest.samplers import uniform
 from suggest.samplers.belief import distribution
-from suggest.space import Choice
+from suggest.space import Assignment, Choice
 from suggest.study import Algorithm, Belief, EarlierStudy, EarlierTrial
 
 TRIALS = 50
@@ -116,25 +118,23 @@ def _prior(family: str, task: str, seed: int, kind: str) -> tuple[Belief, ...]:
 def _best(family: str, task: str) -> dict:
     """Return the best of many random points."""
     problem = _BY_NAME[family].tasks[task]
-    rng = generator(0, 0, "best")
-    points = (
-        problem.space.point(lambda p: uniform.at_fraction(p.domain, rng.getrandbits(uniform.BITS)))
-        for _ in range(3000)
-    )
-    return min(points, key=problem.loss)
+    return min(_random_points(problem, 3000, "best"), key=problem.loss)
 
 
 @functools.cache
 def _scale(family: str, task: str) -> tuple[float, float]:
     """Return the least loss of a task and the median of random points."""
     problem = _BY_NAME[family].tasks[task]
-    rng = generator(0, 0, "scale")
-    points = (
-        problem.space.point(lambda p: uniform.at_fraction(p.domain, rng.getrandbits(uniform.BITS)))
-        for _ in range(500)
-    )
-    losses = sorted(problem.loss(point) for point in points)
+    losses = map(problem.loss, _random_points(problem, 500, "scale"))
     return problem.table().least, statistics.median(losses)
+
+
+def _random_points(problem: Problem, count: int, purpose: str) -> Iterator[Assignment]:
+    rng = generator(0, 0, purpose)
+    for _ in range(count):
+        yield problem.space.point(
+            lambda p: uniform.at_fraction(p.domain, rng.getrandbits(uniform.BITS))
+        )
 
 
 def main() -> None:

@@ -112,10 +112,7 @@ def main() -> None:
         for trials in SIZES
     ]
     text = "\n\n".join(tables)
-    if options.keep:
-        record.keep("fidelity", f"{text}\n\n{record.machine()}")
-    else:
-        print(text)
+    record.keep("fidelity", text, quick=not options.keep)
 
 
 if __name__ == "__main__":

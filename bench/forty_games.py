@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -53,17 +53,8 @@ class Played:
         return self.problem, self.who, self.parallel, self.seed
 
     def line(self) -> str:
-        losses = [rounded(x) if math.isfinite(x) else None for x in self.losses]
-        parts = [
-            self.problem,
-            self.who,
-            self.parallel,
-            self.seed,
-            self.trials,
-            losses,
-            round(self.cpu_s, 2),
-        ]
-        return json.dumps([*parts, self.played_by])
+        losses = tuple(rounded(x) if math.isfinite(x) else None for x in self.losses)
+        return json.dumps(astuple(replace(self, losses=losses, cpu_s=round(self.cpu_s, 2))))
 
 
 def rounded(loss: float) -> float:
@@ -71,17 +62,8 @@ def rounded(loss: float) -> float:
 
 
 def parsed(line: str) -> Played:
-    problem, who, parallel, seed, trials, losses, cpu_s, played_by = json.loads(line)
-    return Played(
-        problem,
-        who,
-        parallel,
-        seed,
-        trials,
-        tuple(math.inf if x is None else x for x in losses),
-        cpu_s,
-        played_by,
-    )
+    game = Played(*json.loads(line))
+    return replace(game, losses=tuple(math.inf if x is None else x for x in game.losses))
 
 
 def read(path: Path) -> dict[tuple[str, str, int, int], Played]:

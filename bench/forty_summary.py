@@ -29,9 +29,8 @@ from forty_games import (
     rounded,
 )
 from games import OPTUNA, PEERS
-from record import keep, machine, table
-from scipy.stats import wilcoxon
-from statistical import holm, log_ratio, ranks, worse
+from record import keep, table
+from scipy.stats import mannwhitneyu, rankdata, wilcoxon
 
 OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
 CLAIMANT = "default"
@@ -75,11 +74,11 @@ class Cell:
         return "/".join(str(len(problems)) for problems in self.compared(mine, theirs).values())
 
     def mean_ranks(self) -> dict[str, float]:
-        found = [
-            ranks({who: self.median(problem, who) for who in self.contestants})
-            for problem in self.regrets
+        medians = [
+            [self.median(problem, who) for who in self.contestants] for problem in self.regrets
         ]
-        return {who: statistics.fmean(each[who] for each in found) for who in self.contestants}
+        means = rankdata(medians, axis=1).mean(axis=0)
+        return dict(zip(self.contestants, means, strict=True))
 
     def log_ratios(self, mine: str, theirs: str) -> list[float]:
         medians = self.median
@@ -87,6 +86,26 @@ class Cell:
             log_ratio(medians(p, mine), medians(p, theirs), medians(p, "random"))
             for p in self.regrets
         ]
+
+
+def log_ratio(mine: float, theirs: float, randoms: float) -> float:
+    """Return the log ratio of regrets, each at least a thousandth of random search's."""
+    least = max(randoms * 1e-3, 1e-12)
+    return math.log(max(mine, least) / max(theirs, least))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Return the p-values with Holm's correction for multiple tests."""
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    corrected, least = [0.0] * len(chances), 0.0
+    for place, k in enumerate(order):
+        least = corrected[k] = max(least, min(1.0, chances[k] * (len(chances) - place)))
+    return corrected
+
+
+def _p_if_not_worse(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the p-value of such ranks if `mine` were not worse than `theirs`."""
+    return float(mannwhitneyu(mine, theirs, alternative="greater").pvalue)
 
 
 @functools.cache
@@ -197,7 +216,7 @@ def worse_cases(pairs: Sequence[Cell], theirs: str) -> dict[tuple[int, int], lis
     cases = [(cell, problem) for cell in pairs for problem in cell.regrets]
     chances = holm(
         [
-            worse(cell.regrets[problem][CLAIMANT], cell.regrets[problem][theirs])
+            _p_if_not_worse(cell.regrets[problem][CLAIMANT], cell.regrets[problem][theirs])
             for cell, problem in cases
         ]
     )
@@ -228,7 +247,7 @@ def report(games: Sequence[Played]) -> str:
     shown = [cell for cell in found if cell.look in SHOWN_LOOKS and cell.parallel in SHOWN_PARALLEL]
     versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
     played_by = ", ".join(f"{who} ({version})" for who, version in versions)
-    return "\n\n".join([standings(shown), claims(found), costs(games), played_by, machine()])
+    return "\n\n".join([standings(shown), claims(found), costs(games), played_by])
 
 
 def show(asked: argparse.Namespace) -> None:
@@ -236,7 +255,4 @@ def show(asked: argparse.Namespace) -> None:
     who = set(asked.who.split(",")) if asked.who else None
     known = read(asked.games or GAMES).values()
     games = [game for game in known if game.problem in names and (who is None or game.who in who)]
-    if asked.keep:
-        keep(f"quality-forty-{asked.half}", report(games))
-    else:
-        print(report(games))
+    keep(f"quality-forty-{asked.half}", report(games), quick=not asked.keep)

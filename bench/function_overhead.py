@@ -13,11 +13,12 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
-from record import keep, machine, median, table
+from record import keep, median, table
 
 import tuner
 
@@ -37,7 +38,8 @@ def ours(folder: Path, trials: int, jobs: int) -> None:
     )
 
 
-def _optuna(trials: int, jobs: int, storage: str | None) -> None:
+def optunas(folder: Path, trials: int, jobs: int, *, in_memory: bool) -> None:
+    storage = None if in_memory else f"sqlite:///{folder}/optuna.db"
     study = optuna.create_study(storage=storage, sampler=optuna.samplers.RandomSampler())
 
     def objective(trial: Any) -> float:
@@ -46,18 +48,10 @@ def _optuna(trials: int, jobs: int, storage: str | None) -> None:
     study.optimize(objective, n_trials=trials, n_jobs=jobs)
 
 
-def optuna_in_memory(folder: Path, trials: int, jobs: int) -> None:
-    _optuna(trials, jobs, None)
-
-
-def optuna_on_sqlite(folder: Path, trials: int, jobs: int) -> None:
-    _optuna(trials, jobs, f"sqlite:///{folder}/optuna.db")
-
-
 CONTESTANTS: dict[str, Callable[[Path, int, int], None]] = {
     "tuner.minimize": ours,
-    "Optuna, SQLite": optuna_on_sqlite,
-    "Optuna, in memory": optuna_in_memory,
+    "Optuna, SQLite": partial(optunas, in_memory=False),
+    "Optuna, in memory": partial(optunas, in_memory=True),
 }
 
 
@@ -92,10 +86,7 @@ def main() -> None:
             spread = f"{min(values):.1f} to {max(values):.1f}"
             rows.append([str(jobs), name, f"{median(values):.1f}", spread, f"{ratio:.2f}"])
     text = table(["at a time", "who", "ms per trial, median", "all", "over Optuna on SQLite"], rows)
-    if quick:
-        print(text)
-    else:
-        keep("function-overhead", f"{text}\n\n{machine()}")
+    keep("function-overhead", text, quick=quick)
 
 
 if __name__ == "__main__":

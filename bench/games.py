@@ -23,7 +23,7 @@ from problems import Problem
 from record import commit
 
 from suggest.engine import Engine
-from suggest.space import Assignment, Choice, Float, Parameter, Scale, Value
+from suggest.space import Assignment, Choice, Float, Parameter, Scale, Space, Value
 from suggest.study import (
     Algorithm,
     Belief,
@@ -138,24 +138,8 @@ def _optunas(game: Game) -> Contestant:
 
     def ask() -> Point:
         trial = study.ask()
-        point: dict[str, str | int | float | bool] = {}
-        for parameter in game.problem.space.ordered:
-            if not parameter.active(point):
-                continue
-            name, domain = parameter.name, parameter.domain
-            if isinstance(domain, Choice):
-                point[name] = trial.suggest_categorical(name, domain.values)
-            elif isinstance(domain, Float):
-                point[name] = trial.suggest_float(
-                    name, domain.min, domain.max, log=domain.scale is Scale.LOG
-                )
-            else:
-                log = domain.scale is Scale.LOG
-                point[name] = trial.suggest_int(
-                    name, domain.min, domain.max, step=domain.step, log=log
-                )
         open_[trial.number] = trial
-        return trial.number, point
+        return trial.number, suggested(trial, game.problem.space)
 
     def tell(point: Point, loss: float) -> None:
         trial = open_.pop(point[0])
@@ -165,6 +149,26 @@ def _optunas(game: Game) -> Contestant:
             study.tell(trial, loss)
 
     return Contestant(f"optuna {optuna.__version__}", ask, tell)
+
+
+def suggested(trial: Any, space: Space) -> Assignment:
+    """Return the point of a trial of Optuna's."""
+    point: dict[str, Value] = {}
+    for parameter in space.ordered:
+        if not parameter.active(point):
+            continue
+        name, domain = parameter.name, parameter.domain
+        if isinstance(domain, Choice):
+            point[name] = trial.suggest_categorical(name, domain.values)
+            continue
+        is_log = domain.scale is Scale.LOG
+        if isinstance(domain, Float):
+            point[name] = trial.suggest_float(name, domain.min, domain.max, log=is_log)
+        else:
+            point[name] = trial.suggest_int(
+                name, domain.min, domain.max, step=domain.step, log=is_log
+            )
+    return point
 
 
 def _of_a_program(game: Game) -> Contestant:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from mixed import SPACE, drawn, optuna_space
-from record import keep, machine, table
+from record import keep, table
 from suggest_latency import score
 
 from suggest.engine import Engine
@@ -92,7 +92,7 @@ def main() -> None:
     verdict = "yes" if ratio_at_100 <= MOST_OVER_OPTUNA else "**no**"
     claim = f"Claim: at most a third at 100 trials: {ratio_at_100:.3f}, {verdict}."
     head = ["finished trials", "gp, ms", "Optuna's GPSampler, ms", "ratio"]
-    keep("gp-cost", f"{table(head, rows)}\n\n{claim}\n\n{machine()}")
+    keep("gp-cost", f"{table(head, rows)}\n\n{claim}")
 
 
 if __name__ == "__main__":

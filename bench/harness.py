@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cluster_probe import HOSTED, OURS, Audit, Write, cpu_s, memory_mb
+from cluster_probe import HOSTED, OURS, Audit, Write, memory_mb
+from processes import TUNER, cpu_s
 
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, Installed
 from tests.cluster.waiting import eventually
 
-TUNER = str(Path(sys.executable).parent / "tuner")
 BARE = str(Path(__file__).with_name("bare.py"))
 THEIRS = "bare"
 RUN_WITHIN_S = 3600.0  # ten thousand trials take some eleven minutes

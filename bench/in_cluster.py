@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
 import socket
@@ -31,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import processes
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, Installed, experiment
@@ -163,7 +163,6 @@ class Controller:
             self._port = free.getsockname()[1]
         flags = ("--metrics-port", str(self._port), *self.resources.flags)
         self._started = self._installed.start(*flags)
-        self._process = self._started.pid
         eventually(self.requests, within_s=60)
 
     def replace(self) -> None:
@@ -184,14 +183,11 @@ class Controller:
 
     @property
     def memory_mb(self) -> float:
-        lines = Path(f"/proc/{self._process}/status").read_text().splitlines()
-        (resident,) = (line for line in lines if line.startswith("VmRSS"))
-        return int(resident.split()[1]) / 1000
+        return processes.resident_mb(self._started.pid)
 
     @property
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processes.cpu_s(self._started.pid)
 
     def quiet(self) -> str:
         """Return what it takes while nothing happens."""
@@ -284,18 +280,18 @@ def measure(
     noted(
         "apply to first pod",
         lambda: installed.kubectl.apply([resource]),
-        lambda: pods(installed, namespace, name) > 0,
+        lambda: present_pods(installed, namespace, name) > 0,
     )
     wait(lambda: status(installed, path).get("running") == 1)
     noted(
         "edit to second pod",
         lambda: api.patch(path, {"spec": {"parallelism": 2}}),
-        lambda: pods(installed, namespace, name) > 1,
+        lambda: present_pods(installed, namespace, name) > 1,
     )
     noted(
         "suspend to no pod",
         lambda: api.patch(path, {"spec": {"suspend": True}}),
-        lambda: pods(installed, namespace, name) == 0,
+        lambda: present_pods(installed, namespace, name) == 0,
     )
     noted(
         "wrong spec to refusal",
@@ -522,22 +518,19 @@ def wait(condition: Callable[[], object], *, within_s: float = 60, every_s: floa
     eventually(condition, within_s=within_s, every_s=every_s)
 
 
-def pods(installed: Installed, namespace: str, name: str) -> int:
+def pods(installed: Installed, namespace: str, name: str) -> list[Object]:
     found = installed.cluster.api().items(f"{CORE}/namespaces/{namespace}/pods")
-    return sum(
-        pod["metadata"]["labels"].get("tuner.dev/experiment") == name
-        and "deletionTimestamp" not in pod["metadata"]
-        for pod in found
-    )
+    return [p for p in found if p["metadata"]["labels"].get("tuner.dev/experiment") == name]
+
+
+def present_pods(installed: Installed, namespace: str, name: str) -> int:
+    found = pods(installed, namespace, name)
+    return sum("deletionTimestamp" not in pod["metadata"] for pod in found)
 
 
 def ended_pods(installed: Installed, namespace: str, name: str) -> bool:
-    found = installed.cluster.api().items(f"{CORE}/namespaces/{namespace}/pods")
-    return any(
-        pod["metadata"]["labels"].get("tuner.dev/experiment") == name
-        and pod.get("status", {}).get("phase") == "Succeeded"
-        for pod in found
-    )
+    found = pods(installed, namespace, name)
+    return any(pod.get("status", {}).get("phase") == "Succeeded" for pod in found)
 
 
 def status(installed: Installed, path: str) -> dict[str, Any]:

@@ -22,12 +22,12 @@ from pathlib import Path
 import grpc
 import optuna
 from mixed import Point, drawn
-from record import keep, machine, quantile, table, verdict
+from processes import TUNER
+from record import keep, quantile, table, verdict
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 
-TUNER = Path(sys.executable).parent / "tuner"
 FIRST_AT_MOST_MS, NEXT_AT_MOST_MS = 150.0, 20.0
 RANGES = {
     "lr": (pb.DOUBLE, "1e-05", "1.0", pb.LOG_UNIFORM),
@@ -81,16 +81,8 @@ class KatibServer:
     """A `tuner serve --katib` of its own; `restart` begins it again on the same store."""
 
     def __init__(self, folder: Path) -> None:
-        self._command = [
-            str(TUNER),
-            "serve",
-            "--address",
-            f"unix:{folder}/s",
-            "--katib",
-            "0",
-            "--quiet",
-        ]
-        self._command += ["--storage", f"sqlite:///{folder}/studies.db"]
+        self._command = [TUNER, "serve", "--address", f"unix:{folder}/s", "--katib", "0"]
+        self._command += ["--quiet", "--storage", f"sqlite:///{folder}/studies.db"]
         self._start()
 
     def _start(self) -> None:
@@ -241,10 +233,7 @@ def main() -> None:
         f"Claim: p50 at most {FIRST_AT_MOST_MS:g} ms for the first request and "
         f"{NEXT_AT_MOST_MS:g} ms for a next one. " + "; ".join(claims)
     )
-    if quick:
-        print(head, claim, sep="\n\n")
-    else:
-        keep("katib-suggestions", f"{head}\n\n{claim}.\n\n{machine()}")
+    keep("katib-suggestions", f"{head}\n\n{claim}.", quick=quick)
 
 
 if __name__ == "__main__":

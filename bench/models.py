@@ -73,7 +73,7 @@ class Model:
         numbers = [p for p in self.space.ordered if p.name in axes and p.active(branch)]
         varied = [p for p in numbers if p.name != self.path]
         losses = [
-            self.losses({**branch, **_typed(varied, values)}, seed)
+            self.losses({**branch, **typed(varied, values)}, seed)
             for seed in range(SEEDS)
             for values in itertools.product(*(axes[p.name] for p in varied))
         ]
@@ -82,7 +82,7 @@ class Model:
         )
 
 
-def _typed(parameters: Sequence[Parameter], values: Sequence[float]) -> dict[str, Value]:
+def typed(parameters: Sequence[Parameter], values: Sequence[float]) -> dict[str, Value]:
     return {
         p.name: int(v) if isinstance(p.domain, Int) else v
         for p, v in zip(parameters, values, strict=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster_probe import OURS, Containers, Ran, Watcher, ends_of_pods
 from harness import THEIRS, Harness, Run, experiment
-from record import median, quantile, table, verdict
+from record import figure, figures, median, quantile, table, verdict
 
 from tests.cluster import images, realnode
 from tests.cluster.objects import pods
@@ -164,51 +164,45 @@ def _figures(
     # The first write of a run creates the owner of the other objects, so it belongs to no trial.
     per_trial = (own[0] - runs) / own[1]
     rows = [
-        [
+        figure(
             "a pod's end on the bench's own watch, to our next create at the API server, median",
-            f"{median(created_ms):.0f} ms",
-            f"{NEXT_CREATE_MS:g} ms",
-            verdict(median(created_ms), NEXT_CREATE_MS),
-        ],
-        ["the same, 90 % of them", f"{quantile(created_ms, 0.9):.0f} ms", "", ""],
-        [
+            median(created_ms),
+            ".0f ms",
+            NEXT_CREATE_MS,
+        ),
+        figure("the same, 90 % of them", quantile(created_ms, 0.9), ".0f ms"),
+        figure(
             "the same of a search that learns, which needs the trial's last line first: TPE, "
             "`sleep 5`, median",
-            f"{median(learned_ms):.0f} ms",
-            f"{NEXT_CREATE_MS:g} ms",
-            verdict(median(learned_ms), NEXT_CREATE_MS),
-        ],
-        [
+            median(learned_ms),
+            ".0f ms",
+            NEXT_CREATE_MS,
+        ),
+        figure(
             "the same of bare Jobs by their pods' ends, which need nothing",
-            f"{median(bare_ms):.0f} ms",
-            "",
-            "",
-        ],
+            median(bare_ms),
+            ".0f ms",
+        ),
         [
             "a container's end to the next one's start, median",
             f"{median(ours_s):.2f} s",
             f"{median(bare_s):.2f} s (bare)",
             verdict(median(ours_s), median(bare_s)),
         ],
-        ["the same of bare Jobs by their pods' ends", f"{median(pods_s):.2f} s", "", ""],
-        [
+        figure("the same of bare Jobs by their pods' ends", median(pods_s), ".2f s"),
+        figure(
             "from the command to the first pod's creation, median",
-            f"{median(first_s):.2f} s",
-            f"{FIRST_POD_S:g} s",
-            verdict(median(first_s), FIRST_POD_S),
-        ],
+            median(first_s),
+            ".2f s",
+            FIRST_POD_S,
+        ),
         [
             "writes at the API server per trial, of all clients",
             f"{all_writes:.1f}",
             f"{most_writes:.1f} (bare {bare_writes:.1f})",
             verdict(all_writes, most_writes),
         ],
-        [
-            "of these our own, and one a run",
-            f"{per_trial:.2f}",
-            f"{OUR_WRITES:g}",
-            verdict(per_trial, OUR_WRITES),
-        ],
-        ["trials that print and end at once, succeeded of 4", f"{at_once.run.trials}", "", ""],
+        figure("of these our own, and one a run", per_trial, ".2f", OUR_WRITES),
+        figure("trials that print and end at once, succeeded of 4", at_once.run.trials, "d"),
     ]
-    return table(["figure", "measured", "at most", "met"], rows)
+    return figures(rows)

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+from processes import TUNER, resident_mb
 
-TUNER = str(Path(sys.executable).parent / "tuner")
 PROGRAM = """
 import time
 for step in range(1, 241):
@@ -108,7 +108,7 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
                 "max": round(max(delays), 3),
                 "min": round(min(delays), 3),
             }
-            figures["server_mb"] = _resident_mb(page.pid)
+            figures["server_mb"] = round(resident_mb(page.pid))
             tab.context.new_cdp_session(tab).send("HeapProfiler.collectGarbage")
             figures["javascript_mb"] = round(
                 tab.evaluate("performance.memory.usedJSHeapSize") / 1e6
@@ -121,15 +121,6 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
         page.terminate()
         page.wait()
     return figures
-
-
-def _resident_mb(pid: int) -> int:
-    (line,) = (
-        line
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-        if line.startswith("VmRSS:")
-    )
-    return round(int(line.split()[1]) / 1000)
 
 
 if __name__ == "__main__":

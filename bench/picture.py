@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import pyte
+from processes import TUNER
+from record import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "run.svg"
-TUNER = Path(sys.executable).parent / "tuner"
 COLUMNS, LINES = 100, 30
 BETWEEN_FRAMES_S, LAST_FRAME_S = 0.4, 6.0
 

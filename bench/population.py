@@ -206,7 +206,7 @@ def main() -> None:
         rows.append(cells)
         print(" | ".join(cells), flush=True)
     if options.keep:
-        record.keep("population", f"{record.table(header, rows)}\n\n{record.machine()}")
+        record.keep("population", record.table(header, rows))
 
 
 if __name__ == "__main__":

@@ -170,11 +170,7 @@ def main() -> None:
         first = 1 + columns * place
         shown = [[cells[0], *cells[first : first + columns]] for cells in rows]
         parts.append(f"{trials} trials:\n\n{record.table(header, shown)}")
-    text = "\n\n".join(parts)
-    if options.quick or options.only:
-        print(text)
-    else:
-        record.keep("pruning", f"{text}\n\n{record.machine()}")
+    record.keep("pruning", "\n\n".join(parts), quick=options.quick or options.only is not None)
 
 
 if __name__ == "__main__":

@@ -69,9 +69,14 @@ def machine() -> str:
     )
 
 
-def keep(section: str, text: str) -> None:
-    """Print `text`, and replace the text between the section's markers in the page."""
+def keep(section: str, text: str, *, quick: bool = False) -> None:
+    """Print `text`. Unless it is from a quick run, replace the text between the section's markers
+    in the page by it, with a paragraph about the machine.
+    """
+    text = text if quick else f"{text}\n\n{machine()}"
     print(f"\n{text}\n")
+    if quick:
+        return
     page = PAGE.read_text(encoding="utf-8")
     pattern = rf"(<!-- {section} -->\n).*?(<!-- /{section} -->)"
     page, places = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", page, flags=re.DOTALL)
@@ -81,6 +86,23 @@ def keep(section: str, text: str) -> None:
             f"/{section} -->"
         )
     PAGE.write_text(page, encoding="utf-8")
+
+
+def figures(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of rows as `figure` makes them."""
+    return table(["figure", "measured", "at most", "met"], rows)
+
+
+def figure(what: str, value: float, form: str, at_most: float | None = None) -> list[str]:
+    """Return a row of a measured figure, and what is claimed of it.
+
+    form: of the value, such as `.2f s`.
+    """
+    precision, _, unit = form.partition(" ")
+    shown = f"{value:{precision}} {unit}".strip()
+    if at_most is None:
+        return [what, shown, "", ""]
+    return [what, shown, f"{at_most:g} {unit}".strip(), verdict(value, at_most)]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from models import Model
+from models import Model, typed
 from tabulated import (
     NETWORK,
     REGRESSION,
@@ -186,17 +186,8 @@ def _table(name: str, task: str) -> Table:
     axes = Model(space, grid, lambda point, seed: 0.0).axes()
     kept = KEPT / f"{name}-{task}.npy".replace(" ", "_")
     if not kept.exists():
-        values = itertools.product(*axes.values())
-        losses = [
-            loss(
-                task,
-                {
-                    p.name: int(v) if isinstance(p.domain, Int) else float(v)
-                    for p, v in zip(space.parameters, each, strict=True)
-                },
-            )
-            for each in values
-        ]
+        points = itertools.product(*axes.values())
+        losses = [loss(task, typed(space.parameters, values)) for values in points]
         KEPT.mkdir(exist_ok=True)
         np.save(kept, np.array(losses).reshape(1, *map(len, axes.values())))
     return Table(axes, {(): np.load(kept)})

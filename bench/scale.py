@@ -18,12 +18,12 @@ from cluster_probe import (
     OURS,
     Watcher,
     control_plane_s,
-    cpu_s,
     ends_of_pods,
     memory_mb,
     seconds,
 )
 from harness import THEIRS, Harness, Run, experiment
+from processes import cpu_s
 from record import median, quantile, table, verdict
 
 from tests.cluster import binaries

@@ -25,7 +25,9 @@ from pathlib import Path
 
 import digits_table
 import optuna
-from record import keep, machine, table
+from games import suggested
+from record import keep, table
+from scipy.stats import rankdata
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import cross_val_score
@@ -34,7 +36,7 @@ from sklearn.tree import DecisionTreeRegressor
 from suggest import pareto
 from suggest.engine import Engine
 from suggest.samplers import registry
-from suggest.space import Assignment, Choice, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Float, Int, Parameter, Scale, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -99,6 +101,12 @@ def _diabetes() -> tuple[object, object]:
     return data[0], data[1]
 
 
+def _validated(model: object) -> float:
+    x, y = _diabetes()
+    scores = cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error")
+    return -float(scores.mean()) / 1000
+
+
 def _tree(point: Assignment) -> Losses:
     x, y = _diabetes()
     model = DecisionTreeRegressor(
@@ -107,10 +115,7 @@ def _tree(point: Assignment) -> Losses:
         max_features=point["features"],
         random_state=0,
     )
-    loss = (
-        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
-    )
-    return loss, math.log(float(model.fit(x, y).get_n_leaves()))
+    return _validated(model), math.log(float(model.fit(x, y).get_n_leaves()))
 
 
 def _boosting(point: Assignment) -> Losses:
@@ -122,11 +127,8 @@ def _boosting(point: Assignment) -> Losses:
         subsample=point["share"],
         random_state=0,
     )
-    loss = (
-        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
-    )
     nodes = sum(tree[0].tree_.node_count for tree in model.fit(x, y).estimators_)
-    return loss, math.log(float(nodes))
+    return _validated(model), math.log(float(nodes))
 
 
 def _forest(point: Assignment) -> Losses:
@@ -138,11 +140,8 @@ def _forest(point: Assignment) -> Losses:
         max_features=point["features"],
         random_state=0,
     )
-    loss = (
-        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
-    )
     nodes = sum(tree.tree_.node_count for tree in model.fit(x, y).estimators_)
-    return loss, math.log(float(nodes))
+    return _validated(model), math.log(float(nodes))
 
 
 def _digits(point: Assignment) -> Losses:
@@ -237,27 +236,10 @@ def optunas(task: Task, peer: str, seed: int, trials: int) -> list[Losses]:
     found = []
     for _ in range(trials):
         trial = study.ask()
-        point: Assignment = {}
-        for parameter in task.space.ordered:
-            if parameter.active(point):
-                point[parameter.name] = _suggested(trial, parameter)
-        losses = task.losses(point)
+        losses = task.losses(suggested(trial, task.space))
         study.tell(trial, losses)
         found.append(losses)
     return found
-
-
-def _suggested(trial: optuna.Trial, parameter: Parameter) -> Value:
-    domain = parameter.domain
-    if isinstance(domain, Choice):
-        chosen: Value = trial.suggest_categorical(parameter.name, [*domain.values])
-        return chosen
-    is_log = domain.scale is Scale.LOG
-    if isinstance(domain, Int):
-        return trial.suggest_int(
-            parameter.name, domain.min, domain.max, step=domain.step or 1, log=is_log
-        )
-    return trial.suggest_float(parameter.name, domain.min, domain.max, log=is_log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +301,8 @@ def table_rows(
             }
             if budget == SHOWN:
                 rows.append([task.name, *(f"{shares[name]:.3f}" for name in names)])
-            for name in names:
-                above = sum(other > shares[name] for other in shares.values())
-                same = sum(other == shares[name] for other in shares.values())
-                ranks[name].append(1 + above + (same - 1) / 2)
+            for name, rank in zip(names, rankdata([-shares[name] for name in names]), strict=True):
+                ranks[name].append(rank)
     if rows:
         rows.append(
             [
@@ -363,11 +343,8 @@ def main() -> None:
                     with KNOWN.open("a") as file:
                         file.write(json.dumps([*found.key, found.volumes]) + "\n")
     rows = table_rows(names, known, seeds)
-    if given.quick or given.who or not rows:
-        print(table(["problem", *names], rows))
-        return
-    told = table(["problem", *names], rows)
-    keep("several-objectives", f"{told}\n\n{machine()}")
+    is_part = given.quick or given.who != "" or not rows
+    keep("several-objectives", table(["problem", *names], rows), quick=is_part)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from record import keep, machine, quantile, table, verdict
-from studies import QUICK, SPEC, Load, Size, filled, ms, serving
+from record import keep, quantile, table, verdict
+from studies import QUICK, SPEC, Load, Size, connected, filled, ms
 
 from suggest.client import AsyncClient
 from suggest.study import Algorithm, StudyName, StudySpec
@@ -39,7 +39,7 @@ async def measured(folder: Path, size: Size) -> str:
     url = f"sqlite:///{folder}/studies.db"
     filled(url, size, studies=size.studies)
     alone, beside, rows = [], [], []
-    async with serving(folder, url) as (client, _):
+    async with connected(folder, url) as (client, _):
         await client.create_study(
             SLOW,
             StudySpec(SPEC.space, SPEC.objectives, Algorithm(SLOW_ALGORITHM, seed=1)),
@@ -97,7 +97,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tuner-") as name:
         text = asyncio.run(measured(Path(name), QUICK if given.quick else WHOLE))
-    print(text) if given.quick else keep("slow-study", f"{text}\n\n{machine()}")
+    keep("slow-study", text, quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -18,24 +18,22 @@ import math
 import multiprocessing
 import os
 import random
-import re
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlalchemy
 from mixed import SPACE, drawn
-from record import keep, machine, quantile, table, verdict
+from processes import peak_mb, serving
+from record import keep, quantile, table, verdict
 
 from suggest.client import AsyncClient
-from suggest.errors import Unavailable
 from suggest.server.admin import open_store
 from suggest.space import Assignment
 from suggest.storage.store import StudyRecord
@@ -43,7 +41,6 @@ from suggest.study import Algorithm, Direction, Objective, Study, StudyName, Stu
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from tests.postgres import Postgres, programs
 
-TUNER = Path(sys.executable).parent / "tuner"
 SPEC = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("tpe", seed=1))
 P50_MS = {"SQLite": 2.5, "SQLite, --sync full": 2.5, "PostgreSQL": 6.0}
 P99_MS = {"SQLite": 15.0, "SQLite, --sync full": 15.0, "PostgreSQL": 50.0}
@@ -147,32 +144,12 @@ def _finished(number: int, point: Assignment, rng: random.Random) -> Trial:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, url: str, *flags: str) -> AsyncIterator[tuple[AsyncClient, int]]:
+async def connected(folder: Path, url: str, *flags: str) -> AsyncIterator[tuple[AsyncClient, int]]:
     """Run a server; yield a client and the server's process id."""
-    address = f"unix:{folder}/s"
-    with (folder / "serve.log").open("wb") as log:
-        command = [TUNER, "serve", "--address", address, "--storage", url, *flags]
-        server = subprocess.Popen(command, stderr=log)  # noqa: ASYNC220 - nothing else runs yet
-        client = AsyncClient(address, timeout_s=60)
-        try:
-            deadline = time.monotonic() + 15
-            while True:
-                try:
-                    await client.algorithms()
-                    break
-                except Unavailable:
-                    if server.poll() is not None or time.monotonic() > deadline:
-                        sys.exit(f"tuner serve did not start: {(folder / 'serve.log').read_text()}")
-            yield client, server.pid
-        finally:
-            await client.close()
-            server.terminate()
-            server.wait(30)
-
-
-def peak_mb(pid: int) -> float:
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    with serving(folder, url, *flags) as (address, pid):
+        async with AsyncClient(address, timeout_s=60) as client:
+            await client.algorithms()
+            yield client, pid
 
 
 @dataclass
@@ -245,7 +222,7 @@ async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
         print(f"{store}: filling {size.studies} studies of {size.trials} trials", file=sys.stderr)
         if not flags:  # with flags, reuse the file of the previous row
             filled(url, size, studies=size.studies)
-        async with serving(folder, url, *flags) as (client, pid):
+        async with connected(folder, url, *flags) as (client, pid):
             load = Load(client, size.studies)
             await load.warm()
             await load.run(per_s=size.per_s, for_s=size.for_s)
@@ -306,7 +283,7 @@ async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
         filled(url, size, studies=1, steps=size.steps)
         taken = []
         for _ in range(3):
-            async with serving(folder, url) as (client, pid):
+            async with connected(folder, url) as (client, pid):
                 began = time.monotonic()
                 await client.suggest(name_of(0), 1, client_id="bench", request_id=uuid.uuid4().hex)
                 taken.append(time.monotonic() - began)
@@ -328,28 +305,26 @@ async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
     for store, (url, flags) in stores.items():
         if flags:
             continue
-        few = Size(
-            size.studies, min(size.trials, 1_000), size.per_s, size.for_s, size.steps, size.flood_s
-        )
+        few = replace(size, trials=min(size.trials, 1_000))
         filled(url, few, studies=2 + FLOODED)
-        async with serving(folder, url) as (client, _):
+        async with connected(folder, url) as (client, _):
             quiet, meanwhile = Load(client, 1), Load(client, 1)
             await quiet.warm()
             await quiet.run(per_s=20, for_s=size.flood_s)
             with flooding(client.address, size.flood_s, per_s=MEASUREMENTS_S) as flood:
                 await meanwhile.run(per_s=20, for_s=size.flood_s)
-            with flooding(client.address, size.flood_s, per_s=math.inf) as most:
-                pass
+            with flooding(client.address, size.flood_s, per_s=math.inf) as highest:
+                most_per_s = highest.result()
         alone, under = ms(quiet.suggestions, 0.99), ms(meanwhile.suggestions, 0.99)
-        enough = "yes" if most.per_s >= MEASUREMENTS_S else "**no**"
+        enough = "yes" if most_per_s >= MEASUREMENTS_S else "**no**"
         rows.append(
             [
                 store,
-                f"{most.per_s:,.0f}",
+                f"{most_per_s:,.0f}",
                 enough,
                 f"{alone:.1f}",
                 f"{under:.1f}",
-                f"{flood.per_s:,.0f}",
+                f"{flood.result():,.0f}",
                 f"{under / alone:.1f}",
                 verdict(under / alone, UNDER_LOAD),
             ]
@@ -367,20 +342,11 @@ async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
     return table(head, rows)
 
 
-@dataclass
-class Flood:
-    """The result of a flood: `per_s` is the rate of acknowledged measurements, set at the end."""
-
-    per_s: float = 0.0
-
-
 @contextlib.contextmanager
-def flooding(address: str, for_s: float, *, per_s: float) -> Iterator[Flood]:
-    found = Flood()
+def flooding(address: str, for_s: float, *, per_s: float) -> Iterator[Future[float]]:
+    """Yield the rate of acknowledged measurements, which is known at the end."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        told = pool.submit(flood_all, address, for_s, per_s)
-        yield found
-        found.per_s = told.result()
+        yield pool.submit(flood_all, address, for_s, per_s)
 
 
 def flood_all(address: str, for_s: float, per_s: float) -> float:
@@ -449,7 +415,7 @@ def main() -> None:
                 stores_in(Path(name)) as stores,
             ):
                 text = asyncio.run(measured(Path(name), stores, QUICK if given.quick else WHOLE))
-            print(text) if given.quick else keep(f"studies-{part}", f"{text}\n\n{machine()}")
+            keep(f"studies-{part}", text, quick=given.quick)
 
 
 if __name__ == "__main__":

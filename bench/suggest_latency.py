@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import math
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,14 +22,13 @@ from typing import Protocol
 import optuna
 import sqlalchemy
 from mixed import SPACE, Point, drawn, optuna_space
-from record import keep, machine, quantile, table, verdict
+from processes import serving
+from record import keep, quantile, table, verdict
 
 from suggest.client import AsyncClient
-from suggest.errors import Unavailable
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 
-TUNER = Path(sys.executable).parent / "tuner"
 P50_AT_MOST_MS = 15.0  # at the largest history
 
 DISTRIBUTIONS = optuna_space()
@@ -65,18 +63,7 @@ class Ours:
 
     name = "tuner: SuggestTrials over gRPC, SQLite"
 
-    def __init__(self, folder: Path) -> None:
-        address = f"unix:{folder}/s"
-        command = [
-            str(TUNER),
-            "serve",
-            "--address",
-            address,
-            "--storage",
-            f"sqlite:///{folder}/studies.db",
-        ]
-        self.log = (folder / "serve.log").open("wb")
-        self.server = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+    def __init__(self, address: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.study = StudyName("default", "bench")
         self.loop.run_until_complete(self._connect(address))
@@ -85,15 +72,7 @@ class Ours:
         self.client = AsyncClient(address, timeout_s=60)
         objective = Objective("loss", Direction.MINIMIZE)
         spec = StudySpec(SPACE, (objective,), Algorithm("tpe", seed=1))
-        deadline = time.monotonic() + 15
-        while True:
-            try:
-                await self.client.create_study(self.study, spec, request_id=uuid.uuid4().hex)
-                return
-            except Unavailable:
-                if self.server.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"tuner serve did not start: {Path(self.log.name).read_text()}")
-                await asyncio.sleep(0.05)
+        await self.client.create_study(self.study, spec, request_id=uuid.uuid4().hex)
 
     async def _add(self, point: Point) -> None:
         outcome = Outcome(TrialState.SUCCEEDED, score(point))
@@ -124,9 +103,6 @@ class Ours:
     def close(self) -> None:
         self.loop.run_until_complete(self.client.close())
         self.loop.close()
-        self.server.terminate()
-        self.server.wait(10)
-        self.log.close()
 
 
 class Optunas:
@@ -183,15 +159,13 @@ class OptunasSqlite(Optunas):
         self._wait_for_disk(True)
 
 
-def contestants(folder: Path) -> tuple[Ours, list[Contestant]]:
+def optunas(folder: Path) -> list[Contestant]:
     journal = optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"))
-    ours = Ours(folder)
-    peers: list[Contestant] = [
+    return [
         OptunasSqlite(folder / "optuna.db"),
         Optunas("journal file", optuna.storages.JournalStorage(journal)),
         Optunas("in memory", optuna.storages.InMemoryStorage()),
     ]
-    return ours, peers
 
 
 def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dict[str, list[float]]:
@@ -220,8 +194,11 @@ def main() -> None:
         ((20, 50), 10, 5.0) if quick else ((100, 1_000, 10_000), 200, 30.0)
     )
     rng, rows, ours_p50_ms = random.Random(1), [], 0.0
-    with tempfile.TemporaryDirectory() as name:
-        ours, peers = contestants(Path(name))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(Path(name), f"sqlite:///{name}/studies.db") as (address, _),
+    ):
+        ours, peers = Ours(address), optunas(Path(name))
         try:
             held = 0
             for history in histories:
@@ -247,10 +224,7 @@ def main() -> None:
         f"Claim: p50 at most {P50_AT_MOST_MS:g} ms at {histories[-1]:,} trials: {ours_p50_ms:.1f} "
         f"ms, " + verdict(ours_p50_ms, P50_AT_MOST_MS)
     )
-    if quick:
-        print(head)
-    else:
-        keep("suggestions", f"{head}\n\n{claim}.\n\n{machine()}")
+    keep("suggestions", f"{head}\n\n{claim}.", quick=quick)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mixed import SPACE, Point, drawn
-from record import keep, machine, quantile, table, verdict
-from suggest_latency import TUNER, score
+from processes import serving
+from record import keep, quantile, table, verdict
+from suggest_latency import score
 
 from suggest.client import AsyncClient
-from suggest.errors import Unavailable
 from suggest.imports import FinishedTrial
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import PROPOSED_BY, Outcome, TrialState
@@ -69,19 +68,6 @@ async def slot(
         await client.complete(study, trial.number, outcome)
 
 
-async def connected(address: str, server: subprocess.Popen[bytes]) -> AsyncClient:
-    client = AsyncClient(address, timeout_s=60)
-    deadline = time.monotonic() + 15
-    while True:
-        try:
-            await client.list_studies("default")
-            return client
-        except Unavailable:
-            if server.poll() is not None or time.monotonic() > deadline:
-                sys.exit("tuner serve did not start")
-            await asyncio.sleep(0.05)
-
-
 async def measured(
     client: AsyncClient, *, history: int, slots: int, trials: int, trial_s: float
 ) -> Taken:
@@ -105,14 +91,11 @@ async def measured(
     return taken
 
 
-async def all_rows(
-    address: str, server: subprocess.Popen[bytes], *, quick: bool
-) -> tuple[str, str]:
+async def report(address: str, *, quick: bool) -> str:
     """Return the table and the verdicts on the claims."""
     rows: list[list[str]] = []
     alone, several, most = 0.0, 0.0, 0.0
-    client = await connected(address, server)
-    try:
+    async with AsyncClient(address, timeout_s=60) as client:
         for history in (100,) if quick else (100, 250, 1_000, 10_000):
             for slots in SLOTS:
                 trials, trial_s = (6, 0.2) if quick else (40, 1.0)
@@ -134,8 +117,6 @@ async def all_rows(
                 ]
                 rows.append([f"{history:,}", str(slots), *cells])
                 print(rows[-1], file=sys.stderr)
-    finally:
-        await client.close()
     head = [
         "finished trials",
         "run at a time",
@@ -152,7 +133,7 @@ async def all_rows(
         f"never above "
         f"{NEVER_MS:g} ms: {most:.0f} ms, {verdict(most, NEVER_MS)}."
     )
-    return table(head, rows), claim
+    return f"{table(head, rows)}\n\n{claim}"
 
 
 def main() -> None:
@@ -160,26 +141,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few and short trials; keeps nothing")
     quick = parser.parse_args().quick
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-") as name,
-        Path(name, "serve.log").open("wb") as log,
+        tempfile.TemporaryDirectory(prefix="tuner-") as folder,
+        serving(Path(folder), f"sqlite:///{folder}/studies.db") as (address, _),
     ):
-        address = f"unix:{name}/s"
-        command = [
-            str(TUNER),
-            "serve",
-            "--address",
-            address,
-            "--storage",
-            f"sqlite:///{name}/studies.db",
-        ]
-        with subprocess.Popen(command, stdout=log, stderr=log) as server:
-            try:
-                found, claim = asyncio.run(all_rows(address, server, quick=quick))
-            finally:
-                server.terminate()
-    print(f"{found}\n\n{claim}") if quick else keep(
-        "suggest-ahead", f"{found}\n\n{claim}\n\n{machine()}"
-    )
+        text = asyncio.run(report(address, quick=quick))
+    keep("suggest-ahead", text, quick=quick)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.controller_storage import cpu_s
+from bench.processes import cpu_s
 from tests.kube.fake_kubelet import Script
 from tests.kube.replicas import REAL, Replica, Replicas, installed
 from tests.postgres import a_postgres

@@ -25,10 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, keep, machine, median, quantile, table, verdict
+from processes import TUNER, peak_mb
+from record import ROOT, figure, figures, keep, median, quantile, table, verdict
 
 PYTHON = Path(sys.executable)
-TUNER = PYTHON.parent / "tuner"
 DIGITS = ROOT / "examples" / "digits"
 SLOTS = 2
 PLAIN, SESSIONS, OURS = "xargs -P 2", "xargs -P 2, a session each", "tuner run"
@@ -57,8 +57,8 @@ class Run:
     spans: list[Span]
     command_lines: list[list[str]]
     first_trial_s: float
-    memory_mb: float | None
-    supervisor_mb: float | None
+    memory_mb: float
+    supervisor_mb: float
 
 
 def wall(spans: list[Span]) -> float:
@@ -94,18 +94,8 @@ class Memory(threading.Thread):
     def __init__(self, pid: int, state: Path) -> None:
         super().__init__(daemon=True)
         self.pid, self.state = pid, str(state).encode()
-        self.peak_mb: float | None = None
-        self.supervisor_mb: float | None = None
+        self.peak_mb = self.supervisor_mb = 0.0
         self.supervisor: int | None = None
-
-    @staticmethod
-    def _peak_mb(pid: int) -> float | None:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            return None
-        found = [line for line in status.splitlines() if line.startswith("VmHWM")]
-        return int(found[0].split()[1]) / 1024 if found else None
 
     def _find_supervisor(self) -> int | None:
         for entry in Path("/proc").glob("[0-9]*"):
@@ -121,11 +111,11 @@ class Memory(threading.Thread):
         return None
 
     def run(self) -> None:
-        while (now := self._peak_mb(self.pid)) is not None:
+        while now := peak_mb(self.pid):
             self.peak_mb = now
             self.supervisor = self.supervisor or self._find_supervisor()
             if self.supervisor:
-                self.supervisor_mb = self._peak_mb(self.supervisor) or self.supervisor_mb
+                self.supervisor_mb = peak_mb(self.supervisor) or self.supervisor_mb
             time.sleep(0.05)
 
 
@@ -158,7 +148,7 @@ def tuner_run(
             command, cwd=DIGITS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         memory = Memory(process.pid, state)
-        if watch and Path("/proc/self/status").exists():
+        if watch:
             memory.start()
         if process.wait() != 0:
             sys.exit(
@@ -358,7 +348,7 @@ def main() -> None:
     quick = arguments.quick
     if not quick:
         with tempfile.TemporaryDirectory() as name:
-            keep("whole-searches", f"{whole_searches(PAIRS, Path(name))}\n\n{machine()}")
+            keep("whole-searches", whole_searches(PAIRS, Path(name)))
     if arguments.whole:
         return
     searches, rounds = (1, 1) if quick else (SEARCHES, SEARCHES * SEARCH // PORTION)
@@ -382,40 +372,23 @@ def main() -> None:
         rows,
     )
     gaps_ms = [1e3 * gap for gap in gaps]
-    # 0 on a system without /proc
-    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0
     first_s, gap_ms = median(firsts), median(gaps_ms)
-    claims = [
-        ["over the faster xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
-        [
-            "from the command to the first trial's process",
-            f"{first_s:.2f} s",
-            f"{FIRST_TRIAL_S:g} s",
-            verdict(first_s, FIRST_TRIAL_S),
-        ],
-        [
-            "a slot empty between two trials, median",
-            f"{gap_ms:.1f} ms",
-            f"{SLOT_IDLE_MS:g} ms",
-            verdict(gap_ms, SLOT_IDLE_MS),
-        ],
-        ["the same, 90 % of them", f"{quantile(gaps_ms, 0.9):.1f} ms", "", ""],
-        ["`tuner --help`", f"{help_s:.3f} s", f"{HELP_S:g} s", verdict(help_s, HELP_S)],
-        ["an empty Python program, for comparison", f"{bare_python_s:.3f} s", "", ""],
-        [
+    rows = [
+        figure("over the faster xargs", over, ".3f", OVER_XARGS),
+        figure("from the command to the first trial's process", first_s, ".2f s", FIRST_TRIAL_S),
+        figure("a slot empty between two trials, median", gap_ms, ".1f ms", SLOT_IDLE_MS),
+        figure("the same, 90 % of them", quantile(gaps_ms, 0.9), ".1f ms"),
+        figure("`tuner --help`", help_s, ".3f s", HELP_S),
+        figure("an empty Python program, for comparison", bare_python_s, ".3f s"),
+        figure(
             "peak memory of controller and service, one process",
-            f"{memory:.0f} MB",
-            f"{MEMORY_MB:g} MB",
-            verdict(memory, MEMORY_MB),
-        ],
-        ["peak memory of the supervisor beside it", f"{supervisor:.0f} MB", "", ""],
+            whole.memory_mb,
+            ".0f MB",
+            MEMORY_MB,
+        ),
+        figure("peak memory of the supervisor beside it", whole.supervisor_mb, ".0f MB"),
     ]
-    second = table(["figure", "measured", "at most", "met"], claims)
-    text = f"{first}\n\n{second}"
-    if quick:
-        print(text)
-    else:
-        keep("throughput", f"{text}\n\n{machine()}")
+    keep("throughput", f"{first}\n\n{figures(rows)}", quick=quick)
 
 
 if __name__ == "__main__":

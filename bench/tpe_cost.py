@@ -12,7 +12,7 @@ import random
 import time
 
 from mixed import SPACE
-from record import keep, machine, table
+from record import keep, table
 
 from suggest.engine import Engine
 from suggest.samplers import PointRequest
@@ -74,7 +74,7 @@ def main() -> None:
         f"tpe, {BATCH} at once, ms",
         "over one",
     ]
-    keep("tpe-cost", f"{table(head, rows)}\n\n{machine()}")
+    keep("tpe-cost", table(head, rows))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ waited for. Ratios are of pairs that ran one after the other, because these mach
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import resource
 import shutil
 import subprocess
@@ -21,9 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from processes import cpu_s, serving
 from record import ROOT, machine, median, table
 
-DIGITS = ROOT / "examples" / "digits"
 SUGGESTIONS = 1500
 EMPTY = """
 apiVersion: tuner.dev/v1
@@ -70,13 +68,11 @@ class Version:
     def program(self, name: str) -> str:
         return str(self.checkout / ".venv" / "bin" / name)
 
-    def call(self, *words: str, cwd: Path | None = None) -> tuple[float, float]:
+    def call(self, *words: str) -> tuple[float, float]:
         """Run a program of the checkout. Return its wall time and its processor time in seconds."""
         used, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         command = [self.program(words[0]), *words[1:]]
-        done = subprocess.run(
-            command, cwd=cwd or self.folder, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         wall_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             sys.exit(f"{command}: {done.stderr}")
@@ -114,88 +110,13 @@ def function_trial_s(version: Version) -> float:
 
 def suggestion_cpu_s(version: Version) -> float:
     """Return the processor time of server and client for a suggestion and its completion."""
-    socket, store = version.folder / "socket", version.folder / "served.db"
+    store = version.folder / "served.db"
     store.unlink(missing_ok=True)
-    command = [
-        version.program("tuner"),
-        "serve",
-        "--address",
-        f"unix:{socket}",
-        "--storage",
-        f"sqlite:///{store}",
-    ]
-    server = subprocess.Popen(
-        command, cwd=version.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while not socket.exists():
-            time.sleep(0.05)
-        before_s = _cpu_s(server.pid)
-        client_s = version.call("python", "-c", CALLS, f"unix:{socket}")[1]
-        return (client_s + _cpu_s(server.pid) - before_s) / SUGGESTIONS
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def digits_s(version: Version) -> float:
-    """Return the wall time of a search of 200 digits trials."""
-    state = version.folder / "digits"
-    shutil.rmtree(state, ignore_errors=True)
-    words = (
-        "run",
-        "random.yaml",
-        "--set",
-        "spec.budget.trials=200",
-        "--state-dir",
-        str(state),
-        "-q",
-    )
-    return version.call("tuner", *words, cwd=DIGITS)[0]
-
-
-def xargs_s(version: Version) -> float:
-    """Return the wall time of the same command lines, as they were recorded
-    by the last search, over xargs.
-    """
-    listed = subprocess.run(
-        [
-            version.program("tuner"),
-            "get",
-            "trials",
-            "digits-random",
-            "--state-dir",
-            str(version.folder / "digits"),
-            "-o",
-            "json",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [
-        " ".join(
-            [
-                "train.py",
-                *(
-                    f"--{name.replace('_', '-')}={value}"
-                    for name, value in trial["parameters"].items()
-                ),
-            ]
-        )
-        for trial in json.loads(listed.stdout)
-    ]
-    began = time.perf_counter()
-    command = ["xargs", "-P", "2", "-L", "1", version.program("python")]
-    subprocess.run(
-        command, cwd=DIGITS, input="\n".join(lines), text=True, capture_output=True, check=True
-    )
-    return time.perf_counter() - began
+    url, tuner = f"sqlite:///{store}", Path(version.program("tuner"))
+    with serving(version.folder, url, tuner=tuner) as (address, server):
+        before_s = cpu_s(server)
+        client_s = version.call("python", "-c", CALLS, address)[1]
+        return (client_s + cpu_s(server) - before_s) / SUGGESTIONS
 
 
 # Each figure with its unit, the factor to it, and the pairs per round.
@@ -219,9 +140,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--digits", type=int, default=0, metavar="ROUNDS", help="searches of 200 digits trials"
-    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         before = Version(arguments.other.resolve(), Path(temporary, "before"))
@@ -230,12 +148,6 @@ def main() -> None:
         for name, measure, unit, factor, times in FIGURES:
             pairs = [(measure(before), measure(now)) for _ in range(arguments.rounds * times)]
             rows.append(_row(name, pairs, unit, factor))
-        over_xargs = []
-        for _ in range(arguments.digits):
-            slow, fast = digits_s(before), digits_s(now)
-            over_xargs.append((slow / xargs_s(before), fast / xargs_s(now)))
-        if over_xargs:
-            rows.append(_row("200 digits trials over `xargs -P 2`, wall", over_xargs, "", 1))
     print(machine(), end="\n\n")
     print(table(("figure", "before", "now", "now over before, median (least to most)"), rows))
 
@@ -244,7 +156,7 @@ def _row(
     name: str, pairs: list[tuple[float, float]], unit: str, factor: float
 ) -> tuple[str, str, str, str]:
     ratios = [now / before for before, now in pairs]
-    shown = [f"{median(values) * factor:.3g} {unit}".strip() for values in zip(*pairs, strict=True)]
+    shown = [f"{median(values) * factor:.3g} {unit}" for values in zip(*pairs, strict=True)]
     spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {len(pairs)} pairs"
     return name, shown[0], shown[1], spread
 

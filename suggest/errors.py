@@ -18,6 +18,13 @@ class Problem:
     message: str
 
 
+class Problems(list[Problem]):
+    """The problems that a reader has found so far."""
+
+    def add(self, path: str, message: str) -> None:
+        self.append(Problem(path, message))
+
+
 MAX_HINTED = 100  # names to compare, and characters of each; one comparison takes a millisecond
 
 

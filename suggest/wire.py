@@ -21,7 +21,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from suggest import names
 from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, compact_json, json_problem
-from suggest.errors import InvalidArgument, Problem, raise_if
+from suggest.errors import InvalidArgument, Problem, Problems, raise_if
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.nesting import is_nested_deeper
 from suggest.replies import StudySummary
@@ -57,7 +57,6 @@ from suggest.study import (
 from suggest.trial import Measurement, Outcome, RungResult, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 
-Problems = list[Problem]
 E = TypeVar("E")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +76,7 @@ def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
         case "json_value":
             return _read_json(message.json_value, path, problems)
     kinds = "string_value, int_value, double_value, bool_value, json_value"
-    problems.append(Problem(path, f"holds no value; set one of {kinds}"))
+    problems.add(path, f"holds no value; set one of {kinds}")
     return ""
 
 
@@ -104,7 +103,7 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
                 problem = json_problem(value)
     if not problem:
         return value
-    problems.append(Problem(path, f"json_value: {problem}"))
+    problems.add(path, f"json_value: {problem}")
     return ""
 
 
@@ -162,24 +161,20 @@ def read_enum(
         return members[number]
     fallback = next(iter(members.values())) if default is None else default
     if number != 0:
-        problems.append(
-            Problem(path, f"{number} is not a value of this enum that the server knows")
-        )
+        problems.add(path, f"{number} is not a value of this enum that the server knows")
     elif default is None:
-        problems.append(Problem(path, "is not set"))
+        problems.add(path, "is not set")
     return fallback
 
 
 def read_labels(labels: Mapping[str, str], path: str, problems: Problems) -> dict[str, str]:
     if len(labels) > 64:
-        problems.append(Problem(path, f"{len(labels)} labels; at most 64"))
+        problems.add(path, f"{len(labels)} labels; at most 64")
     for key, value in labels.items():
         if not 0 < len(key) <= 128 or len(value) > 1024:
-            problems.append(
-                Problem(
-                    f"{path}.{key[:40]}",
-                    "a label's key has 1 to 128 characters, its value at most 1024",
-                )
+            problems.add(
+                f"{path}.{key[:40]}",
+                "a label's key has 1 to 128 characters, its value at most 1024",
             )
     return dict(labels)
 
@@ -225,10 +220,10 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
     space = read_space(message.parameters, f"{path}.parameters", problems)
     objectives = read_objectives(message.objectives, f"{path}.objectives", problems)
     if not objectives:
-        problems.append(Problem(f"{path}.objectives", "missing; a study has at least one"))
+        problems.add(f"{path}.objectives", "missing; a study has at least one")
     constraints = read_constraints(message.constraints)
     if not message.algorithm.name:
-        problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms lists them"))
+        problems.add(f"{path}.algorithm.name", "missing; ListAlgorithms lists them")
     algorithm = Algorithm(
         message.algorithm.name,
         seed=message.algorithm.seed if message.algorithm.HasField("seed") else None,
@@ -343,7 +338,7 @@ def write_space(space: Space) -> list[pb.Parameter]:
 
 def read_pruning(message: pb.Pruning, path: str, problems: Problems) -> Pruning:
     if not message.name:
-        problems.append(Problem(f"{path}.name", "missing"))
+        problems.add(f"{path}.name", "missing")
     return Pruning(message.name, read_values(message.settings, f"{path}.settings", problems))
 
 
@@ -355,7 +350,7 @@ def write_pruning(pruning: Pruning) -> pb.Pruning:
 
 def _read_objective(message: pb.Objective, path: str, problems: Problems) -> Objective:
     if not message.metric:
-        problems.append(Problem(f"{path}.metric", "missing"))
+        problems.add(f"{path}.metric", "missing")
     return Objective(
         message.metric,
         read_enum(message.direction, _DIRECTIONS, f"{path}.direction", problems),
@@ -367,7 +362,7 @@ def _read_objective(message: pb.Objective, path: str, problems: Problems) -> Obj
 
 def read_parameter(message: pb.Parameter, path: str, problems: Problems) -> Parameter:
     if not message.name:
-        problems.append(Problem(f"{path}.name", "missing"))
+        problems.add(f"{path}.name", "missing")
     conditions = tuple(
         Condition(c.parameter, _read_choices(c.values, f"{path}.conditions[{i}].values", problems))
         for i, c in enumerate(message.conditions)
@@ -412,9 +407,7 @@ def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain
                     message.choice_domain.values, f"{path}.choice_domain.values", problems
                 )
             )
-    problems.append(
-        Problem(path, "has no domain; set one of float_domain, int_domain, choice_domain")
-    )
+    problems.add(path, "has no domain; set one of float_domain, int_domain, choice_domain")
     return Choice(("",))
 
 
@@ -493,7 +486,7 @@ def write_study(study: Study) -> pb.Study:
 
 def read_study(message: pb.Study) -> Study:
     """Read a study that a server sent."""
-    problems: Problems = []
+    problems = Problems()
     study = Study(
         name=names.parse_study(message.name, "name"),
         uid=message.uid,
@@ -551,7 +544,7 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
 
 def read_trial(message: pb.Trial) -> Trial:
     """Read a trial that a server sent."""
-    problems: Problems = []
+    problems = Problems()
     has = message.HasField
     trial = Trial(
         number=message.number,
@@ -655,13 +648,11 @@ def read_measurements(
     measurements = tuple(map(read_measurement, messages))
     for i, (attempt, metric, step, _) in enumerate(measurements):
         if attempt < 1:
-            problems.append(Problem(f"{path}[{i}].attempt", f"{attempt}: attempts count from 1"))
+            problems.add(f"{path}[{i}].attempt", f"{attempt}: attempts count from 1")
         if step < 0:
-            problems.append(Problem(f"{path}[{i}].step", f"{step} is negative"))
+            problems.add(f"{path}[{i}].step", f"{step} is negative")
         if not 0 < len(metric) <= 256:
-            problems.append(
-                Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters")
-            )
+            problems.add(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters")
     return measurements
 
 
@@ -691,9 +682,7 @@ def read_outcome(message: pb.Outcome, path: str, problems: Problems) -> Outcome:
             )
         case "cancelled":
             return Outcome(TrialState.CANCELLED, reason=message.cancelled.reason)
-    problems.append(
-        Problem(path, "is not set; one of succeeded, pruned, infeasible, failed, cancelled")
-    )
+    problems.add(path, "is not set; one of succeeded, pruned, infeasible, failed, cancelled")
     return Outcome(TrialState.CANCELLED)
 
 
@@ -701,10 +690,10 @@ def _read_succeeded(message: pb.Succeeded, path: str, problems: Problems) -> Out
     if not message.values:
         return Outcome(TrialState.SUCCEEDED, message.value if message.HasField("value") else None)
     if message.HasField("value"):
-        problems.append(Problem(f"{path}.values", "set beside value; set one of them"))
+        problems.add(f"{path}.values", "set beside value; set one of them")
     for place, value in enumerate(message.values):
         if not math.isfinite(value):
-            problems.append(Problem(f"{path}.values[{place}]", f"{value} is not finite"))
+            problems.add(f"{path}.values[{place}]", f"{value} is not finite")
     return Outcome(TrialState.SUCCEEDED, message.values[0], further=tuple(message.values[1:]))
 
 

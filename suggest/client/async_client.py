@@ -19,7 +19,7 @@ from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.domain import NO_MEMBER, NoMember
-from suggest.errors import NotFound, Problem, Unavailable, raise_if
+from suggest.errors import NotFound, Problems, Unavailable, raise_if
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.lazy_module import LazyModule
@@ -574,7 +574,7 @@ class AsyncClient:
 
 
 def _decided(reply: pb.DecideParameterResponse) -> Value:
-    problems: list[Problem] = []
+    problems = Problems()
     value = wire.read_value(reply.value, "value", problems)
     raise_if(problems)
     return value

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.domain import Choice, Int, Value
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, Problems
 from suggest.katib.layers import (
     DARTS,
     DARTS_SETTINGS,
@@ -105,12 +105,12 @@ class KatibExperiment:
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:
     """Convert an experiment to suggest for it. Raises InvalidArgument with all problems."""
-    problems: list[Problem] = []
+    problems = Problems()
     if not message.name or len(message.name) > MAX_NAME:
-        problems.append(Problem("experiment.name", f"give a name of 1 to {MAX_NAME} characters"))
+        problems.add("experiment.name", f"give a name of 1 to {MAX_NAME} characters")
     is_of_layers = message.spec.algorithm.algorithm_name in OF_LAYERS
     if not is_of_layers and not message.spec.parameter_specs.parameters:
-        problems.append(Problem(PARAMETERS, f"0 parameters; give 1 to {MAX_PARAMETERS}"))
+        problems.add(PARAMETERS, f"0 parameters; give 1 to {MAX_PARAMETERS}")
     return _converted(message, problems)
 
 
@@ -120,7 +120,7 @@ def validate(message: pb.Experiment) -> KatibExperiment:
     Katib's webhook guarantees parameters, a metric and a direction, and its services do not ask for
     them. What is there is checked.
     """
-    experiment = _converted(message, [])
+    experiment = _converted(message, Problems())
     name, most = message.spec.algorithm.algorithm_name, message.spec.max_trial_count
     if name == HYPERBAND and experiment.fidelity is None:
         raise InvalidArgument.at("", "value of resource_name setting must be in parameters.")
@@ -133,7 +133,7 @@ def validate(message: pb.Experiment) -> KatibExperiment:
     return experiment
 
 
-def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperiment:
+def _converted(message: pb.Experiment, problems: Problems) -> KatibExperiment:
     """Convert an experiment, perhaps without parameters.
 
     Raises InvalidArgument with `problems` and all others.
@@ -143,13 +143,13 @@ def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperime
     is_of_layers = name in OF_LAYERS
     if spec.HasField("nas_config") and not is_of_layers:
         cure = f"remove it, or use {' or '.join(OF_LAYERS)}"
-        problems.append(Problem(f"{_AT}.nas_config", f"{name[:80]} searches parameters; {cure}"))
+        problems.add(f"{_AT}.nas_config", f"{name[:80]} searches parameters; {cure}")
     network = read_network(spec, problems) if is_of_layers else None
     fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
     given = {each.name for each in spec.algorithm.algorithm_settings}
     if name == PBT and (lacking := [each for each in _PBT_REQUIRED if each not in given]):
-        problems.append(Problem("", f"Required params missing: {', '.join(lacking)}"))
+        problems.add("", f"Required params missing: {', '.join(lacking)}")
     texts: tuple[ParameterText, ...] = ()
     if not is_of_layers:
         given_parameters = spec.parameter_specs.parameters
@@ -161,9 +161,7 @@ def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperime
         )
     metric = spec.objective.objective_metric_name
     if len(metric) > 1000:
-        problems.append(
-            Problem(f"{_AT}.objective.objective_metric_name", "has more than 1000 characters")
-        )
+        problems.add(f"{_AT}.objective.objective_metric_name", "has more than 1000 characters")
     if problems or algorithm is None:
         raise InvalidArgument(problems)
     if network is not None and name == DARTS:
@@ -233,38 +231,36 @@ class _AlgorithmMapping:
     fixed: Mapping[str, Value]
 
 
-def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm | None:
+def _algorithm(message: pb.AlgorithmSpec, problems: Problems) -> Algorithm | None:
     name = message.algorithm_name
     ours = _ALGORITHMS.get(name)
     if ours is None:
-        problems.append(Problem("", f"unknown algorithm name {name[:80]}"))
+        problems.add("", f"unknown algorithm name {name[:80]}")
         return None
     settings, seed = dict(ours.fixed), None
     for given in message.algorithm_settings:
         read = ours.read.get(given.name)
         if read is None:
-            problems.append(Problem("", f"unknown setting {given.name[:80]} for algorithm {name}"))
+            problems.add("", f"unknown setting {given.name[:80]} for algorithm {name}")
             continue
         try:
             found = read(given.value)
         except SettingRefused as e:
-            problems.append(Problem("", str(e)))
+            problems.add("", str(e))
         except (ValueError, OverflowError) as e:
-            problems.append(
-                Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}")
-            )
+            problems.add("", f"failed to validate {given.name}({given.value[:80]}): {e}")
         else:
             seed = found.pop(_SEED, seed)
             settings |= found
     return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
 
 
-def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | None:
+def _hyperband(spec: pb.ExperimentSpec, problems: Problems) -> Fidelity | None:
     """Return the fidelity of hyperband. Its other settings are read like those of any algorithm."""
     given = {each.name: each.value for each in spec.algorithm.algorithm_settings}
     resource, text = given.get("resource_name"), given.get("r_l")
     if resource is None or text is None:
-        problems.append(Problem("", "r_l and resource_name must be set."))
+        problems.add("", "r_l and resource_name must be set.")
         return None
     try:
         most, eta = float(text), _eta_of(given.get("eta", "3"))
@@ -276,10 +272,8 @@ def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | N
     if not of_resource:
         return None  # `validate` reports it
     if of_resource[0].parameter_type != pb.INT:
-        problems.append(
-            Problem(
-                "", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"
-            )
+        problems.add(
+            "", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"
         )
         return None
     return Fidelity.of_resource(resource, most, eta)

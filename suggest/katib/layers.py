@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from suggest import darts
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, Problems
 from suggest.katib.parameters import PARAMETERS, ParameterText, read_parameter
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.network import ARCHITECTURE, CONFIG, Network, Operation
@@ -56,12 +56,12 @@ class ConfigText(ParameterText):
         return text, True
 
 
-def read_network(spec: pb.ExperimentSpec, problems: list[Problem]) -> Network | None:
+def read_network(spec: pb.ExperimentSpec, problems: Problems) -> Network | None:
     """Return the networks of a search, None if the message has problems, which are added."""
     before = len(problems)
     if spec.parameter_specs.parameters:
         message = "only one of parameters and nas_config can be specified; remove one"
-        problems.append(Problem(PARAMETERS, message))
+        problems.add(PARAMETERS, message)
     graph = spec.nas_config.graph_config
     network = Network(
         graph.num_layers,
@@ -77,9 +77,9 @@ def read_network(spec: pb.ExperimentSpec, problems: list[Problem]) -> Network | 
         )
         for name, is_missing, message in missing:
             if is_missing:
-                problems.append(Problem(f"{_GRAPH}.{name}", f"{message}; give it"))
+                problems.add(f"{_GRAPH}.{name}", f"{message}; give it")
     if not network.operations and len(problems) == before:
-        problems.append(Problem(_OPERATIONS, "no operations; give one or more"))
+        problems.add(_OPERATIONS, "no operations; give one or more")
     if len(problems) == before:
         found = network.problems() if spec.algorithm.algorithm_name == ENAS else _of_darts(network)
         problems += [_placed(problem) for problem in found]
@@ -103,31 +103,31 @@ def _placed(problem: Problem) -> Problem:
     return Problem(_PLACES[field] + problem.path.removeprefix(field), problem.message)
 
 
-def _operations(given: Sequence[pb.Operation], problems: list[Problem]) -> Iterator[Operation]:
+def _operations(given: Sequence[pb.Operation], problems: Problems) -> Iterator[Operation]:
     for place, operation in enumerate(given):
         at = f"{_OPERATIONS}[{place}]"
         parameters: list[Parameter] = []
         if not operation.operation_type:
-            problems.append(Problem(f"{at}.operation_type", "Missing operationType in Operation"))
+            problems.add(f"{at}.operation_type", "Missing operationType in Operation")
         if not operation.parameter_specs.parameters:
             message = "Missing ParameterConfigs in Operation; give one parameter or more"
-            problems.append(Problem(f"{at}.parameter_specs.parameters", message))
+            problems.add(f"{at}.parameter_specs.parameters", message)
         for index, parameter in enumerate(operation.parameter_specs.parameters):
             below = f"{at}.parameter_specs.parameters[{index}]"
             if not parameter.name:
-                problems.append(Problem(f"{below}.name", "Missing Name in ParameterConfig"))
+                problems.add(f"{below}.name", "Missing Name in ParameterConfig")
             elif not is_name(parameter.name):
                 message = f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}"
-                problems.append(Problem(f"{below}.name", message))
+                problems.add(f"{below}.name", message)
             elif parameter.name in {each.name for each in parameters}:
                 message = f"Detect duplicated parameter name: {parameter.name}"
-                problems.append(Problem(f"{below}.name", message))
+                problems.add(f"{below}.name", message)
             if parameter.parameter_type == pb.DOUBLE and not parameter.feasible_space.step:
                 message = (
                     "Step parameter should be > 0 in ParameterConfig.feasibleSpace: operations "
                     "are numbered"
                 )
-                problems.append(Problem(f"{below}.feasible_space.step", message))
+                problems.add(f"{below}.feasible_space.step", message)
                 continue
             try:
                 domain = read_parameter(parameter, is_grid=False).domain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from suggest.errors import Problem, raise_if
+from suggest.errors import Problems, raise_if
 from suggest.katib.experiment import MAX_NAME
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.storage.observation_log import ObservationLog
@@ -35,14 +35,12 @@ class KatibObservations:
             try:
                 time_us = microseconds(line.time_stamp)
             except ValueError as e:
-                problems.append(Problem(f"{at}.time_stamp", str(e)))
+                problems.add(f"{at}.time_stamp", str(e))
                 continue
             if not 0 < len(name) <= 1000 or len(value) > MAX_TEXT or "\0" in name + value:
-                problems.append(
-                    Problem(
-                        f"{at}.metric",
-                        f"give a name of 1 to 1000 characters and a value of at most {MAX_TEXT}",
-                    )
+                problems.add(
+                    f"{at}.metric",
+                    f"give a name of 1 to 1000 characters and a value of at most {MAX_TEXT}",
                 )
             lines.append(Observed(time_us, line.time_stamp, name, value))
         raise_if(problems[:20])
@@ -61,7 +59,7 @@ class KatibObservations:
             try:
                 ends[field] = microseconds(text) if text else None
             except ValueError as e:
-                problems.append(Problem(field, str(e)))
+                problems.add(field, str(e))
         raise_if(problems)
         found = self._log.read(
             request.trial_name,
@@ -86,10 +84,11 @@ class KatibObservations:
         return pb.DeleteObservationLogReply()
 
 
-def name_problems(name: str) -> list[Problem]:
-    if 0 < len(name) <= MAX_NAME and "\0" not in name:
-        return []
-    return [Problem("trial_name", f"name the trial, in 1 to {MAX_NAME} characters")]
+def name_problems(name: str) -> Problems:
+    problems = Problems()
+    if not 0 < len(name) <= MAX_NAME or "\0" in name:
+        problems.add("trial_name", f"name the trial, in 1 to {MAX_NAME} characters")
+    return problems
 
 
 def microseconds(time_stamp: str) -> int:

@@ -24,7 +24,7 @@ from suggest.domain import (
     Value,
     last_step,
 )
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, Problems
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME_RULE, is_name
 from suggest.trial import ValueColumn
@@ -106,10 +106,10 @@ def finite(text: str) -> float | None:
 
 
 def read_parameters(
-    given: Sequence[pb.ParameterSpec], problems: list[Problem], *, is_grid: bool
+    given: Sequence[pb.ParameterSpec], problems: Problems, *, is_grid: bool
 ) -> Iterator[ParameterText]:
     if len(given) > MAX_PARAMETERS:
-        problems.append(Problem(PARAMETERS, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
+        problems.add(PARAMETERS, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}")
         return
     if is_grid and (
         without := [
@@ -120,23 +120,17 @@ def read_parameters(
             f"Param {without[0]} step is nil; For discrete search space, all parameters must "
             f"include step"
         )
-        problems.append(
-            Problem(
-                "", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"
-            )
+        problems.add(
+            "", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"
         )
         return
     names: set[str] = set()
     for place, parameter in enumerate(given):
         path = f"{PARAMETERS}[{place}]"
         if parameter.name in names:
-            problems.append(
-                Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}")
-            )
+            problems.add(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}")
         elif not is_name(parameter.name):
-            problems.append(
-                Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}")
-            )
+            problems.add(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}")
         names.add(parameter.name)
         try:
             yield read_parameter(parameter, is_grid=is_grid)

@@ -28,7 +28,7 @@ from suggest.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    Problem,
+    Problems,
     Unavailable,
     raise_if,
 )
@@ -351,19 +351,15 @@ def parsed(kind: type[M], raw: bytes, path: str) -> M:
 
 def _check_numbers(count: int, total: int, trials: int) -> None:
     """Check the numbers of a request. Raises InvalidArgument."""
-    problems = []
+    problems = Problems()
     if not 0 <= count <= MAX_COUNT:
-        problems.append(
-            Problem("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}")
-        )
+        problems.add("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}")
     if total < 0:
-        problems.append(
-            Problem(
-                "total_request_number", f"{total} is negative; send how many were wanted in all"
-            )
+        problems.add(
+            "total_request_number", f"{total} is negative; send how many were wanted in all"
         )
     if trials > MAX_TRIALS:
-        problems.append(Problem("trials", f"{trials:,} trials; at most {MAX_TRIALS:,}"))
+        problems.add("trials", f"{trials:,} trials; at most {MAX_TRIALS:,}")
     raise_if(problems)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, Problems
 from suggest.katib.experiment import MAX_NAME, KatibExperiment
 from suggest.katib.parameters import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -188,21 +188,19 @@ class TrialReader:
         times their bytes.
         """
         texts = _TrialTexts()
-        problems: list[Problem] = []
+        problems = Problems()
         names = self._names
         for index, raw in raws.items():
             try:
                 trial = TrialFrame.FromString(raw)
             except DecodeError:
-                problems.append(
-                    Problem(f"trials[{index}]", "is not a trial: its bytes cannot be read")
-                )
+                problems.add(f"trials[{index}]", "is not a trial: its bytes cannot be read")
                 continue
             # Each access to a field takes time, so each is read once.
             name, status = trial.name, trial.status
             if not 0 < len(name) <= MAX_NAME or "\0" in name:
                 message = f"give each trial its name, of 1 to {MAX_NAME} characters"
-                problems.append(Problem(f"trials[{index}].name", message))
+                problems.add(f"trials[{index}].name", message)
                 continue
             given, condition = trial.spec.parameter_assignments.assignments, status.condition
             point = list(map(given.get, names, repeat("")))
@@ -235,14 +233,14 @@ class TrialReader:
         self, indexes: Sequence[int], given: Sequence[Sequence[str]], are_whole: Sequence[bool]
     ) -> tuple[list[ValueColumn], list[bool]]:
         """Return the values of each parameter, and whether each trial is inside of the space."""
-        problems: list[Problem] = []
+        problems = Problems()
         columns: list[ValueColumn] = []
         are_inside = [True] * len(indexes)
         for text, texts in zip(self._texts, given, strict=True):
             found = text.values(texts)
             for row in [row for row in found.unreadable if are_whole[row]][:MOST_PROBLEMS]:
                 message = f"{texts[row][:80]!r} is not a value of this parameter"
-                problems.append(Problem(f"trials[{indexes[row]}].{text.name}", message))
+                problems.add(f"trials[{indexes[row]}].{text.name}", message)
             columns.append(found.column)
             for row in found.outside:
                 are_inside[row] = False
@@ -286,6 +284,6 @@ _FAILED: Mapping[int, str] = {
 _ENDED = _ENDED_WELL.keys() | _FAILED.keys()
 
 
-def _refuse(problems: list[Problem]) -> None:
+def _refuse(problems: Problems) -> None:
     if problems:
         raise InvalidArgument(problems[:MOST_PROBLEMS])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from suggest import names, strict_yaml
-from suggest.errors import Problem, did_you_mean, raise_if
+from suggest.errors import Problems, did_you_mean, raise_if
 from suggest.server.access.caller import UNIX
 
 UNLIMITED = "unlimited"
@@ -69,7 +69,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
 
     Raises InvalidArgument with all problems.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     document = strict_yaml.load(content, place=place, page=_PAGE)
     top = _mapping(
         {} if document is None else document, place, problems, ("defaults", "namespaces", "clients")
@@ -80,7 +80,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     for name, of in _named(top.get("namespaces"), f"{place}: namespaces", problems).items():
         at = f"{place}: namespaces.{name[:80]}"
         if problem := names.label_problem(name):
-            problems.append(Problem(at, problem))
+            problems.add(at, problem)
         quotas[name] = _changed(quota, _numbers(of, at, problems, _fields(Quota)))
     for name, of in _named(top.get("clients"), f"{place}: clients", problems).items():
         rates[name] = _changed(
@@ -91,41 +91,37 @@ def read_limits(content: bytes, *, place: str) -> Limits:
         **{f"clients.{name[:80]}": client_rate for name, client_rate in rates.items()},
     }.items():
         if limit.rate is not None and limit.burst is not None and limit.burst < 1:
-            problems.append(
-                Problem(
-                    f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"
-                )
+            problems.add(
+                f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"
             )
     raise_if(problems)
     return Limits(rate, quota, rates, quotas)
 
 
 def _mapping(
-    section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]
+    section: object, at: str, problems: Problems, known_keys: tuple[str, ...]
 ) -> Mapping[str, object]:
     if not isinstance(section, dict):
-        problems.append(Problem(at, f"must have at least one of {', '.join(known_keys)} below it"))
+        problems.add(at, f"must have at least one of {', '.join(known_keys)} below it")
         return _NONE
     for key in section:
         if key not in known_keys:
             hint = did_you_mean(str(key)[:40], known_keys)
-            problems.append(
-                Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(known_keys)}{hint}")
-            )
+            problems.add(at, f"unknown key {str(key)[:40]}; use {', '.join(known_keys)}{hint}")
     return {key: value for key, value in section.items() if key in known_keys}
 
 
-def _named(value: object, at: str, problems: list[Problem]) -> Mapping[str, object]:
+def _named(value: object, at: str, problems: Problems) -> Mapping[str, object]:
     if value is None:
         return _NONE
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        problems.append(Problem(at, "must have names below it, and under each its limits"))
+        problems.add(at, "must have names below it, and under each its limits")
         return _NONE
     return value
 
 
 def _numbers(
-    section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]
+    section: object, at: str, problems: Problems, known_keys: tuple[str, ...]
 ) -> dict[str, Any]:
     if section is None:
         return {}
@@ -139,15 +135,11 @@ def _numbers(
             or not 0 <= value < 2**63
         ):
             kind = "a whole number" if _KINDS[key] is int else "a number"
-            problems.append(
-                Problem(
-                    f"{at}.{key}", f"{str(value)[:40]} is not a limit; use {kind} or {UNLIMITED}"
-                )
+            problems.add(
+                f"{at}.{key}", f"{str(value)[:40]} is not a limit; use {kind} or {UNLIMITED}"
             )
         elif key == "rate" and value == 0:
-            problems.append(
-                Problem(f"{at}.rate", "0 would lock everyone out; use a number above 0")
-            )
+            problems.add(f"{at}.rate", "0 would lock everyone out; use a number above 0")
         else:
             numbers[key] = value
     return numbers

@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from suggest.domain import MAX_CHOICES
-from suggest.errors import Problem, raise_if
+from suggest.errors import Problem, Problems, raise_if
 
 MAX_PARAMETERS = 1000  # of a study, and of a point
 MAX_CONDITIONS = 32  # of a parameter
@@ -63,23 +63,21 @@ def check(request: Any) -> None:
     """
     if request.DESCRIPTOR.name in _FRAMES:
         return
-    problems: list[Problem] = []
+    problems = Problems()
     values: list[_Values] = []
     measured = _look(request, "", problems, values)
     if measured > MAX_MEASUREMENTS:
-        problems.append(
-            Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}")
-        )
+        problems.add("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}")
     for sized in values if not problems else ():
         for index, value in enumerate(sized.held):
             _look(value, f"{sized.path}[{index}].", problems, [])
-    if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
+    if request.DESCRIPTOR.name == "CreateStudyRequest":
         # Paths are relative to the study, as in all other messages.
-        problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
+        raise_if([Problem(p.path.removeprefix("study."), p.message) for p in problems])
     raise_if(problems)
 
 
-def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
+def _look(message: Any, path: str, problems: Problems, values: list[_Values]) -> int:
     """Check a message and return the number of measurements in lists of allowed length.
 
     Append to `values`.
@@ -92,7 +90,7 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
             if not count:
                 continue
             if count > limit:
-                problems.append(Problem(path + name, f"{count:,} at once; at most {limit:,}"))
+                problems.add(path + name, f"{count:,} at once; at most {limit:,}")
                 continue
             if name == "measurements":
                 measured += count
@@ -107,20 +105,15 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
                     measured += _look(item, f"{path}{name}{place}.", problems, values)
         elif isinstance(content, str):
             if len(content) > MAX_TEXT:
-                problems.append(
-                    Problem(path + name, f"{len(content):,} characters; at most {MAX_TEXT:,}")
-                )
+                problems.add(path + name, f"{len(content):,} characters; at most {MAX_TEXT:,}")
         elif message.HasField(name):
             measured += _look(content, f"{path}{name}.", problems, values)
     if "parameters" in message.DESCRIPTOR.fields_by_name:
         together = sum(len(value.held) for value in values[before:])
         if together > MAX_VALUES:
-            problems.append(
-                Problem(
-                    f"{path}parameters",
-                    f"{together:,} values of choices and conditions together; at most "
-                    f"{MAX_VALUES:,}",
-                )
+            problems.add(
+                f"{path}parameters",
+                f"{together:,} values of choices and conditions together; at most {MAX_VALUES:,}",
             )
             del values[before:]
     return measured

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from suggest import deadline, names, wire
 from suggest.domain import NO_MEMBER, NoMember
-from suggest.errors import InvalidArgument, Problem, raise_if, under
+from suggest.errors import InvalidArgument, Problem, Problems, raise_if, under
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.caller import READABLE
@@ -69,10 +69,10 @@ class SuggestServicer(SuggestServiceServicer):
     def CreateStudy(self, request: pb.CreateStudyRequest, context: ResourceContext) -> pb.Study:
         problems = _problems(context)
         if problem := names.label_problem(request.study_id):
-            problems.append(Problem("study_id", problem))
+            problems.add("study_id", problem)
         spec = _read_spec(request.study.spec, problems)
         labels = wire.read_labels(request.study.labels, "labels", problems)
-        problems += _request_id_problems(request.request_id)
+        _check_request_id(request.request_id, problems)
         problems += size_problems("spec.parameters", "the study", request.study.ByteSize())
         raise_if(problems)
         name = StudyName(_resource(context).namespace or "", request.study_id)
@@ -145,7 +145,7 @@ class SuggestServicer(SuggestServiceServicer):
     def ValidateStudy(
         self, request: pb.ValidateStudyRequest, context: ResourceContext
     ) -> pb.ValidateStudyResponse:
-        problems: wire.Problems = []
+        problems = Problems()
         _read_spec(request.spec, problems)
         raise_if(problems)
         return pb.ValidateStudyResponse()
@@ -171,13 +171,11 @@ class SuggestServicer(SuggestServiceServicer):
         )
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
-        problems += _request_id_problems(request.request_id)
+        _check_request_id(request.request_id, problems)
         if outcome is not None:
             problems += _outcome_problems(outcome)
         elif measurements:
-            problems.append(
-                Problem("measurements", "only a finished trial has some; set outcome too")
-            )
+            problems.add("measurements", "only a finished trial has some; set outcome too")
         raise_if(problems)
         study = _study(context)
         added = self._studies.add_trial(
@@ -195,7 +193,8 @@ class SuggestServicer(SuggestServiceServicer):
     ) -> pb.ImportTrialsResponse:
         problems = _problems(context)
         trials = wire.read_finished(request.trials, "trials", problems)
-        problems += _import_problems(trials, source=request.source, request_id=request.request_id)
+        _check_request_id(request.request_id, problems)
+        _check_import(trials, request.source, problems)
         for i, trial in enumerate(request.trials):
             size = sum(len(name) + value.ByteSize() for name, value in trial.parameters.items())
             problems += size_problems(f"trials[{i}].parameters", "the trial", size)
@@ -221,9 +220,7 @@ class SuggestServicer(SuggestServiceServicer):
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
         if request.first_number < 0:
-            problems.append(
-                Problem("first_number", f"{request.first_number} is negative; trials count from 0")
-            )
+            problems.add("first_number", f"{request.first_number} is negative; trials count from 0")
         first = request.first_number - 1
         after = _reading(problems, first, lambda: _read_position(request, first=first))
         raise_if(problems)
@@ -257,14 +254,12 @@ class SuggestServicer(SuggestServiceServicer):
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
         if not 0 < len(request.client_id) <= 256:
-            problems.append(Problem("client_id", "name the client, in 1 to 256 characters"))
+            problems.add("client_id", "name the client, in 1 to 256 characters")
         if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
-            problems.append(
-                Problem(
-                    "lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"
-                )
+            problems.add(
+                "lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"
             )
-        problems += _request_id_problems(request.request_id)
+        _check_request_id(request.request_id, problems)
         raise_if(problems)
         study = _study(context)
         suggestions = self._studies.suggest(
@@ -341,7 +336,7 @@ class SuggestServicer(SuggestServiceServicer):
     ) -> pb.ReopenTrialsResponse:
         problems = _problems(context)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
-            problems.append(Problem("numbers", f"{twice[0]} occurs twice; send each number once"))
+            problems.add("numbers", f"{twice[0]} occurs twice; send each number once")
         raise_if(problems)
         study = _study(context)
         reopened = self._studies.reopen_trials(study, list(request.numbers))
@@ -378,7 +373,7 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
 
 
-def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
+def _reading(problems: Problems, instead: T, read: Callable[[], T]) -> T:
     """Return the result of `read`.
 
     If it raises, add its problems, return `instead`, and so continue reading.
@@ -395,12 +390,12 @@ def _resource(context: ResourceContext) -> Resource:
     return resource
 
 
-def _problems(context: ResourceContext) -> wire.Problems:
+def _problems(context: ResourceContext) -> Problems:
     """Return the problems of the call's resource.
 
     The method adds others before raising all at once.
     """
-    return list(_resource(context).problems)
+    return Problems(_resource(context).problems)
 
 
 def _study(context: ResourceContext) -> StudyName:
@@ -418,47 +413,38 @@ def _trial(context: ResourceContext) -> tuple[StudyName, int]:
     return study, number
 
 
-def _request_id_problems(request_id: str) -> list[Problem]:
-    if 0 < len(request_id) <= 128:
-        return []
-    return [
-        Problem(
+def _check_request_id(request_id: str, problems: Problems) -> None:
+    if not 0 < len(request_id) <= 128:
+        problems.add(
             "request_id",
             "is needed to recognize a repeated request; use 1 to 128 characters, preferably random",
         )
-    ]
 
 
-def _outcome_problems(outcome: Outcome) -> list[Problem]:
-    if outcome.value is None or math.isfinite(outcome.value):
-        return []
-    path = f"outcome.{outcome.state.value}.value"
-    return [
-        Problem(path, f"{outcome.value} is not finite; omit it, or complete the trial as failed")
-    ]
+def _outcome_problems(outcome: Outcome) -> Iterator[Problem]:
+    if outcome.value is not None and not math.isfinite(outcome.value):
+        path = f"outcome.{outcome.state.value}.value"
+        cure = "omit it, or complete the trial as failed"
+        yield Problem(path, f"{outcome.value} is not finite; {cure}")
 
 
-def _import_problems(
-    trials: Sequence[FinishedTrial], *, source: str, request_id: str
-) -> list[Problem]:
-    problems = _request_id_problems(request_id)
+def _check_import(trials: Sequence[FinishedTrial], source: str, problems: Problems) -> None:
     if not 0 < len(source) <= 256:
-        problems.append(Problem("source", "name their source, in 1 to 256 characters"))
+        problems.add("source", "name their source, in 1 to 256 characters")
     for i, trial in enumerate(trials):
         problems += under(f"trials[{i}]", _outcome_problems(trial.outcome))
         if len(trial.source_id) > 128:
-            problems.append(Problem(f"trials[{i}].source_id", "has more than 128 characters"))
+            problems.add(f"trials[{i}].source_id", "has more than 128 characters")
         if len(trial.labels) > 63:
-            problems.append(Problem(f"trials[{i}].labels", "at most 63: one more has the source"))
-    return problems
+            problems.add(f"trials[{i}].labels", "at most 63: one more has the source")
 
 
-def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
+def _read_spec(message: pb.StudySpec, problems: Problems) -> StudySpec:
     """Read and check a spec.
 
     Parts that could not be read have placeholder values and are not checked.
     """
-    unread: wire.Problems = []
+    unread = Problems()
     spec = wire.read_spec(message, "spec", unread)
     parts = {_part(p) for p in unread}
     problems += unread
@@ -481,12 +467,10 @@ def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]
     return sorted(name for name in readable if after is None or name >= after.namespace)
 
 
-def _limit(page_size: int, problems: wire.Problems) -> int:
+def _limit(page_size: int, problems: Problems) -> int:
     if page_size < 0:
-        problems.append(
-            Problem(
-                "page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"
-            )
+        problems.add(
+            "page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"
         )
     return min(page_size or DEFAULT_PAGE, MAX_PAGE)
 
@@ -573,10 +557,10 @@ def _bad_token() -> InvalidArgument:
     )
 
 
-def _read_mask(mask: FieldMask, fields: Sequence[str], problems: wire.Problems) -> frozenset[str]:
+def _read_mask(mask: FieldMask, fields: Sequence[str], problems: Problems) -> frozenset[str]:
     if not mask.paths:
-        problems.append(Problem("update_mask", f"empty; name what changes: {', '.join(fields)}"))
+        problems.add("update_mask", f"empty; name what changes: {', '.join(fields)}")
     if unknown := [path for path in mask.paths if path not in fields]:
         message = f"{', '.join(unknown)[:200]} cannot be changed; only {', '.join(fields)}"
-        problems.append(Problem("update_mask", message))
+        problems.add("update_mask", message)
     return frozenset(mask.paths)

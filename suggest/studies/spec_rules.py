@@ -6,7 +6,7 @@ Problems have paths of the API.
 from __future__ import annotations
 
 from suggest.engine import check_spec
-from suggest.errors import Problem
+from suggest.errors import Problem, Problems
 from suggest.study import StudySpec
 
 # in a reply; small enough that each trial, with labels and a reason, fits into a reply too
@@ -14,12 +14,12 @@ MAX_STUDY_BYTES = 5 << 19
 
 
 def spec_problems(spec: StudySpec, *, runs_here: bool = True) -> list[Problem]:
-    problems = [
-        Problem(_spec_path(p.path), p.message) for p in check_spec(spec, runs_here=runs_here)
-    ]
+    problems = Problems()
+    for problem in check_spec(spec, runs_here=runs_here):
+        problems.add(_spec_path(problem.path), problem.message)
     seed = spec.algorithm.seed
     if seed is not None and not 0 <= seed < 2**63:
-        problems.append(Problem("spec.algorithm.seed", f"{seed} is not a seed; use 0 to 2^63 - 1"))
+        problems.add("spec.algorithm.seed", f"{seed} is not a seed; use 0 to 2^63 - 1")
     return problems
 
 

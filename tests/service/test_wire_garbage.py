@@ -25,6 +25,7 @@ from grpc_status import rpc_status
 
 from suggest import wire
 from suggest.client import Client
+from suggest.errors import Problems
 from suggest.server import interceptor
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
@@ -277,7 +278,7 @@ def test_health_and_reflection_answer(channel: grpc.Channel) -> None:
 
 
 def test_a_spec_survives_the_wire() -> None:
-    problems: wire.Problems = []
+    problems = Problems()
     assert wire.read_spec(wire.write_spec(SPEC), "spec", problems) == SPEC
     assert problems == []
 

@@ -18,7 +18,7 @@ from suggest.domain import (
     json_problem,
 )
 from suggest.engine import Engine, check_spec
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, Problems
 from suggest.grid import Grid
 from suggest.imports import fit
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
@@ -136,7 +136,7 @@ def test_the_largest_allowed_values_are_allowed() -> None:
 
 @pytest.mark.parametrize("value", OPTIMIZERS)
 def test_values_survive_the_wire(value: Value) -> None:
-    problems: list[Any] = []
+    problems = Problems()
     read = read_value(pb.Value.FromString(write_value(value).SerializeToString()), "x", problems)
     assert (identity(read), type(read), problems) == (identity(value), type(value), [])
 
@@ -162,7 +162,7 @@ def test_values_survive_the_wire(value: Value) -> None:
     ],
 )
 def test_bad_json_from_a_client_is_a_problem_with_its_place(text: str) -> None:
-    problems: list[Any] = []
+    problems = Problems()
     read_value(pb.Value(json_value=text), "spec.parameters[0].values[3]", problems)
     assert [p.path for p in problems] == ["spec.parameters[0].values[3]"]
 
@@ -254,7 +254,7 @@ def test_imported_trials_may_have_them() -> None:
 def test_a_study_is_read_back_from_its_message_and_its_document() -> None:
     from suggest.storage.study_json import fingerprint, spec_document, spec_of
 
-    problems: list[Any] = []
+    problems = Problems()
     of = spec("tpe")
     sent = wire.read_spec(
         pb.StudySpec.FromString(wire.write_spec(of).SerializeToString()), "spec", problems

@@ -13,7 +13,7 @@ import pytest
 
 from controller.spec import SpecErrors, read
 from suggest.client import search_space as client
-from suggest.errors import Problem
+from suggest.errors import Problem, Problems
 from suggest.samplers import PointRequest, new_sampler
 from suggest.samplers.quantiles import fraction_of, quantile
 from suggest.samplers.uniform import draw
@@ -228,7 +228,7 @@ def stored(found: StudySpec) -> StudySpec:
 
 
 def sent(found: StudySpec) -> StudySpec:
-    faults: list[Problem] = []
+    faults = Problems()
     received = read_spec(write_spec(found), "spec", faults)
     assert not faults
     return received

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suggest import names, strict_yaml
-from suggest.errors import InvalidArgument, Problem, did_you_mean, raise_if
+from suggest.errors import InvalidArgument, Problems, did_you_mean, raise_if
 from suggest.server.access.caller import AccessVerb, Grant
 
 MIN_TOKEN = 20  # characters; a digest does not protect a token that can be guessed
@@ -49,17 +49,15 @@ class Tokens:
 
 def read_tokens(content: bytes, *, place: str) -> Tokens:
     """Parse a token file, which messages call `place`. Raises InvalidArgument with all problems."""
-    problems: list[Problem] = []
+    problems = Problems()
     grants: dict[bytes, Grant] = {}
     plain = False
     for name, entry in _entries(content, place).items():
-        all_problems: list[Problem] = []
+        all_problems = Problems()
         at = f"{place}: tokens.{name if isinstance(name, str) else '?'}"
         digest, grant = _token(name, entry, at, all_problems)
         if digest in grants:
-            all_problems.append(
-                Problem(at, f"has the same secret as {grants[digest].name}; give each its own")
-            )
+            all_problems.add(at, f"has the same secret as {grants[digest].name}; give each its own")
         problems += all_problems
         if not all_problems:
             plain = plain or "token" in entry
@@ -80,37 +78,32 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that
     return entries
 
 
-def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tuple[bytes, Grant]:
+def _token(name: object, entry: object, at: str, problems: Problems) -> tuple[bytes, Grant]:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-        problems.append(
-            Problem(
-                at,
-                "a token's name is a letter, then letters, digits, - and _, at most 63; not unix",
-            )
+        problems.add(
+            at, "a token's name is a letter, then letters, digits, - and _, at most 63; not unix"
         )
     if not isinstance(entry, dict):
-        problems.append(Problem(at, "must have sha256 (or token), namespaces and verbs"))
+        problems.add(at, "must have sha256 (or token), namespaces and verbs")
         return b"", _NOTHING
     for key in entry:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS)
-            problems.append(
-                Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(_KEYS)}{hint}")
-            )
+            problems.add(at, f"unknown key {str(key)[:40]}; use {', '.join(_KEYS)}{hint}")
     digest = _digest(entry, at, problems)
     namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
     verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)
     verbs_known = [verb.value for verb in AccessVerb]
     for word in namespaces or ():
         if problem := names.label_problem(word):
-            problems.append(Problem(f"{at}.namespaces", problem))
+            problems.add(f"{at}.namespaces", problem)
     for word in verbs or ():
         if word not in verbs_known:
             message = (
                 f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or "
                 f"all{did_you_mean(word, verbs_known)}"
             )
-            problems.append(Problem(f"{at}.verbs", message))
+            problems.add(f"{at}.verbs", message)
     allowed = (
         frozenset(AccessVerb)
         if verbs is None
@@ -119,20 +112,16 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
     return digest, Grant(str(name), allowed, namespaces)
 
 
-def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes:
+def _digest(entry: Mapping[Any, Any], at: str, problems: Problems) -> bytes:
     token, digest = entry.get("token"), entry.get("sha256")
     if (token is None) == (digest is None):
-        problems.append(
-            Problem(at, "needs either sha256 (of the token, in hex) or the token itself")
-        )
+        problems.add(at, "needs either sha256 (of the token, in hex) or the token itself")
     elif digest is not None:
         if isinstance(digest, str) and _DIGEST.fullmatch(digest):
             return bytes.fromhex(digest)
-        problems.append(
-            Problem(
-                f"{at}.sha256",
-                "must be 64 hex digits in quotes; make it with: printf %s TOKEN | sha256sum",
-            )
+        problems.add(
+            f"{at}.sha256",
+            "must be 64 hex digits in quotes; make it with: printf %s TOKEN | sha256sum",
         )
     elif (
         not isinstance(token, str)
@@ -140,23 +129,21 @@ def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes
         or token != token.strip()
         or not token.isascii()
     ):
-        problems.append(
-            Problem(
-                f"{at}.token",
-                f"must be a random text of {MIN_TOKEN} ASCII characters or more; make one with: "
-                f"openssl rand -hex 32",
-            )
+        problems.add(
+            f"{at}.token",
+            f"must be a random text of {MIN_TOKEN} ASCII characters or more; make one with: "
+            f"openssl rand -hex 32",
         )
     else:
         return hashlib.sha256(token.encode()).digest()
     return b""
 
 
-def _words(value: object, at: str, problems: list[Problem]) -> frozenset[str] | None:
+def _words(value: object, at: str, problems: Problems) -> frozenset[str] | None:
     """Read a list of words; None means all."""
     if value == ALL:
         return None
     if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
         return frozenset(value)
-    problems.append(Problem(at, f"must be a non-empty list, or {ALL}"))
+    problems.add(at, f"must be a non-empty list, or {ALL}")
     return frozenset()

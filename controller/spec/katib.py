@@ -10,7 +10,7 @@ trial's object is created as the file has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.core.katib_keys import katib_place, katib_words
@@ -24,16 +24,22 @@ from controller.spec.katib_collectors import (
 from controller.spec.katib_domain import KatibDomainReader
 from controller.spec.katib_layers import OF_LAYERS, KatibLayersReader, Layers
 from controller.spec.katib_section import Json, KatibFile, shown
-from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
+from controller.spec.katib_settings import taken
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
+from suggest.katib_settings import (
+    ALGORITHMS,
+    MEDIAN_DEFAULTS,
+    MEDIAN_STOPPING,
+    TRIAL_DIR,
+    KatibSetting,
+)
 from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
 _DEFAULT_PARALLEL = 3
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-_PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 # Keys of a feasible space, by those of a native parameter.
 _OF_SPACE = {
     **dict.fromkeys(("scale", "mean", "deviation"), "distribution"),
@@ -260,7 +266,12 @@ class KatibReader(KatibDomainReader):
         return native | ({"settings": settings} if settings else {})
 
     def _settings(
-        self, section: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]
+        self,
+        section: Json,
+        at: str,
+        native_at: str,
+        algorithm: str,
+        takes: Mapping[str, KatibSetting],
     ) -> Json:
         """Return the settings under their native names. Katib writes all of them as text."""
         native: Json = {}
@@ -283,7 +294,7 @@ class KatibReader(KatibDomainReader):
                 )
             else:
                 try:
-                    parsed = setting.take(value)
+                    parsed = taken(setting, value)
                 except ValueError as error:
                     self._problems.add(f"{below}.value", f"{error} in quotes, got {shown(value)}")
                     continue
@@ -342,7 +353,7 @@ class KatibReader(KatibDomainReader):
             return ""
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
         names = [setting.get("name") for setting in listed if isinstance(setting, dict)]
-        if missing := [name for name in _PBT_REQUIRED if name not in names]:
+        if missing := [name for name in ALGORITHMS["pbt"].required if name not in names]:
             message = f"Required params missing: {', '.join(missing)}"
             self._problems.add("spec.algorithm.algorithmSettings", message)
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
@@ -367,12 +378,9 @@ class KatibReader(KatibDomainReader):
                 f"{at}.algorithmName", f"unknown algorithm name {shown(name)}; write medianstop"
             )
             return {}
-        takes = {
-            "min_trials_required": KatibSetting(lambda text: whole(text, 1), "minTrials"),
-            "start_step": KatibSetting(lambda text: whole(text, 1), "warmupSteps"),
-        }
-        settings = self._settings(early_stopping, at, "spec.pruning", name, takes)
-        return {"pruning": {"name": "median", "minTrials": 3, "warmupSteps": 4, **settings}}
+        defaults = {MEDIAN_STOPPING[key].to: value for key, value in MEDIAN_DEFAULTS.items()}
+        settings = self._settings(early_stopping, at, "spec.pruning", name, MEDIAN_STOPPING)
+        return {"pruning": {"name": "median", **defaults, **settings}}
 
     def _counts(self, spec: Json) -> Json:
         max_trials = self._count(spec, "maxTrialCount", 1)

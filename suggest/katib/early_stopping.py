@@ -21,17 +21,13 @@ from suggest.katib.parameters import finite
 from suggest.katib.suggestions import MAX_TRIALS, parsed, parsed_experiment
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
+from suggest.katib_settings import MEDIAN_DEFAULTS, MEDIAN_STOPPING
 from suggest.storage.observation_log import ObservationLog
 
 MEDIAN = "medianstop"
 _REMEMBERED = 100_000  # averages of trials
-_MIN_TRIALS, _START_STEP = "min_trials_required", "start_step"
-_DEFAULTS = {_MIN_TRIALS: 3, _START_STEP: 4}
+_MIN_TRIALS, _START_STEP = MEDIAN_DEFAULTS
 MOST_STEPS = 100_000
-_RULES = {
-    _MIN_TRIALS: "min_trials_required must be greater than zero (>0)",
-    _START_STEP: "start_step must be greater or equal than one (>=1)",
-}
 
 
 class KatibEarlyStopping:
@@ -135,7 +131,7 @@ def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:
 
 
 def _settings_of(texts: Iterable[pb.EarlyStoppingSetting]) -> dict[str, int]:
-    settings = dict(_DEFAULTS)
+    settings = dict(MEDIAN_DEFAULTS)
     for given in texts:
         if given.name not in settings:
             raise InvalidArgument.at(
@@ -147,8 +143,9 @@ def _settings_of(texts: Iterable[pb.EarlyStoppingSetting]) -> dict[str, int]:
             raise InvalidArgument.at(
                 "", f"failed to validate {given.name}({given.value[:80]}): {e}"
             ) from None
-        if value < 1:
-            raise InvalidArgument.at("", _RULES[given.name])
+        setting = MEDIAN_STOPPING[given.name]
+        if not setting.holds(value):
+            raise InvalidArgument.at("", setting.rule)
         if value > MOST_STEPS:
             raise InvalidArgument.at(
                 "", f"failed to validate {given.name}({value}): at most {MOST_STEPS}"

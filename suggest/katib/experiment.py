@@ -17,12 +17,9 @@ from suggest.domain import Choice, Int, Value
 from suggest.errors import InvalidArgument, Problem, Problems
 from suggest.katib.layers import (
     DARTS,
-    DARTS_SETTINGS,
     ENAS,
-    ENAS_SETTINGS,
     ArchitectureText,
     ConfigText,
-    SettingRefused,
     darts_parameters,
     read_network,
 )
@@ -34,6 +31,7 @@ from suggest.katib.parameters import (
     read_parameters,
 )
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib_settings import ALGORITHMS, KatibSetting
 from suggest.network import Network
 from suggest.space import Assignment, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
@@ -148,7 +146,8 @@ def _converted(message: pb.Experiment, problems: Problems) -> KatibExperiment:
     fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
     given = {each.name for each in spec.algorithm.algorithm_settings}
-    if name == PBT and (lacking := [each for each in _PBT_REQUIRED if each not in given]):
+    required = () if algorithm is None else ALGORITHMS[name].required
+    if lacking := [each for each in required if each not in given]:
         problems.add("", f"Required params missing: {', '.join(lacking)}")
     texts: tuple[ParameterText, ...] = ()
     if not is_of_layers:
@@ -219,40 +218,64 @@ def _key(message: pb.Experiment) -> str:
 # Algorithms
 
 
-@dataclass(frozen=True, slots=True)
-class _AlgorithmMapping:
-    """Our algorithm for one of Katib's.
-
-    It has `fixed` settings, and a function for each setting that reads its text.
-    """
-
-    name: str
-    read: Mapping[str, Callable[[str], dict[str, Value]]]
-    fixed: Mapping[str, Value]
+class SettingRefused(Exception):
+    """A setting is refused with a text of Katib's that does not have the usual form."""
 
 
 def _algorithm(message: pb.AlgorithmSpec, problems: Problems) -> Algorithm | None:
     name = message.algorithm_name
-    ours = _ALGORITHMS.get(name)
+    ours = ALGORITHMS.get(name)
     if ours is None:
         problems.add("", f"unknown algorithm name {name[:80]}")
         return None
-    settings, seed = dict(ours.fixed), None
+    settings, seed = dict(ours.settings), None
     for given in message.algorithm_settings:
-        read = ours.read.get(given.name)
-        if read is None:
+        if name == HYPERBAND and given.name in _HYPERBAND_STATE:
+            continue
+        setting = ours.takes.get(given.name)
+        if setting is None:
             problems.add("", f"unknown setting {given.name[:80]} for algorithm {name}")
             continue
         try:
-            found = read(given.value)
+            value = _value_of(given.name, setting, given.value)
         except SettingRefused as e:
             problems.add("", str(e))
         except (ValueError, OverflowError) as e:
-            problems.add("", f"failed to validate {given.name}({given.value[:80]}): {e}")
+            text, kind = given.value[:80], setting.kind.__name__
+            refused = f"failed to validate {given.name}({text}): {e}"
+            if name == ENAS:
+                refused = f"Algorithm Setting {given.name} must be {kind} type, got {text}"
+            problems.add("", refused)
         else:
-            seed = found.pop(_SEED, seed)
-            settings |= found
-    return Algorithm(ours.name, None if seed is None else int(str(seed)), settings)
+            if given.name == "random_state":
+                seed = int(str(value)) % 2**63
+            elif setting.to and value is not None:
+                settings[setting.to] = value
+    return Algorithm("random" if name == HYPERBAND else ours.name, seed, settings)
+
+
+def _value_of(name: str, setting: KatibSetting, text: str) -> Value:
+    """Return the value of our setting; None if the text sets none.
+
+    Raises SettingRefused, and ValueError or OverflowError with a part of a sentence.
+    """
+    if setting.is_optional and text == "None":
+        return None
+    if check := _CHECKS.get(name):
+        check(text)
+        return None
+    if setting.words:
+        if text not in setting.words:
+            raise SettingRefused(setting.rule.replace("{text}", text[:80]))
+        return setting.words[text]
+    number = setting.kind(text)
+    assert not isinstance(number, str)
+    if not setting.holds(number):
+        raise SettingRefused(setting.rule.replace("{text}", text[:80]))
+    if setting.to == "population" and number > 1000:
+        raise ValueError("at most 1000")
+    used = max(min(number, _MOST_USED.get(setting.to, number)), setting.least_used)
+    return None if setting.is_as_written else used
 
 
 def _hyperband(spec: pb.ExperimentSpec, problems: Problems) -> Fidelity | None:
@@ -279,80 +302,11 @@ def _hyperband(spec: pb.ExperimentSpec, problems: Problems) -> Fidelity | None:
     return Fidelity.of_resource(resource, most, eta)
 
 
-_SEED = "seed"
+# Of our settings: larger numbers count as these.
+_MOST_USED = {"startupTrials": 10**6, "candidates": 1000}
 
 
-# What Katib's services for hyperopt and skopt say, and those for Optuna and goptuna.
-_GREAT, _GREATE = "great", "greate"
-
-
-def _seed(word: str) -> Callable[[str], dict[str, Value]]:
-    def read(text: str) -> dict[str, Value]:
-        return {_SEED: _not_negative("random_state", int(text), word) % 2**63}
-
-    return read
-
-
-def _startup(name: str, word: str) -> Callable[[str], dict[str, Value]]:
-    def read(text: str) -> dict[str, Value]:
-        return {"startupTrials": min(_not_negative(name, int(text), word), 10**6)}
-
-    return read
-
-
-def _ei_candidates(text: str) -> dict[str, Value]:
-    count = _not_negative("n_ei_candidates", int(text), _GREATE)
-    return {"candidates": min(max(count, 1), 1000)}
-
-
-def _hyperopt_candidates(text: str) -> dict[str, Value]:
-    count = int(text)
-    if count <= 0:
-        raise SettingRefused("n_EI_candidates should be great than zero")
-    return {"candidates": min(count, 1000)}
-
-
-def _not_negative(name: str, count: int, word: str) -> int:
-    if count < 0:
-        raise SettingRefused(f"{name} should be {word} or equal than zero")
-    return count
-
-
-# Settings that Katib's engines read and ours have no counterpart
-# for are checked, as in Katib's files.
-
-
-def _number(
-    holds: Callable[[float], bool], rule: str, ours: str = ""
-) -> Callable[[str], dict[str, Value]]:
-    """Return a reader of a number, refused with Katib's `rule`. ours: our setting, if any."""
-
-    def read(text: str) -> dict[str, Value]:
-        value = float(text)
-        if not holds(value):
-            raise SettingRefused(rule)
-        return {ours: value} if ours else {}
-
-    return read
-
-
-def _restarts(text: str) -> dict[str, Value]:
-    if text not in ("ipop", "bipop", "None", "none"):
-        raise SettingRefused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
-    # Without restarts, a converged search would try its last point again and again.
-    return {"populationGrowth": 1} if text in ("None", "none") else {}
-
-
-def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:
-    def read(text: str) -> dict[str, Value]:
-        if text not in words:
-            raise SettingRefused(f"{name} {text[:80]} is not supported in Bayesian optimization")
-        return {}
-
-    return read
-
-
-def _r_l(text: str) -> dict[str, Value]:
+def _check_r_l(text: str) -> None:
     try:
         most = float(text)
     except ValueError:
@@ -361,13 +315,11 @@ def _r_l(text: str) -> dict[str, Value]:
         raise SettingRefused("r_l must be a positive float number.")
     if not 1 <= most < 2**53:
         raise ValueError("at least 1, and below 2^53: resources are whole numbers")
-    return {}
 
 
-def _eta(text: str) -> dict[str, Value]:
+def _check_eta(text: str) -> None:
     if _eta_of(text) < 2:
         raise ValueError("eta should be greater than one")
-    return {}
 
 
 def _eta_of(text: str) -> int:
@@ -376,106 +328,18 @@ def _eta_of(text: str) -> int:
     return eta if eta > 0 else 3
 
 
-def _trial_dir(text: str) -> dict[str, Value]:
+def _check_trial_dir(text: str) -> None:
     if not text.startswith("/"):
         raise ValueError("expected the absolute path of a folder")
-    return {}
-
-
-def _population(text: str) -> dict[str, Value]:
-    count = int(text)
-    if count < 5:
-        raise SettingRefused("Param(n_population) should be >= 5")
-    if count > 1000:
-        raise ValueError("at most 1000")
-    return {"population": count}
-
-
-def _is_share(value: float) -> bool:
-    return 0 <= value <= 1
-
-
-def _anything(text: str) -> dict[str, Value]:
-    return {}
 
 
 HYPERBAND, PBT = "hyperband", "pbt"
-_PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 # What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
 _HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
-_OPTUNA_TPE = {
-    "random_state": _seed(_GREATE),
-    "n_startup_trials": _startup("n_startup_trials", _GREATE),
-    "n_ei_candidates": _ei_candidates,
-}
-_ALGORITHMS = {
-    "random": _AlgorithmMapping("random", {"random_state": _seed(_GREAT)}, {}),
-    "grid": _AlgorithmMapping("grid", {"random_state": _seed(_GREATE)}, {}),
-    "tpe": _AlgorithmMapping(
-        "tpe",
-        {
-            **_OPTUNA_TPE,
-            "random_state": _seed(_GREAT),
-            "n_EI_candidates": _hyperopt_candidates,
-            "gamma": _number(lambda x: 0 < x < 1, "gamma should be in the range of (0, 1)"),
-            "prior_weight": _number(lambda x: x > 0, "prior_weight should be great than zero"),
-        },
-        {"multivariate": False},
-    ),
-    "multivariate-tpe": _AlgorithmMapping("tpe", _OPTUNA_TPE, {"multivariate": True}),
-    "bayesianoptimization": _AlgorithmMapping(
-        "gp",
-        {
-            "random_state": _seed(_GREAT),
-            "n_initial_points": _startup("n_initial_points", _GREAT),
-            "base_estimator": _word("base_estimator", "GP", "RF", "ET", "GBRT"),
-            "acq_func": _word("acq_func", "gp_hedge", "LCB", "EI", "PI", "EIps", "PIps"),
-            "acq_optimizer": _word("acq_optimizer", "auto", "sampling", "lbfgs"),
-        },
-        {},
-    ),
-    "cmaes": _AlgorithmMapping(
-        "cmaes",
-        {
-            "random_state": _seed(_GREATE),
-            "sigma": _number(lambda x: x >= 0, "sigma should be greate or equal than zero"),
-            "restart_strategy": _restarts,
-        },
-        {},
-    ),
-    "sobol": _AlgorithmMapping("sobol", {}, {}),
-    HYPERBAND: _AlgorithmMapping(
-        "random",
-        {
-            "r_l": _r_l,
-            "resource_name": _anything,  # `_hyperband` checks it
-            "eta": _eta,
-            **dict.fromkeys(_HYPERBAND_STATE, _anything),
-        },
-        {},
-    ),
-    # Katib's LSTM learns from the mean of all trials; bench/architectures.py compares both.
-    ENAS: _AlgorithmMapping("tpe", ENAS_SETTINGS, {}),
-    # All trials are equal, and search by themselves.
-    DARTS: _AlgorithmMapping("random", DARTS_SETTINGS, {}),
-    # Without a probability, Katib perturbs every parameter of a replaced trial.
-    PBT: _AlgorithmMapping(
-        "pbt",
-        {
-            "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder
-            "n_population": _population,
-            "truncation_threshold": _number(
-                _is_share,
-                "Param(truncation_threshold) should be between 0 and 1, inclusive",
-                "truncation",
-            ),
-            "resample_probability": _number(
-                _is_share,
-                "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be "
-                "between 0 and 1, inclusive, to resample",
-                "resampleProbability",
-            ),
-        },
-        {"resampleProbability": 0.0},
-    ),
+# Of settings that are not ours: those of hyperband are its fidelity, which `_hyperband` reads.
+_CHECKS: Mapping[str, Callable[[str], None]] = {
+    "r_l": _check_r_l,
+    "eta": _check_eta,
+    "resource_name": lambda text: None,
+    "suggestion_trial_dir": _check_trial_dir,
 }

@@ -1,13 +1,12 @@
 """Katib's searches for a network's layers: `nas_config` as a `Network` for `enas`,
-the texts of `darts`, and their settings. Pure.
+and the texts of `darts`. Pure.
 
 What Katib refuses is refused in Katib's words, and its place is the problem's path.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from suggest import darts
 from suggest.errors import InvalidArgument, Problem, Problems
@@ -27,10 +26,6 @@ _PLACES = {
     "outputs": f"{_GRAPH}.output_sizes",
     "operations": _OPERATIONS,
 }
-
-
-class SettingRefused(Exception):
-    """A setting is refused with a text of Katib's that does not have the usual form."""
 
 
 class ArchitectureText(ParameterText):
@@ -139,75 +134,3 @@ def _operations(given: Sequence[pb.Operation], problems: Problems) -> Iterator[O
             else:
                 parameters.append(Parameter(parameter.name, domain))
         yield Operation(operation.operation_type, tuple(parameters))
-
-
-# Settings. Katib's controller of `enas` is not used here, so its settings are only checked.
-
-
-def _setting(
-    name: str, kind: type[int] | type[float], *, most: float = math.inf, optional: bool = False
-) -> Callable[[str], dict[str, Value]]:
-    """Return a reader of a setting: a whole number from 1, or a number above 0."""
-
-    def read(text: str) -> dict[str, Value]:
-        if optional and text == "None":
-            return {}
-        try:
-            value = kind(text)
-        except (ValueError, OverflowError):
-            raise SettingRefused(
-                f"Algorithm Setting {name} must be {kind.__name__} type, got {text[:80]}"
-            ) from None
-        least = "[1" if kind is int else "(0"
-        is_enough = value >= 1 if kind is int else value > 0
-        if not (is_enough and value <= most and math.isfinite(value)):
-            end = "inf)" if most == math.inf else f"{most:g}]"
-            raise SettingRefused(
-                f"Algorithm Setting {name}: {text[:80]} with {kind.__name__} type must be in "
-                f"range {least}, {end}"
-            )
-        return {}
-
-    return read
-
-
-def _at_least(
-    name: str, kind: type[int] | type[float], least: int, words: str
-) -> Callable[[str], dict[str, Value]]:
-    def read(text: str) -> dict[str, Value]:
-        if name in darts.OPTIONAL and text == "None":
-            return {}
-        value = kind(text)
-        if not (value >= least and math.isfinite(value)):
-            raise SettingRefused(f"{name} should be {words}")
-        return {}
-
-    return read
-
-
-ENAS_SETTINGS = {
-    "controller_hidden_size": _setting("controller_hidden_size", int),
-    "controller_temperature": _setting("controller_temperature", float, optional=True),
-    "controller_tanh_const": _setting("controller_tanh_const", float, optional=True),
-    "controller_entropy_weight": _setting("controller_entropy_weight", float, optional=True),
-    "controller_baseline_decay": _setting("controller_baseline_decay", float, most=1),
-    "controller_learning_rate": _setting("controller_learning_rate", float, most=1),
-    "controller_skip_target": _setting("controller_skip_target", float, most=1),
-    "controller_skip_weight": _setting("controller_skip_weight", float, optional=True),
-    "controller_train_steps": _setting("controller_train_steps", int),
-    "controller_log_every_steps": _setting("controller_log_every_steps", int),
-}
-DARTS_SETTINGS = {
-    **{
-        name: _at_least(name, float, 0, "greate or equal than zero")
-        for name, default in darts.DEFAULTS.items()
-        if isinstance(default, float)
-    },
-    **{
-        name: _at_least(name, int, 1, "greate or equal than one")
-        for name, default in darts.DEFAULTS.items()
-        if isinstance(default, int)
-    },
-    "num_epochs": _at_least("num_epochs", int, 1, "greate than zero"),
-    "num_workers": _at_least("num_workers", int, 0, "greate or equal than zero"),
-}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.arguments import parse
-from controller.spec.katib_settings import ALGORITHMS
+from suggest.katib_settings import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "katib.md").read_text(encoding="utf-8")

@@ -1,41 +1,44 @@
-"""Names the problems of an experiment that was built in Python by its arguments,
-instead of the keys of a file.
+"""Arguments in Python as keys of a file: what they are there, and problems with a file's keys as
+problems with arguments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
+from typing import Any
 
 from controller.spec.problems import NOWHERE, SpecErrors
 
-_KEYS = {
-    "metadata.name": "name",
-    "metadata.namespace": "namespace",
-    "spec.algorithm.name": "algorithm",
-    "spec.algorithm.seed": "seed",
-    "spec.algorithm.settings": "settings",
-    "spec.budget.trials": "trials",
-    "spec.budget.wallClock": "timeout",
-    "spec.constraints": "constraints",
-    "spec.fidelity": "fidelity",
-    "spec.initial": "initial",
-    "spec.learnFrom": "learn_from",
-    "spec.objective.direction": "direction",
-    "spec.objective.metric": "metric",
-    "spec.objective.target": "target",
-    "spec.objectives": "objectives",
-    "spec.parallelism": "parallelism",
-    "spec.parameters": "parameters",
-    "spec.prior": "prior",
-    "spec.pruning": "pruning",
-    "spec.runtime": "runtime",
-    "spec.trial.command": "command",
-    "spec.trial.image": "image",
-    "spec.trial.resources.gpu": "gpu",
-    "spec.trial.timeout": "trial_timeout",
+# The key of a file that each argument sets.
+KEYS = {
+    "name": "metadata.name",
+    "namespace": "metadata.namespace",
+    "algorithm": "spec.algorithm.name",
+    "seed": "spec.algorithm.seed",
+    "settings": "spec.algorithm.settings",
+    "trials": "spec.budget.trials",
+    "timeout": "spec.budget.wallClock",
+    "constraints": "spec.constraints",
+    "fidelity": "spec.fidelity",
+    "initial": "spec.initial",
+    "learn_from": "spec.learnFrom",
+    "direction": "spec.objective.direction",
+    "metric": "spec.objective.metric",
+    "target": "spec.objective.target",
+    "objectives": "spec.objectives",
+    "parallelism": "spec.parallelism",
+    "parameters": "spec.parameters",
+    "prior": "spec.prior",
+    "pruning": "spec.pruning",
+    "runtime": "spec.runtime",
+    "command": "spec.trial.command",
+    "image": "spec.trial.image",
+    "gpu": "spec.trial.resources.gpu",
+    "trial_timeout": "spec.trial.timeout",
 }
 _KEY = re.compile(r"\b(?:spec|metadata)\.[\w.\[\]]*\w\]?")
 _WORDS = {
@@ -43,6 +46,31 @@ _WORDS = {
     "--runtime kubernetes": 'runtime="kubernetes"',
     "--context": "context",
 }
+
+
+def in_file(name: str, value: object) -> object:
+    """Return the value of an argument as a file has it."""
+    match value:
+        case Real() if name.endswith("timeout"):
+            # Never with an exponent, which durations do not have.
+            return f"{float(value):.3f}".rstrip("0").rstrip(".") + "s"
+        case str() if name == "pruning":
+            return {"name": value}
+        case Sequence() if not isinstance(value, str):
+            return list(value)
+    return value
+
+
+def spec_of(arguments: Mapping[str, object]) -> dict[str, Any]:
+    """Return the keys of a file's `spec` that these arguments set."""
+    spec: dict[str, Any] = {}
+    for name, value in arguments.items():
+        _, *above, last = KEYS[name].split(".")
+        section = spec
+        for key in above:
+            section = section.setdefault(key, {})
+        section[last] = in_file(name, value)
+    return spec
 
 
 def arguments_of_keys(
@@ -62,7 +90,7 @@ def arguments_of_keys(
     """
     by_key = {
         key: name
-        for key, name in _KEYS.items()
+        for name, key in KEYS.items()
         if name in names and not _has({"spec": written}, key)
     }
     by_key |= {f"spec.parameters.{name}": f"parameters[{name!r}]" for name in parameters}

@@ -44,7 +44,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, did_you_mean
 from suggest.imports import Source
 from suggest.whole_file import replace_file
 from tuner.archive import archive
-from tuner.arguments import arguments_of_keys, problems_by_argument
+from tuner.arguments import arguments_of_keys, problems_by_argument, spec_of
 from tuner.code_hash import FILE as HASH_FILE
 from tuner.code_hash import code_hash, differs
 from tuner.experiment import BOUNDS, Experiment, merged
@@ -537,44 +537,22 @@ def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
     return {"metric": metric, "direction": direction}
 
 
+# Options that keys of a file take as they are; the second ones unless they are empty.
+_TAKEN = ("algorithm", "seed", "settings", "target", "timeout", "trial_timeout", "image")
+_TAKEN_UNLESS_EMPTY = ("pruning", "fidelity", "learn_from", "prior", "initial", "gpu")
+
+
 def _spec(options: SearchOptions) -> dict[str, Any]:
     """Return the options that are not arguments of `Experiment`, as keys of a file."""
-    trial: dict[str, object] = {"env": {"PYTHONUNBUFFERED": "1"}}
-    if "image" in options:
-        trial["image"] = options["image"]
-    spec: dict[str, Any] = {"metrics": {"step": STEP, "pattern": PATTERN}, "trial": trial}
-    if "target" in options:
-        spec["objective"] = {"target": options["target"]}
-    if "timeout" in options:
-        spec["budget"] = {"wallClock": _duration(options["timeout"])}
-    if "trial_timeout" in options:
-        trial["timeout"] = _duration(options["trial_timeout"])
-    if options.get("gpu"):
-        trial["resources"] = {"gpu": options["gpu"]}
-    algorithm: dict[str, object] = {
-        key: options[key] for key in ("seed", "settings") if key in options
+    given: dict[str, object] = {"algorithm": "default"}
+    for name, value in options.items():
+        if name in _TAKEN or (name in _TAKEN_UNLESS_EMPTY and value):
+            given[name] = value
+    of_functions = {
+        "metrics": {"step": STEP, "pattern": PATTERN},
+        "trial": {"env": {"PYTHONUNBUFFERED": "1"}},
     }
-    spec["algorithm"] = {"name": options.get("algorithm", "default"), **algorithm}
-    if pruning := options.get("pruning"):
-        spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)
-    if fidelity := options.get("fidelity"):
-        spec["fidelity"] = dict(fidelity)
-    if learn_from := options.get("learn_from"):
-        spec["learnFrom"] = learn_from if isinstance(learn_from, str) else list(learn_from)
-    if prior := options.get("prior"):
-        # Anything else is refused by the reader, which names the place.
-        spec["prior"] = {
-            name: dict(belief) if isinstance(belief, Mapping) else belief
-            for name, belief in prior.items()
-        }
-    if initial := options.get("initial"):
-        spec["initial"] = [dict(point) for point in initial]
-    return merged(spec, options.get("spec", {}))
-
-
-def _duration(value: str | float) -> str:
-    # Never with an exponent, which durations do not have.
-    return value if isinstance(value, str) else f"{float(value):.3f}".rstrip("0").rstrip(".") + "s"
+    return merged(merged(of_functions, spec_of(given)), options.get("spec", {}))
 
 
 def _new_name(objective: Objective) -> str:

@@ -22,6 +22,7 @@ from controller.core.model import ExperimentState, ReasonCode, short_name
 from controller.report.description import continuation, cure
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, TunerError
+from tuner.arguments import KEYS, in_file
 from tuner.plots import Plots
 from tuner.session import run_session
 from tuner.waiting import waited_for
@@ -487,29 +488,11 @@ def settings(values: Mapping[str, object]) -> list[str]:
     """Return the arguments of `Study.set`, as `--set` has them. Raises TypeError."""
     if unknown := [name for name in values if name not in _SETTABLE]:
         raise TypeError(f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}")
-    return [
-        f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}"
-        for name, value in values.items()
-    ]
+    return [f"{KEYS[name]}={json.dumps(in_file(name, value))}" for name, value in values.items()]
 
 
 def _nothing(_: str) -> None: ...
 
 
-# The arguments of `Study.set`, by the keys of a file.
-_SETTABLE = {
-    "parallelism": "spec.parallelism",
-    "trials": "spec.budget.trials",
-    "timeout": "spec.budget.wallClock",
-    "trial_timeout": "spec.trial.timeout",
-    "pruning": "spec.pruning",
-}
-
-
-def _as_in_a_file(name: str, value: object) -> object:
-    """Return an argument of `tuner.minimize` as a file has it."""
-    if name.endswith("timeout") and isinstance(value, int | float):
-        return f"{value}s"
-    if name == "pruning" and isinstance(value, str):
-        return {"name": value}
-    return value
+# The arguments of `Study.set`.
+_SETTABLE = ("parallelism", "trials", "timeout", "trial_timeout", "pruning")

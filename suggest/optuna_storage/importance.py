@@ -14,13 +14,11 @@ by its value among those of the same step.
 
 from __future__ import annotations
 
-import inspect
 import math
 import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
@@ -40,9 +38,6 @@ from suggest.trial import Trial, TrialState
 BEST_SHARE = 0.1
 LEAST_BEST = 10  # trials that count as the best, at least
 RESAMPLES = 20
-_ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
-# Its first name.
-_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"
 # Of a resample, and fewer with many parameters: bounds the time.
 MAX_TRIALS = 1000
 LEAST_DRAWN = 40  # but at least, if there are so many
@@ -147,9 +142,8 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[st
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([StudyDirection.MINIMIZE], trials))
     with quiet():
-        # Any: other arguments have other types.
-        quantile: dict[str, Any] = {_QUANTILE: share}
-        divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
+        evaluator = PedAnovaImportanceEvaluator(target_quantile=share)
+        divergences = evaluator.evaluate(study, candidates)
     return {name: divergences.get(name, 0.0) for name in names}
 
 

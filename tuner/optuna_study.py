@@ -118,12 +118,25 @@ def run_search(
     directions = [direction.name.lower() for direction in study.directions]
     shell = caller.shell
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
+    pruner = None
+    if "pruning" not in options and len(directions) == 1:
+        rule = pruning_of(study.pruner)
+        if rule is None and not reads:
+            kind = type(study.pruner).__name__
+            raise caller.error(
+                f"the study has a {kind}, which trials in containers cannot ask, because it reads "
+                "other trials; name the rule: "
+                + caller.option("pruning", "spec.pruning.name", "optuna:hyperband")
+            )
+        pruner = study.pruner if rule is None else None
+        options["pruning"] = rule or {}
     seen = inside.OptunaStudy(
         directions,
         _plain_attributes(study),
         study.metric_names,
         state_dir=str(workspace.state.root.absolute()) if reads else None,
         namespace=options.get("namespace"),
+        pruner=pruner,
     )
     waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
     first = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
@@ -140,8 +153,6 @@ def run_search(
         # As in Optuna, running trials finish.
         finish = {"budget": {"overrun": Overrun.FINISH.value}}
         options["spec"] = merged(finish, options.get("spec") or {})
-    if "pruning" not in options and len(directions) == 1:
-        options["pruning"] = pruning_of(caller, study.pruner)
     initial = [parameters for parameters, _ in points]
     if isinstance(sampler, optuna.samplers.BruteForceSampler) and "algorithm" not in options:
         raise caller.error(
@@ -334,24 +345,22 @@ def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
                 yield read.argval
 
 
-def pruning_of(caller: SearchCaller, pruner: optuna.pruners.BasePruner) -> dict[str, object]:
-    """Return the rule `optuna:NAME` that is the study's pruner."""
-    kind = type(pruner).__name__
-    names = {known: name for name, (known, _) in CLASSES.items()}
-    name = names.get(kind)
+def pruning_of(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:
+    """Return the rule `optuna:NAME` that is the study's pruner; None if there is none."""
+    import optuna
+
+    names = {getattr(optuna.pruners, known): name for name, (known, _) in CLASSES.items()}
+    name = names.get(type(pruner))
     if name == "nop":
         return {}
     shape = {key.removeprefix("_"): value for key, value in vars(pruner).items()}
     if (wrapped := shape.get("wrapped_pruner")) is not None:
-        inner = shape["wrapped_pruner"] = names.get(type(wrapped).__name__)
+        inner = shape["wrapped_pruner"] = names.get(type(wrapped))
         # The setting is one of these names, and has no settings.
         if inner not in _WRAPPED or vars(wrapped) != vars(type(wrapped)()):
             name = None
     if name is None:
-        raise caller.error(
-            f"the study has a {kind}, which is not taken over; name the rule: "
-            f"{caller.option('pruning', 'spec.pruning.name', 'optuna:hyperband')}"
-        )
+        return None
     _, settings = CLASSES[name]
     given: dict[str, object] = {"name": f"optuna:{name}"}
     for each in fields(settings):

@@ -63,16 +63,19 @@ class OptunaStudy:
         *,
         state_dir: str | None = None,
         namespace: str | None = None,
+        pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
         """user_attrs: those that the study had before the search.
 
         state_dir, namespace: where the search is stored; None if trials cannot read it.
+        pruner: one that a trial asks by itself, because the search has no such rule.
         """
         self._directions = directions
         self.user_attrs = dict(user_attrs)
         self.metric_names = metric_names
         self._state_dir = state_dir
         self._namespace = namespace
+        self._pruner = pruner
 
     @property
     def study_name(self) -> str:
@@ -100,23 +103,35 @@ class OptunaStudy:
 
         def __getattr__(self, name: str) -> object:
             if name in OF_RESULTS and self._state_dir is not None:
-                return getattr(self._so_far(self._state_dir), name)
+                return getattr(self._so_far(), name)
             raise AttributeError(f"the study of a trial has no {name!r}: {LIMITS}")
 
-    def _so_far(self, state_dir: str) -> optuna.Study:
+    def prunes(self, trial: OptunaTrial) -> bool:
+        """Return whether the study's pruner, if trials have to ask it, stops this one."""
+        if self._pruner is None:
+            return False
+        study = self._so_far()
+        stops = self._pruner.prune(study, trial.frozen())
+        trial.stopped_by = f"{type(self._pruner).__name__}.prune() returned true" if stops else ""
+        # Successive halving keeps its rungs there.
+        for key, value in study.trials[trial.number].system_attrs.items():
+            trial.set_system_attr(key, value)
+        return stops
+
+    def _so_far(self) -> optuna.Study:
         """Return a study of Optuna with all trials of the search so far."""
         # Here, because it takes long, and few objectives ask for it.
         from tuner.optuna_results import Results
         from tuner.study import Study, workspace_of
 
-        workspace = workspace_of(state_dir)
+        workspace = workspace_of(self._state_dir)
         ran = Study(workspace, self.study_name, self._namespace)
         about = SimpleNamespace(
             directions=self.directions,
             user_attrs=self.user_attrs,
             metric_names=self.metric_names,
             sampler=None,
-            pruner=None,
+            pruner=self._pruner,
         )
         return Results(about, workspace, (), None).of(ran)
 
@@ -163,6 +178,8 @@ class OptunaTrial:
             "constraints": {},
         }
         self._reported: dict[int, float] = {}
+        # Why `should_prune` returned true, if the controller has not asked for it.
+        self.stopped_by = ""
         self.storage = _Storage(self)
         self.number = trial.number
         self.datetime_start = datetime.now()
@@ -337,7 +354,26 @@ class OptunaTrial:
         if len(self._metrics) > 1:
             raise NotImplementedError("Trial.should_prune is not supported for several objectives")
         self._trial.polls = True
-        return self._trial.stopped
+        return self._trial.stopped or self.study.prunes(self)
+
+    def frozen(self, values: Sequence[float] | None = None) -> FrozenTrial:
+        """Return the trial as Optuna shows it: complete if it has values, and otherwise running."""
+        from optuna.trial import FrozenTrial, TrialState
+
+        return FrozenTrial(
+            number=self.number,
+            trial_id=self._trial_id,
+            state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
+            value=None,
+            values=values,
+            datetime_start=self.datetime_start,
+            datetime_complete=None if values is None else datetime.now(),
+            params=self.params,
+            distributions=self.distributions,
+            user_attrs=self.user_attrs,
+            system_attrs=self.system_attrs,
+            intermediate_values=dict(self._reported),
+        )
 
     def constrain(
         self, function: Callable[[FrozenTrial], Sequence[float]], values: Sequence[float]
@@ -346,27 +382,8 @@ class OptunaTrial:
 
         Only the search's result has them all: how many there are is not known in advance.
         """
-        from optuna.trial import FrozenTrial, TrialState
-
-        found = [
-            _as_float("a value of the constraints_func", each)
-            for each in function(
-                FrozenTrial(
-                    number=self.number,
-                    trial_id=self._trial_id,
-                    state=TrialState.COMPLETE,
-                    value=None,
-                    values=list(values),
-                    datetime_start=self.datetime_start,
-                    datetime_complete=datetime.now(),
-                    params=self.params,
-                    distributions=self.distributions,
-                    user_attrs=self.user_attrs,
-                    system_attrs=self.system_attrs,
-                    intermediate_values=dict(self._reported),
-                )
-            )
-        ]
+        trial = self.frozen(list(values))
+        found = [_as_float("a value of the constraints_func", each) for each in function(trial)]
         if any(map(math.isnan, found)):
             raise ValueError(f"the constraints_func returned NaN: {found}")
         self.set_system_attr(kept.CONSTRAINTS, found)
@@ -418,7 +435,8 @@ def run(
             raise
         if trial.stopped:
             raise Pruned from None
-        raise Infeasible(f"{kept.PRUNED}: {error}" if str(error) else kept.PRUNED) from None
+        why = str(error) or seen.stopped_by
+        raise Infeasible(f"{kept.PRUNED}: {why}" if why else kept.PRUNED) from None
     finally:
         seen.end()
 

@@ -92,6 +92,54 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
     assert scripts.output(QUIET + body) == "['COMPLETE', 'PRUNED'] True\n"
 
 
+def test_a_pruner_of_another_class_is_asked_in_each_trial(scripts: Scripts) -> None:
+    """It sees what running trials have reported; successive halving keeps its rungs in trials."""
+    body = """
+class WorseThanAll(optuna.pruners.BasePruner):
+    def prune(self, study, trial):
+        others = [each.intermediate_values for each in study.trials if each.number != trial.number]
+        seen = [each[0] for each in others if each]
+        assert 0 in trial.intermediate_values and trial.params, trial
+        return bool(seen) and trial.intermediate_values[0] > max(seen)
+
+class Halving(optuna.pruners.SuccessiveHalvingPruner):
+    pass
+
+def objective(trial):
+    for step in range(10):
+        trial.report(trial.number, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return trial.suggest_float("x", 0, 1)
+
+def waits(trial):
+    x = trial.suggest_float("x", 0, 1)
+    if trial.number:
+        trial.report(1, 0)
+        while not trial.should_prune():
+            time.sleep(0.01)
+        (HERE / "pruned").touch()
+        raise optuna.TrialPruned
+    trial.report(0, 0)
+    while not (HERE / "pruned").exists():
+        time.sleep(0.01)
+    return x
+
+for pruner, run, at_once in ((WorseThanAll(), waits, 2), (Halving(1, 2), objective, 1)):
+    study, name = optuna.create_study(pruner=pruner), run.__name__
+    study = tuner.optimize_optuna(
+        run, study, trials=2, parallelism=at_once, name=name, progress=False)
+    print([trial.state.name for trial in study.trials], tuner.open(name).results()[1].reason)
+print([key for key in study.trials[1].system_attrs if key.startswith("completed")])
+"""
+    reason = "the objective raised optuna.TrialPruned: {}.prune() returned true"
+    assert scripts.output(QUIET + body).splitlines() == [
+        f"['COMPLETE', 'PRUNED'] {reason.format('WorseThanAll')}",
+        f"['COMPLETE', 'PRUNED'] {reason.format('Halving')}",
+        "['completed_rung_0']",
+    ]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -104,8 +152,9 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
             "has trials, of which a search in the cluster cannot learn; pass a new study, and enqueue",
         ),
         (
-            "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})()",
-            "the study has a Mine, which is not taken over; name",
+            "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})(); "
+            "options |= {'runtime': 'kubernetes', 'image': 'i'}",
+            "the study has a Mine, which trials in containers cannot ask, because it reads other",
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (

@@ -435,11 +435,13 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
         ("study = optuna.create_study()\nstudy.ask()\n", [], "calls no study.optimize"),
         ("def objective(trial)\n", [], "2:21 is not Python: expected ':'"),
         (
-            "class Mine(optuna.pruners.NopPruner):\n    pass\n"
-            + SEARCHES.format(study="optuna.create_study(pruner=Mine())"),
+            SEARCHES.format(
+                study="optuna.create_study(sampler=optuna.samplers.BruteForceSampler())"
+            ),
             [],
-            "script.py:4: the study has a Mine, which is not taken over; name the rule: "
-            "add --set spec.pruning.name=optuna:hyperband",
+            "script.py:2: the study has a BruteForceSampler, which is not taken over: no search here "
+            "tries each point once and then ends; set a GridSampler, or name another algorithm: "
+            "add --set spec.algorithm.name=random",
         ),
         (
             SEARCHES.format(study="optuna.create_study()"),

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from controller.core.model import Experiment as StoredExperiment
 
 METRIC = "value"
+# Of the calls of a script for Optuna, in the experiment's folder.
+CALLS_FILE = "calls.json"
 
 Objective = Callable[[Trial], object]
 
@@ -226,11 +228,13 @@ def search(
     known: Source | None = None,
     on_stop: DesiredState = DesiredState.STOP,
     shell: Shell | None = None,
+    calls: str = "",
 ) -> Study:
     """Run the search of an objective. Raises the errors of `minimize`.
 
     stand_ins: see `objective_code.dumps`. known: trials to learn from. on_stop: see
-    `running.control`. shell: the program that runs it, if it has one.
+    `running.control`. shell: the program that runs it, if it has one. calls: what its script keeps
+    with the search.
     """
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
@@ -255,6 +259,8 @@ def search(
         file = folders.function if in_containers else folders.root / FUNCTION_FILE
         replace_file(file, archive(packed) if in_containers else packed)
         (folders.root / HASH_FILE).write_text(f"{code}\n{script}", encoding="utf-8")
+        if calls:
+            replace_file(folders.root / CALLS_FILE, calls.encode())
 
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
     where = FileOptions(

@@ -300,11 +300,14 @@ def _local(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone().replace(tzinfo=None)
 
 
-def add_results(study: optuna.Study, found: optuna.Study) -> None:
-    """Add the finished trials of a search to a study that may have some of them."""
+def add_results(study: optuna.Study, found: optuna.Study, end: int | None = None) -> None:
+    """Add the finished trials of a search to a study that may have some of them.
+
+    end: the number of the first one that is not added.
+    """
     # Imported ones have no mark.
     had = {"", *map(_mark, study.get_trials(deepcopy=False))}
-    for trial in found.get_trials(deepcopy=False):
+    for trial in found.get_trials(deepcopy=False)[:end]:
         if trial.state.is_finished() and _mark(trial) not in had:
             study.add_trial(trial)
     for key, value in found.user_attrs.items():

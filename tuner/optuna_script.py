@@ -7,26 +7,31 @@ The calls are replaced in the text of the script only. A search within an object
 from __future__ import annotations
 
 import ast
+import json
+import math
 import operator
 import os
 import re
 import sys
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from controller import app
 from controller.core.attempt import RuntimeLost
 from controller.core.model import MAX_NAME_LENGTH
 from controller.kube.errors import ApiError
 from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.reading import script_text
-from suggest.errors import InvalidArgument, TunerError
+from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.trial import TrialState
-from tuner.functions import SearchOptions
+from tuner.functions import CALLS_FILE, SearchOptions
+from tuner.optuna_results import Results, add_results
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
 
@@ -89,19 +94,39 @@ def _compiled(path: str, file: str) -> tuple[ast.Module, CodeType]:
         raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of `study.optimize`. Its search keeps it for the next run of the script.
+
+    asked: the trials and the seconds of the call, and the points so far.
+    trials, number, seconds: what the search had used when the call began, and the number of the
+        call's first trial.
+    """
+
+    asked: Sequence[float]
+    trials: int = 0
+    number: int = 0
+    seconds: float = 0.0
+
+
 class _Searches:
-    """The searches of a script, in the order in which it runs them."""
+    """The searches of a script, in the order in which it runs them.
+
+    A script that runs again makes the same calls. One that was followed by another one returns at
+    once, with the study as it was then.
+    """
 
     def __init__(self, path: str, constraints: Iterable[str], shell: Shell) -> None:
         self._path = path
         self._constraints = {name: {"max": 0.0} for name in constraints}
         self._shell = shell
         overrides = [each.partition("=") for each in shell.options.overrides]
+        # Of other ones, the calls are not the same.
+        self._run = {"script": shell.script, "set": [*shell.options.overrides]}
         self._given = {key.strip(): value.strip() for key, _, value in overrides}
         self._names: list[tuple[optuna.Study, str]] = []
-        # Of all calls so far, by the search's name.
-        self._trials: Counter[str] = Counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        # By the search's name.
+        self._calls: defaultdict[str, list[_Call]] = defaultdict(list)
         self._points: defaultdict[str, list[Point]] = defaultdict(list)
 
     def optimize(
@@ -117,16 +142,32 @@ class _Searches:
         show_progress_bar: bool = False,
     ) -> None:
         """Run a search, and add its trials to the study. See `optuna.Study.optimize`."""
-        if n_trials is not None and n_trials <= 0:
-            # Of a script that counts what its study has already.
-            return
-        caller = SearchCaller(self._place(), self._shell)
         for key in _OF_STUDY:
             if any(f"{given}.".startswith(f"{key}.") for given in self._given):
                 raise InvalidArgument.at(
                     f"--set {key}", "is what the study in the script says; change it there"
                 )
         name = self._name(study)
+        place = len(self._calls[name])
+        asked = (
+            math.inf if n_trials is None else n_trials,
+            math.inf if timeout is None else timeout,
+            len(self._points[name]),
+        )
+        earlier = self._earlier(name)
+        before = earlier[place] if place < len(earlier) else self._begun(name)
+        is_known = place < len(earlier) and all(map(operator.le, asked, before.asked))
+        call = before if is_known else replace(before, asked=asked)
+        self._calls[name].append(call)
+        if is_known and place + 1 < len(earlier):
+            results = Results(study, self._shell.workspace, (), None)
+            add_results(study, results.of(self._search(name)), earlier[place + 1].number)
+            return
+        if asked[0] <= 0:
+            # Of a script that counts what its study has already.
+            return
+        calls = {**self._run, "calls": [*map(asdict, self._calls[name])]}
+        caller = SearchCaller(self._place(), self._shell, json.dumps(calls))
         options: SearchOptions = {
             "name": name,
             "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs),
@@ -135,11 +176,9 @@ class _Searches:
             "spec": {} if n_trials is not None else {"budget": {"trials": "none"}},
         }
         if n_trials is not None:
-            self._trials[name] += int(n_trials)
-            options["trials"] = self._trials[name]
+            options["trials"] = before.trials + int(n_trials)
         if timeout is not None:
-            self._seconds[name] += float(timeout)
-            options["timeout"] = self._seconds[name]
+            options["timeout"] = before.seconds + float(timeout)
         if catch:
             options["spec"] = {**options["spec"], "breaker": "off"}
         if any(given.startswith("spec.pruning") for given in self._given):
@@ -154,10 +193,6 @@ class _Searches:
         if flags.context is not None:
             options["context"] = flags.context
         run_search(caller, func, study, self._points[name], options)
-        ran = Study(self._shell.workspace, name, flags.namespace).results()
-        # Of a call that ended early, the rest is not for the next one.
-        counted = sum(each.state != TrialState.CANCELLED.value for each in ran)
-        self._trials[name] = min(self._trials[name], counted)
 
     def enqueue_trial(
         self,
@@ -170,6 +205,37 @@ class _Searches:
         points = self._points[self._name(study)]
         if not skip_if_exists or all(known != params for known, _ in points):
             points.append((dict(params), dict(user_attrs or {})))
+
+    def _search(self, name: str) -> Study:
+        return Study(self._shell.workspace, name, self._shell.options.namespace)
+
+    def _earlier(self, name: str) -> Sequence[_Call]:
+        """Return the calls of the script's last run, and of this one."""
+        try:
+            with self._shell.workspace.opened() as experiments:
+                stored = app.experiments.find(experiments, name, self._shell.options.namespace)
+                file = experiments.folders(stored.uid).root / CALLS_FILE
+                kept = json.loads(file.read_text(encoding="utf-8"))
+        except (NotFound, FileNotFoundError):
+            return ()
+        calls = kept.pop("calls")
+        return [_Call(**each) for each in calls] if kept == self._run else ()
+
+    def _begun(self, name: str) -> _Call:
+        """Return a call that begins now."""
+        if not self._calls[name]:
+            return _Call(())
+        try:
+            record = self._search(name)._record()
+        except NotFound:
+            return _Call(())
+        own = [entry for entry in record.trials if not entry.imported_from]
+        return _Call(
+            (),
+            sum(entry.state is not TrialState.CANCELLED for entry in own),
+            max((entry.trial.number + 1 for entry in own), default=0),
+            record.experiment.running_s,
+        )
 
     def _place(self) -> str:
         """Return the line of the script that is being run."""

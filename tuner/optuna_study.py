@@ -83,10 +83,14 @@ def optimize_optuna(
 
 @dataclass(frozen=True, slots=True)
 class SearchCaller:
-    """Who asks for a search: the name that errors begin with, and how it says an option."""
+    """Who asks for a search: the name that errors begin with, and how it says an option.
+
+    calls: what a script keeps with the search.
+    """
 
     name: str = "tuner.optimize_optuna"
     shell: Shell | None = None
+    calls: str = ""
 
     def option(self, argument: str, key: str, value: str) -> str:
         if self.shell is None:
@@ -209,6 +213,7 @@ def run_search(
             known=to_import,
             on_stop=DesiredState.FINISH,
             shell=shell,
+            calls=caller.calls,
         )
     except SearchFailed as failure:
         ran = failure.study

@@ -165,15 +165,71 @@ def test_a_script_that_handles_the_error_of_a_callback_has_what_was_found(cli: C
     assert out.splitlines()[-1].startswith("1 study.enqueue_trial() in a callback has no effect")
 
 
-def test_a_call_after_one_that_a_callback_has_ended_runs_its_own_trials(cli: Cli) -> None:
+def test_a_call_after_one_that_ended_early_runs_its_own_trials_once(cli: Cli) -> None:
     script = (
+        "def objective(trial):\n"
+        "    time.sleep(0.2 * (len(study.trials) < 3))\n"
+        "    return trial.suggest_float('x', 0, 1)\n"
+        "import time\n"
         "study = optuna.create_study()\n"
         "ends = optuna.study.MaxTrialsCallback(2)\n"
-        "study.optimize(lambda trial: 1.0, n_trials=50, callbacks=[ends])\n"
-        "study.optimize(lambda trial: 1.0, n_trials=1)\n"
-        "print(len(study.trials))\n"
+        "study.optimize(objective, n_trials=50, callbacks=[ends])\n"
+        "print('first', len(study.trials))\n"
+        "study.optimize(objective, timeout=0.1)\n"
+        "timed = len(study.trials)\n"
+        "print('timed', timed > 2)\n"
+        "study.optimize(objective, n_trials=1)\n"
+        "study.optimize(objective, n_trials=1, timeout=600)\n"
+        "print(len(study.trials) - timed, len(study.trials))\n"
     )
-    assert ran(cli, script).splitlines()[-1] == "3"
+    first = re.findall("(?:first|timed|2 ).*", ran(cli, script))
+    assert first[:2] == ["first 2", "timed True"]
+    assert first[2].startswith("2 ")
+    assert re.findall("(?:first|timed|2 ).*", ran(cli, script)) == first
+
+
+COUNTS = """
+import optuna, os, time
+
+def objective(trial):
+    with open("starts.txt", "a") as file:
+        file.write(f"{trial.number}\\n")
+    while trial.number == 4 and not os.path.exists("go"):
+        time.sleep(0.01)
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study(STORAGE)
+study.optimize(objective, n_trials=2 - BEFORE)
+print("has", len(study.trials))
+while len(study.trials) < 6:
+    study.optimize(objective, n_trials=min(3, 6 - len(study.trials)))
+    print("has", len(study.trials))
+"""
+
+
+STORED = "storage='sqlite:///optuna.db', study_name='s', load_if_exists=True"
+
+
+@pytest.mark.parametrize(
+    ("storage", "before"), [("", "0"), (STORED, "0"), (STORED, "len(study.trials)")]
+)
+def test_a_killed_script_that_counts_its_trials_makes_the_same_calls(
+    cli: Cli, storage: str, before: str
+) -> None:
+    script = COUNTS.replace("STORAGE", storage).replace("BEFORE", before)
+    (cli.folder / "counts.py").write_text(script)
+    first = cli.start("run", "counts.py")
+    eventually(lambda: cli.starts()[-1:] == ["4"], within_s=60)
+    first.kill()
+    first.communicate()
+    cli.let_go()
+    code, out, err = cli.tuner("run", "counts.py")
+    assert code == 0, err
+    assert re.findall("has (.*)", out) == ["2", "5", "6"]
+    code, out, err = cli.tuner("run", "counts.py")
+    assert code == 0, err
+    assert re.findall("has (.*)", out)[-1] == "6"
+    assert sorted(cli.starts()) == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_points_are_enqueued_between_the_calls_and_by_other_modules(cli: Cli) -> None:

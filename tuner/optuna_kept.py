@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 FILE = "optuna.json"
+# User attributes that JSON would change, of a trial that shares files with its search.
+OBJECTS_FILE = "optuna.pickle"
 PRINTED = b"tuner.optuna "
 # The reason of a trial that its own objective has pruned.
 PRUNED = "the objective raised optuna.TrialPruned"
@@ -44,6 +47,19 @@ def read(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
         if printed:
             found = json.loads(base64.b64decode(rest.partition(b"\n")[0]))
     return found
+
+
+def read_objects(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the pickled attributes of a trial, and warnings of those that cannot be read."""
+    found: dict[str, Any] = {}
+    warned: list[str] = []
+    pickled: dict[str, bytes] = pickle.loads(file.read_bytes()) if file.exists() else {}
+    for key, value in pickled.items():
+        try:
+            found[key] = pickle.loads(value)
+        except Exception as error:
+            warned.append(f"attribute {key!r} is not read: {error}")
+    return found, warned
 
 
 def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _MARK = "tuner:trial"
 # What a callback cannot do with its study.
 _OF_NO_EFFECT = ("add_trial", "add_trials", "ask", "enqueue_trial", "optimize", "tell")
+# The methods that its study has of its own.
+_OWN = ("stop", *_OF_NO_EFFECT)
 # Of trials here; all others have failed.
 _STATES = {
     OurState.SUCCEEDED: "COMPLETE",
@@ -193,12 +195,20 @@ class Results:
             study.stop = ran.stop  # type: ignore[method-assign]
             for name in _OF_NO_EFFECT:
                 setattr(study, name, partial(_refuse, name))
+            study.__class__ = type("Study", (type(study),), {"__reduce_ex__": _as_of_optuna})
             for function in functions:
                 function(study, trials[result.number])
             # One may keep what it has found there.
             self._attributes = dict(study.user_attrs)
 
         return call
+
+
+# Any: what pickle makes a study of
+def _as_of_optuna(study: optuna.Study, _protocol: object) -> tuple[Any, ...]:
+    """Return the study of a callback for pickle, with the methods of Optuna."""
+    state = {key: value for key, value in study.__getstate__().items() if key not in _OWN}
+    return object.__new__, (type(study).__base__,), state
 
 
 def _refuse(name: str, *_: object, **__: object) -> None:
@@ -217,10 +227,13 @@ def _frozen(
     if trial.reason.startswith(kept.PRUNED):
         state = TrialState.PRUNED
     found: Mapping[str, Any] = {}
+    objects: Mapping[str, Any] = {}
+    unread: Sequence[str] = ()
     if newest is not None:
-        file = folders.attempt(newest.trial, newest.number).output / kept.FILE
-        found = kept.read(file, lambda: ran.log(trial.number))
-    for omitted in found.get("omitted", ()):
+        output = folders.attempt(newest.trial, newest.number).output
+        found = kept.read(output / kept.FILE, lambda: ran.log(trial.number))
+        objects, unread = kept.read_objects(output / kept.OBJECTS_FILE)
+    for omitted in (*found.get("omitted", ()), *unread):
         warnings.warn(omitted, stacklevel=level_of_caller())
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
     if entry.state is OurState.INFEASIBLE and "values" in found:
@@ -245,7 +258,7 @@ def _frozen(
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={name: trial.parameters[name] for name in named},
         distributions={name: distributions[name] for name in named},
-        user_attrs=found.get("user_attrs", {}),
+        user_attrs={**found.get("user_attrs", {}), **objects},
         system_attrs={
             _MARK: trial_name(record.experiment.name, record.experiment.uid, trial.number),
             **found.get("system_attrs", {}),

@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -64,11 +65,13 @@ class OptunaStudy:
         state_dir: str | None = None,
         namespace: str | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
+        has_objects: bool = False,
     ) -> None:
         """user_attrs: those that the study had before the search.
 
         state_dir, namespace: where the search is stored; None if trials cannot read it.
         pruner: one that a trial asks by itself, because the search has no such rule.
+        has_objects: user attributes may be any objects, as in a study without a storage.
         """
         self._directions = directions
         self.user_attrs = dict(user_attrs)
@@ -76,6 +79,7 @@ class OptunaStudy:
         self._state_dir = state_dir
         self._namespace = namespace
         self._pruner = pruner
+        self._has_objects = has_objects
 
     @property
     def study_name(self) -> str:
@@ -177,6 +181,7 @@ class OptunaTrial:
             "system_attrs": {},
             "constraints": {},
         }
+        self._objects: dict[str, Any] = {}
         self._reported: dict[int, float] = {}
         # Why `should_prune` returned true, if the controller has not asked for it.
         self.stopped_by = ""
@@ -262,7 +267,8 @@ class OptunaTrial:
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        return dict(self._kept["user_attrs"])
+        objects = {key: pickle.loads(value) for key, value in self._objects.items()}
+        return {**self._kept["user_attrs"], **objects}
 
     @property
     def system_attrs(self) -> dict[str, Any]:
@@ -273,8 +279,19 @@ class OptunaTrial:
         return dict(self._kept["constraints"])
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value that can be JSON with the trial; warn of any other."""
-        self._set("user_attrs", key, value)
+        """Keep a value that can be JSON with the trial, or any object that can be pickled, if its
+        study takes them; warn of any other.
+        """
+        if not self.study._has_objects or _is_json(value):
+            self._set("user_attrs", key, value)
+            return
+        try:
+            self._objects[key] = pickle.dumps(value)
+        except Exception:
+            # Those of NumPy can be JSON, too.
+            self._set("user_attrs", key, value)
+            return
+        self._write(kept.OBJECTS_FILE, pickle.dumps(self._objects))
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Keep a value that can be JSON with the trial; warn of any other."""
@@ -319,9 +336,12 @@ class OptunaTrial:
         self._keep()
 
     def _keep(self) -> None:
-        file = self._trial.output_dir / kept.FILE
+        self._write(kept.FILE, self._text.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        file = self._trial.output_dir / name
         temporary = file.with_suffix(".new")
-        temporary.write_text(self._text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(file)
 
     @property
@@ -439,6 +459,14 @@ def run(
         raise Infeasible(f"{kept.PRUNED}: {why}" if why else kept.PRUNED) from None
     finally:
         seen.end()
+
+
+def _is_json(value: object) -> bool:
+    """Return whether JSON has the same value: no tuple, array, or key that is not text."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 def _plain(value: Any) -> object:

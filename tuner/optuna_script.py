@@ -1,7 +1,8 @@
 """`tuner run SCRIPT`: runs a script that was written for Optuna, with `optimize_optuna` in place of
 `study.optimize`.
 
-The calls are replaced in the text of the script only. A search within an objective is Optuna's.
+The calls are replaced in the text of the script, and of modules that it imports and that are not
+installed. A search within an objective is Optuna's.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import operator
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 # The methods of a study that are replaced, and by what name the script finds what replaces them.
 _METHODS = ("optimize", "enqueue_trial")
 _METHOD_OF = "__tuner_{}__"
+_OURS = ("controller", "suggest", "tuner")
 # What the script's study says, and its trials report.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
 
@@ -53,24 +58,31 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     Raises SpecErrors if it cannot be read or has no search, SystemExit as the script and `shell`
     raise it, and the errors of `optimize_optuna`.
     """
-    tree, code = _compiled(path, shell.script)
-    if not any(
+    text = script_text(path)
+    try:
+        tree = ast.parse(text)
+        compile(tree, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        mark = Mark(error.lineno or 1, error.offset or 1)
+        raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
+    sys.path.insert(0, str(Path(shell.script).parent))
+    calls_none = not any(
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
-    ):
-        message = (
-            "calls no study.optimize(objective, …); call it in the script itself, and write what "
-            "stands between study.ask() and study.tell() as an objective. A script that calls "
-            "tuner.minimize or tuner.optimize_optuna, also in a module that it imports, runs by "
-            f"itself: python {path}"
-        )
-        raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
-    searches = _Searches(path, _constraints(tree), shell)
+    )
+    message = (
+        "calls no study.optimize(objective, …); call it in the script or in a module beside it, "
+        "and write what stands between study.ask() and study.tell() as an objective. A script that "
+        f"calls tuner.minimize or tuner.optimize_optuna runs by itself: python {path}"
+    )
+    without_searches = SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
+    if calls_none and not any(map(_is_own, _imported(tree))):
+        raise without_searches
+    searches = _Searches(path, shell)
     script = ModuleType("__main__")
     script.__file__ = shell.script
-    for name in _METHODS:
-        setattr(script, _METHOD_OF.format(name), _MethodOf(name, searches))
+    code = searches.prepared(text, script)
+    sys.meta_path.insert(0, _OwnModules(searches))
     sys.modules["__main__"] = script
-    sys.path.insert(0, str(Path(shell.script).parent))
     sys.argv = [path, *words]
     try:
         exec(code, vars(script))
@@ -80,18 +92,30 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         sys.stdout.flush()
         traceback.print_exception(type(error), error, _of_script(error.__traceback__, shell.script))
         return 1
+    if calls_none and not searches.begun:
+        raise without_searches
     return 0
 
 
-def _compiled(path: str, file: str) -> tuple[ast.Module, CodeType]:
-    """Return a script as it is written, and its code. Raises SpecErrors."""
-    text = script_text(path)
-    try:
-        replaced = ast.fix_missing_locations(_Replaced().visit(ast.parse(text)))
-        return ast.parse(text), compile(replaced, file, "exec")
-    except SyntaxError as error:
-        mark = Mark(error.lineno or 1, error.offset or 1)
-        raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that a script imports, without those in them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module.partition(".")[0]
+
+
+def _is_own(module: str) -> bool:
+    """Return whether a module is not an installed one, also if it is not found yet."""
+    spec = None if module in sys.builtin_module_names else PathFinder.find_spec(module)
+    return module not in sys.builtin_module_names and (spec is None or _is_own_file(spec.origin))
+
+
+def _is_own_file(file: str | None) -> bool:
+    parts = Path(file or "").parts
+    is_of_python = Path(file or "").is_relative_to(sysconfig.get_path("stdlib"))
+    return not (is_of_python or "site-packages" in parts or "dist-packages" in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +140,10 @@ class _Searches:
     once, with the study as it was then.
     """
 
-    def __init__(self, path: str, constraints: Iterable[str], shell: Shell) -> None:
+    def __init__(self, path: str, shell: Shell) -> None:
         self._path = path
-        self._constraints = {name: {"max": 0.0} for name in constraints}
+        # Those that the code names so far.
+        self._constraints: dict[str, Mapping[str, float]] = {}
         self._shell = shell
         overrides = [each.partition("=") for each in shell.options.overrides]
         # Of other ones, the calls are not the same.
@@ -128,6 +153,19 @@ class _Searches:
         # By the search's name.
         self._calls: defaultdict[str, list[_Call]] = defaultdict(list)
         self._points: defaultdict[str, list[Point]] = defaultdict(list)
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._names)
+
+    def prepared(self, text: str | bytes, module: ModuleType) -> CodeType:
+        """Return the code of a module, with its calls replaced, and let it find what they are."""
+        tree = ast.parse(text)
+        self._constraints |= {name: {"max": 0.0} for name in _constraints(tree)}
+        for name in _METHODS:
+            setattr(module, _METHOD_OF.format(name), _MethodOf(name, self))
+        replaced = ast.fix_missing_locations(_Replaced().visit(tree))
+        return compile(replaced, module.__file__ or "", "exec", dont_inherit=True)
 
     def optimize(
         self,
@@ -263,6 +301,34 @@ class _Searches:
             name = first[: MAX_NAME_LENGTH - len(end)].rstrip("-") + end
         self._names.append((study, name))
         return name
+
+
+class _OwnModules(MetaPathFinder):
+    """Finds the modules that are not installed, and replaces their calls, too."""
+
+    def __init__(self, searches: _Searches) -> None:
+        self._searches = searches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
+            return None
+        if fullname.partition(".")[0] in _OURS or not _is_own_file(spec.origin):
+            return None
+        if any(name.encode() in Path(spec.origin).read_bytes() for name in _METHODS):
+            spec.loader = _Loader(fullname, spec.origin, self._searches)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, name: str, path: str, searches: _Searches) -> None:
+        super().__init__(name, path)
+        self._searches = searches
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self._searches.prepared(self.get_data(self.path), module), vars(module))
 
 
 class _MethodOf:

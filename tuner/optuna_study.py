@@ -10,10 +10,11 @@ import dis
 import functools
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_kept as kept
@@ -22,7 +23,7 @@ from controller import app
 from controller.core.model import Overrun, ReasonCode
 from controller.core.snapshot import DesiredState
 from controller.runtime.registry import traits_if_known
-from suggest.client.search_space import refuse
+from suggest.client.search_space import level_of_caller, refuse
 from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.pruners.optuna_rules import CLASSES
 from suggest.settings import camel_case
@@ -34,6 +35,7 @@ from tuner.optuna_results import Results, add_results, own_and_known, source
 from tuner.session import CLUSTER
 from tuner.study import SearchFailed, Study, workspace_of
 from tuner.trial import Trial, plain
+from tuner.worker import functions_of
 
 if TYPE_CHECKING:
     import optuna
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 _WRAPPED = ("median", "successive-halving", "hyperband")
 # Parameters, and the attributes of the trial that gets them.
 Point: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+# Methods by which an objective collects what it has found.
+_COLLECTING = {"add", "append", "extend", "insert", "setdefault", "update"}
 # Points of a GridSampler: they are written into the experiment.
 _MOST_POINTS = 10_000
 
@@ -141,6 +145,7 @@ def run_search(
         state_dir=str(workspace.state.root.absolute()) if reads else None,
         namespace=options.get("namespace"),
         pruner=pruner,
+        has_objects=reads and isinstance(study._storage, optuna.storages.InMemoryStorage),
     )
     waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
     first = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
@@ -272,6 +277,13 @@ def _check(
     for used in _used_of_study(objective, study):
         if used not in known:
             raise caller.error(f"the objective uses study.{used}: {inside.LIMITS}")
+    if changed := ", ".join(dict.fromkeys(_changed_outside(objective))):
+        warnings.warn(
+            f"{caller.name}: the objective changes {changed}, which is not seen outside of the "
+            "trial, a process of its own: keep results with trial.set_user_attr, and read them "
+            "from study.best_trial and study.trials",
+            stacklevel=level_of_caller(),
+        )
     for name in ("metric", "fidelity", "initial"):
         if name in options:
             raise TypeError(f"{caller.name}: {name} is what the study of Optuna says; omit it")
@@ -335,9 +347,7 @@ def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
     names = {name for name, value in visible.items() if value is study}
     # Also if the objective imports it.
     modules = {"optuna"} | {k for k, value in visible.items() if isinstance(value, ModuleType)}
-    todo = [called.__code__]
-    for each in todo:
-        todo += [part for part in each.co_consts if isinstance(part, CodeType)]
+    for each in _codes(called.__code__):
         loads = list(dis.get_instructions(each))
         for before, owner, read in zip([None, *loads], loads, loads[1:], strict=False):
             of_self = before is not None and before.argval == "self"
@@ -348,6 +358,55 @@ def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
             is_study |= owner.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and owner.argval in names
             if is_study and read.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 yield read.argval
+
+
+# Any: a function, a partial one, or an object that can be called
+def _changed_outside(objective: Any) -> Iterator[str]:
+    """Yield the variables outside of the objective that it changes, also by its script's functions.
+
+    These are global ones, those of enclosing functions, and attributes that its object has already.
+    """
+    if isinstance(objective, functools.partial):
+        objective = objective.func
+    todo = list(functions_of(objective))
+    for function in todo:
+        codes = _codes(function.__code__)
+        names = {name for code in codes for name in code.co_names}
+        visible = {name: function.__globals__.get(name) for name in names}
+        visible |= inspect.getclosurevars(function).nonlocals
+        todo += [
+            each
+            for each in visible.values()
+            if isinstance(each, FunctionType) and each.__module__ == "__main__" and each not in todo
+        ]
+        owner = getattr(objective, "__self__", objective)
+        own = getattr(owner, "__dict__", {}) if function in functions_of(objective) else {}
+        for code in codes:
+            loads = list(dis.get_instructions(code))
+            for before, read, used in zip([None, *loads], loads, [*loads[1:], None], strict=False):
+                of_self = before is not None and before.argval == "self"
+                name, value = read.argval, visible.get(read.argval)
+                if read.opname == "STORE_ATTR" and of_self and name in own:
+                    yield f"self.{name}"
+                elif read.opname == "STORE_GLOBAL" or (
+                    read.opname == "STORE_DEREF" and name in function.__code__.co_freevars
+                ):
+                    yield name
+                elif read.opname == "LOAD_ATTR" and of_self:
+                    name, value = f"self.{name}", own.get(name)
+                elif read.opname not in ("LOAD_GLOBAL", "LOAD_DEREF"):
+                    continue
+                is_collection = isinstance(value, list | dict | set)
+                if is_collection and used is not None and used.argval in _COLLECTING:
+                    yield name
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    """Return a function's code and that of the functions in it."""
+    found = [code]
+    for each in found:
+        found += [part for part in each.co_consts if isinstance(part, CodeType)]
+    return found
 
 
 def pruning_of(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:

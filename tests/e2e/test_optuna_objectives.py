@@ -802,7 +802,8 @@ def objective(trial):
     trial.set_user_attr("curve", {"loss": np.array([1, 2])})
     return 1.0
 
-study = tuner.optimize_optuna(objective, trials=2, name="kept", progress=False)
+study = optuna.create_study(storage="sqlite://")
+study = tuner.optimize_optuna(objective, study, trials=2, name="kept", progress=False)
 print(study.trials[0].user_attrs)
 print("attribute 'model' is not kept: an object of type object" in tuner.open("kept").log(0))
 """
@@ -810,6 +811,40 @@ print("attribute 'model' is not kept: an object of type object" in tuner.open("k
     out, err = process.communicate(timeout=60)
     assert out.splitlines() == ["{'accuracy': 0.5, 'curve': {'loss': [1, 2]}}", "True"]
     assert err.count("attribute 'model' is not kept: an object of type object") == 1, "said once"
+
+
+def test_attributes_are_any_objects_in_a_study_without_a_storage(scripts: Scripts) -> None:
+    body = """
+import pickle
+import numpy as np
+
+class Model:
+    def __init__(self, x):
+        self.weights = np.array([x, x])
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.set_user_attr("model", Model(x))
+    trial.set_user_attr("pair", (1, {2: "b"}))
+    trial.set_user_attr("stream", open("/dev/null"))
+    assert isinstance(trial.user_attrs["model"], Model) and trial.user_attrs["pair"] == (1, {2: "b"})
+    return x
+
+def keep_best(study, trial):
+    if study.best_trial.number == trial.number:
+        study.set_user_attr("best", trial.user_attrs["model"])
+
+study = tuner.optimize_optuna(
+    objective, trials=3, name="objects", progress=False, callbacks=[keep_best])
+best = study.user_attrs["best"]
+print(isinstance(best, Model), best.weights[0] == study.best_value)
+print([trial.user_attrs["pair"] for trial in study.trials], sorted(study.trials[0].user_attrs))
+"""
+    process = scripts.start(QUIET + body)
+    out, err = process.communicate(timeout=60)
+    pairs = [(1, {2: "b"})] * 3
+    assert out.splitlines() == ["True True", f"{pairs} ['model', 'pair']"], err
+    assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
 
 
 def test_attributes_of_enqueued_points_are_those_of_their_trials(scripts: Scripts) -> None:

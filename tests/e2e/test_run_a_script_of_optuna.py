@@ -129,6 +129,70 @@ def test_callbacks_and_failures_are_those_of_optuna(cli: Cli) -> None:
     assert "{'x': 0.5} {'from': '${paper}', 'seen': '${paper}'}" in out
 
 
+def test_a_callback_may_copy_and_pickle_its_study(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "import copy, pickle\n"
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "def save(study, trial):\n"
+        "    with open('study.pickle', 'wb') as file:\n        pickle.dump(study, file)\n"
+        "    assert len(copy.deepcopy(study).trials) == len(study.trials)\n"
+        "optuna.create_study().optimize(objective, n_trials=2, callbacks=[save])\n"
+        "study = pickle.load(open('study.pickle', 'rb'))\n"
+        "print(type(study) is optuna.Study, len(study.trials))\n"
+        "study.enqueue_trial({'x': 0.5})\n"
+        "study.optimize(objective, n_trials=1)\n"
+        "print(study.trials[-1].params['x'])\n",
+    )
+    assert "True 2\n" in out
+    assert out.endswith("\n0.5\n")
+
+
+def test_variables_that_only_a_trial_would_change_are_named(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import optuna\nbest = 0\n"
+        "def objective(trial):\n    global best\n    best = 1\n    return 1.0\n"
+        "optuna.create_study().optimize(objective, n_trials=1)\nprint('best', best)\n"
+    )
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out.splitlines()[-1]) == (0, "best 0")
+    assert "script.py:7: the objective changes best, which is not seen outside of the trial" in err
+
+
+def test_calls_in_modules_that_are_not_installed_are_replaced_too(cli: Cli) -> None:
+    package = cli.folder / "tuning"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "search.py").write_text(
+        "import optuna\nSCALE = 3\n"
+        "class Search:\n"
+        "    def objective(self, trial):\n"
+        "        trial.set_constraint('weight', 0.5)\n"
+        "        return SCALE * trial.suggest_float('x', 0, 1)\n"
+        "    def run(self, trials):\n"
+        "        study = optuna.create_study(study_name='Deep')\n"
+        "        study.enqueue_trial({'x': 0.5})\n"
+        "        study.optimize(self.objective, n_trials=trials)\n"
+        "        return study\n"
+    )
+    (cli.folder / "script.py").write_text(
+        "from dataclasses import dataclass, fields\n"
+        "@dataclass\nclass Options:\n    trials: int = 2\n"
+        "assert fields(Options)[0].type is int\n"
+        "if __name__ == '__main__':\n"
+        "    from tuning.search import Search\n"
+        "    study = Search().run(Options().trials)\n"
+        "    print(study.trials[0].value, len(study.trials))\n"
+    )
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out.splitlines()[-1]) == (0, "1.5 2"), err
+    assert len(cli.json("get", "trials", "deep", "-o", "json")) == 2
+    (cli.folder / "script.py").write_text("import tuning\nprint('ran')\n")
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out) == (2, "ran\n")
+    assert "calls no study.optimize(objective, …); call it in the script or in a module" in err
+
+
 def test_a_script_goes_on_without_a_value(cli: Cli) -> None:
     out = ran(
         cli,

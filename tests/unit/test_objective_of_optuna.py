@@ -1,0 +1,89 @@
+"""What is seen in the code of an objective that was written for Optuna, before the first trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import pytest
+
+from tuner.optuna_study import _changed_outside
+
+best = 0.0
+found: list[float] = []
+
+
+class Objective:
+    def __init__(self) -> None:
+        self.best = 0.0
+        self.history: dict[str, float] = {}
+
+    def keeps(self, trial: Any) -> float:
+        self.best = 1.0
+        self.history.update(a=1.0)
+        return 1.0
+
+    def __call__(self, trial: Any) -> float:
+        # Of this trial only.
+        self.scratch = trial
+        return self.best + len(self.history)
+
+
+def with_global(trial: Any) -> float:
+    global best  # noqa: PLW0603 -- it is what an objective does
+    best = 1.0
+    found.append(best)
+    return best
+
+
+def enclosed() -> Callable[[Any], float]:
+    logs: list[float] = []
+    count = 0
+
+    def objective(trial: Any) -> float:
+        nonlocal count
+        count += 1
+        logs.append(1.0)
+        return 1.0
+
+    return objective
+
+
+def of_its_own(trial: Any) -> float:
+    settings = {"a": 1.0}
+    steps: list[float] = []
+
+    def step() -> None:
+        nonlocal steps
+        steps = [1.0]
+        steps.append(2.0)
+
+    step()
+    settings.update(b=best)
+    os.environ.update({})
+    return sum(found)
+
+
+@wraps(with_global)
+def wrapped(trial: Any) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("objective", "changed"),
+    [
+        (with_global, {"best", "found"}),
+        (wrapped, {"best", "found"}),
+        (enclosed(), {"count", "logs"}),
+        (Objective().keeps, {"self.best", "self.history"}),
+        (partial(Objective().keeps), {"self.best", "self.history"}),
+        (Objective(), set()),
+        (of_its_own, set()),
+        (lambda trial: found.extend([1.0]), {"found"}),
+        (len, set()),
+    ],
+)
+def test_an_objective_changes_variables_outside(objective: Any, changed: set[str]) -> None:
+    assert set(_changed_outside(objective)) == changed

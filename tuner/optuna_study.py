@@ -10,6 +10,7 @@ import dis
 import functools
 import inspect
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -154,8 +155,11 @@ def run_search(
     sampler, fixed = _unfixed(study.sampler)
     constraints_func = getattr(sampler, "_constraints_func", None)
 
+    levels = _levels()
+
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
+        inside.log_at(levels)
         return inside.run(objective, trial, seen, attributes, constraints_func, fixed)
 
     if "timeout" in options:
@@ -239,6 +243,16 @@ def run_search(
     if shell is not None:
         add_results(study, found)
     return found
+
+
+def _levels() -> dict[str, int]:
+    """Return the levels of this program's loggers; none if it has not set up logging."""
+    known = logging.root.manager.loggerDict.values()
+    loggers = [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
+    # Optuna sets up its own in each process.
+    if not any(each.handlers and each.level for each in loggers if each.name != "optuna"):
+        return {}
+    return {each.name: each.level for each in loggers if each.level}
 
 
 def _ended_as_in_optuna(ran: Study, options: SearchOptions) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import math
 import os
 import pickle
@@ -410,6 +411,14 @@ class OptunaTrial:
         self._trial.report(
             None, **{kept.CONSTRAINT + kept.CONSTRAINTS_FUNC: max(found, default=0.0)}
         )
+
+
+def log_at(levels: Mapping[str, int]) -> None:
+    """Write what the objective logs to the trial's log, at the levels of its script's loggers."""
+    if levels:
+        logging.basicConfig()
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def run(

@@ -341,6 +341,27 @@ def test_the_logging_and_the_modules_of_a_script_are_its_own(cli: Cli) -> None:
     assert "own begun\nown [9]\n" in err
 
 
+@pytest.mark.parametrize(
+    "set_up",
+    [
+        "logging.basicConfig(level=logging.INFO)\n",
+        "log.setLevel(logging.INFO)\nlog.addHandler(logging.StreamHandler())\n",
+    ],
+)
+def test_what_an_objective_logs_is_in_the_log_of_its_trial(cli: Cli, set_up: str) -> None:
+    ran(
+        cli,
+        f"import logging\nlog = logging.getLogger('own')\n{set_up}"
+        "def objective(trial):\n"
+        "    log.info('trained')\n    log.debug('more')\n    return 1.0\n"
+        "optuna.create_study().optimize(objective, n_trials=1)\n",
+    )
+    code, out, err = cli.tuner("logs", "script/0")
+    assert code == 0, err
+    assert "INFO:own:trained" in out
+    assert "more" not in out
+
+
 def test_an_objective_ends_the_search_and_names_constraints(cli: Cli) -> None:
     out = ran(
         cli,

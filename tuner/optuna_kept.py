@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 FILE = "optuna.json"
-# User attributes that JSON would change, of a trial that shares files with its search.
+# What JSON would change, of a trial that shares files with its search: its user attributes, and the
+# choices of its parameters.
 OBJECTS_FILE = "optuna.pickle"
 PRINTED = b"tuner.optuna "
 # The reason of a trial that its own objective has pruned.
@@ -49,17 +50,19 @@ def read(file: Path, log: Callable[[], str]) -> Mapping[str, Any]:
     return found
 
 
-def read_objects(file: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the pickled attributes of a trial, and warnings of those that cannot be read."""
-    found: dict[str, Any] = {}
+def read_objects(file: Path) -> tuple[dict[str, Any], dict[str, list[Any]], list[str]]:
+    """Return what a trial has pickled: attributes, choices, and warnings of what cannot be read."""
+    attributes: dict[str, Any] = {}
     warned: list[str] = []
-    pickled: dict[str, bytes] = pickle.loads(file.read_bytes()) if file.exists() else {}
-    for key, value in pickled.items():
+    if not file.exists():
+        return {}, {}, []
+    pickled = pickle.loads(file.read_bytes())
+    for key, value in pickled["user_attrs"].items():
         try:
-            found[key] = pickle.loads(value)
+            attributes[key] = pickle.loads(value)
         except Exception as error:
             warned.append(f"attribute {key!r} is not read: {error}")
-    return found, warned
+    return attributes, pickled["choices"], warned
 
 
 def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -221,6 +222,7 @@ def _refuse(name: str, *_: object, **__: object) -> None:
 def _frozen(
     ran: Study, record: ExperimentRecord, entry: TrialRecord, folders: ExperimentFolders
 ) -> optuna.trial.FrozenTrial:
+    from optuna.distributions import CategoricalDistribution
     from optuna.trial import FrozenTrial, TrialState
 
     trial, newest, state = entry.trial, entry.newest, _state(entry)
@@ -228,17 +230,21 @@ def _frozen(
         state = TrialState.PRUNED
     found: Mapping[str, Any] = {}
     objects: Mapping[str, Any] = {}
+    choices: Mapping[str, Sequence[Any]] = {}
     unread: Sequence[str] = ()
     if newest is not None:
         output = folders.attempt(newest.trial, newest.number).output
         found = kept.read(output / kept.FILE, lambda: ran.log(trial.number))
-        objects, unread = kept.read_objects(output / kept.OBJECTS_FILE)
+        objects, choices, unread = kept.read_objects(output / kept.OBJECTS_FILE)
     for omitted in (*found.get("omitted", ()), *unread):
         warnings.warn(omitted, stacklevel=level_of_caller())
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
     if entry.state is OurState.INFEASIBLE and "values" in found:
         state, values = TrialState.COMPLETE, found["values"]
-    distributions = kept.read_distributions(found.get("distributions", {}))
+    distributions = {
+        **kept.read_distributions(found.get("distributions", {})),
+        **{name: CategoricalDistribution(each) for name, each in choices.items()},
+    }
     named = [name for name in distributions if name in trial.parameters]
     curve = {
         m.step: m.value
@@ -248,6 +254,9 @@ def _frozen(
     if entry.state is OurState.SUCCEEDED and curve:
         # The last one is what the objective returned.
         del curve[max(curve)]
+    if state is TrialState.PRUNED and curve:
+        last = curve[max(curve)]
+        values = None if math.isnan(last) else [last]
     return FrozenTrial(
         number=trial.number,
         trial_id=trial.number,
@@ -256,7 +265,7 @@ def _frozen(
         values=None if values is None else list(values),
         datetime_start=_local(entry.start_time or trial.create_time),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
-        params={name: trial.parameters[name] for name in named},
+        params={name: _own(distributions[name], trial.parameters[name]) for name in named},
         distributions={name: distributions[name] for name in named},
         user_attrs={**found.get("user_attrs", {}), **objects},
         system_attrs={
@@ -266,6 +275,14 @@ def _frozen(
         },
         intermediate_values=curve,
     )
+
+
+# Any: a value of a parameter
+def _own(distribution: BaseDistribution, value: Any) -> Any:
+    """Return the choice that a stored value is: JSON makes lists of tuples."""
+    text = json.dumps(value, sort_keys=True)
+    choices = getattr(distribution, "choices", ())
+    return next((each for each in choices if json.dumps(each, sort_keys=True) == text), value)
 
 
 def _imported(

@@ -182,7 +182,8 @@ class OptunaTrial:
             "system_attrs": {},
             "constraints": {},
         }
-        self._objects: dict[str, Any] = {}
+        self._objects: dict[str, bytes] = {}
+        self._choices: dict[str, list[Any]] = {}
         self._reported: dict[int, float] = {}
         # Why `should_prune` returned true, if the controller has not asked for it.
         self.stopped_by = ""
@@ -230,9 +231,14 @@ class OptunaTrial:
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """See `optuna.Trial.suggest_categorical`."""
-        if not choices:
+        # An array has no truth value.
+        if len(choices) == 0:
             raise ValueError(f"parameter {name!r}: the `choices` must contain one or more elements")
-        self._note(name, "CategoricalDistribution", choices=named_choices(name, choices))
+        named = named_choices(name, choices)
+        self._note(name, "CategoricalDistribution", choices=named)
+        if self.study._has_objects and name not in self._choices and not _is_json(named):
+            self._choices[name] = named
+            self._keep_objects()
         return self._trial.choice(name, choices)
 
     def _note(self, name: str, kind: str, **shape: Any) -> None:
@@ -292,7 +298,7 @@ class OptunaTrial:
             # Those of NumPy can be JSON, too.
             self._set("user_attrs", key, value)
             return
-        self._write(kept.OBJECTS_FILE, pickle.dumps(self._objects))
+        self._keep_objects()
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Keep a value that can be JSON with the trial; warn of any other."""
@@ -338,6 +344,10 @@ class OptunaTrial:
 
     def _keep(self) -> None:
         self._write(kept.FILE, self._text.encode())
+
+    def _keep_objects(self) -> None:
+        objects = {"user_attrs": self._objects, "choices": self._choices}
+        self._write(kept.OBJECTS_FILE, pickle.dumps(objects))
 
     def _write(self, name: str, content: bytes) -> None:
         file = self._trial.output_dir / name

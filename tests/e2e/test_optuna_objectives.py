@@ -60,7 +60,7 @@ study = tuner.optimize_optuna(objective, study, trials=2, name="both", progress=
 first, second = study.trials
 print(first.params, first.value, first.intermediate_values, first.system_attrs["host"])
 print(first.user_attrs, sorted(first.distributions), study.best_trial.number)
-print(second.state.name, second.intermediate_values == {0: second.params["x"]})
+print(second.state.name, second.intermediate_values == {0: second.params["x"]} == {0: second.value})
 """
     assert scripts.output(QUIET + body).splitlines() == [
         "{'x': 0.25, 'kind': None, 'n': 7} 7.25 {0: 0.25} here",
@@ -867,21 +867,24 @@ print([trial.user_attrs for trial in study.trials])
 
 def test_an_enqueued_point_is_used_or_the_nearest_one(scripts: Scripts) -> None:
     body = """
+import numpy
+
 def objective(trial):
     trial.suggest_float("x", 10, 20)
     trial.suggest_int("n", 2, 8, step=2)
+    trial.suggest_categorical("width", numpy.array([1, 2]))
     return len(trial.suggest_categorical("kind", ((1, 2), "a"))) + isinstance(
         trial.params["kind"], tuple)
 
 study = optuna.create_study()
-study.enqueue_trial({"x": 1, "n": 9, "kind": (1, 2)})
+study.enqueue_trial({"x": 1, "n": 9, "width": 1, "kind": (1, 2)})
 study.enqueue_trial({"x": 15, "n": 4, "kind": "b"})
 study = tuner.optimize_optuna(objective, study, trials=3, name="chosen", progress=False)
 first, second, third = study.trials
 print(first.params, first.value, second.state.name, third.state.name)
 """
     assert scripts.output(QUIET + body).splitlines() == [
-        "{'x': 10.0, 'n': 8, 'kind': [1, 2]} 3.0 FAIL COMPLETE"
+        "{'x': 10.0, 'n': 8, 'width': 1, 'kind': (1, 2)} 3.0 FAIL COMPLETE"
     ]
 
 

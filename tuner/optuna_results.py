@@ -135,8 +135,8 @@ class Results:
         # While the search runs, those that have ended, which are read once.
         self._ended: dict[int, optuna.trial.FrozenTrial] = {}
 
-    def of(self, ran: Study) -> optuna.Study:
-        """Return a study with all trials so far."""
+    def of(self, ran: Study, running: optuna.trial.FrozenTrial | None = None) -> optuna.Study:
+        """Return a study with all trials so far. running: the one that asks, as it knows itself."""
         import optuna
 
         record = waited_for(
@@ -167,6 +167,8 @@ class Results:
             for entry in record.trials
             if not entry.imported_from
         }
+        if running is not None:
+            trials[running.number] = running
         distributions = {
             name: each for trial in trials.values() for name, each in trial.distributions.items()
         }

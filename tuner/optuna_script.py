@@ -119,7 +119,7 @@ def _is_own_file(file: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _OptimizeCall:
     """A call of `study.optimize`. Its search keeps it for the next run of the script.
 
     asked: the trials and the seconds of the call, and the points so far.
@@ -151,7 +151,7 @@ class _Searches:
         self._given = {key.strip(): value.strip() for key, _, value in overrides}
         self._names: list[tuple[optuna.Study, str]] = []
         # By the search's name.
-        self._calls: defaultdict[str, list[_Call]] = defaultdict(list)
+        self._calls: defaultdict[str, list[_OptimizeCall]] = defaultdict(list)
         self._points: defaultdict[str, list[Point]] = defaultdict(list)
 
     @property
@@ -247,7 +247,7 @@ class _Searches:
     def _search(self, name: str) -> Study:
         return Study(self._shell.workspace, name, self._shell.options.namespace)
 
-    def _earlier(self, name: str) -> Sequence[_Call]:
+    def _earlier(self, name: str) -> Sequence[_OptimizeCall]:
         """Return the calls of the script's last run, and of this one."""
         try:
             with self._shell.workspace.opened() as experiments:
@@ -257,18 +257,18 @@ class _Searches:
         except (NotFound, FileNotFoundError):
             return ()
         calls = kept.pop("calls")
-        return [_Call(**each) for each in calls] if kept == self._run else ()
+        return [_OptimizeCall(**each) for each in calls] if kept == self._run else ()
 
-    def _begun(self, name: str) -> _Call:
+    def _begun(self, name: str) -> _OptimizeCall:
         """Return a call that begins now."""
         if not self._calls[name]:
-            return _Call(())
+            return _OptimizeCall(())
         try:
             record = self._search(name)._record()
         except NotFound:
-            return _Call(())
+            return _OptimizeCall(())
         own = [entry for entry in record.trials if not entry.imported_from]
-        return _Call(
+        return _OptimizeCall(
             (),
             sum(entry.state is not TrialState.CANCELLED for entry in own),
             max((entry.trial.number + 1 for entry in own), default=0),

@@ -81,6 +81,8 @@ class OptunaStudy:
         self._namespace = namespace
         self._pruner = pruner
         self._has_objects = has_objects
+        # The one that this process runs.
+        self.trial: OptunaTrial | None = None
 
     @property
     def study_name(self) -> str:
@@ -116,7 +118,7 @@ class OptunaStudy:
         if self._pruner is None:
             return False
         study = self._so_far()
-        stops = self._pruner.prune(study, trial.frozen())
+        stops = self._pruner.prune(study, study.trials[trial.number])
         trial.stopped_by = f"{type(self._pruner).__name__}.prune() returned true" if stops else ""
         # Successive halving keeps its rungs there.
         for key, value in study.trials[trial.number].system_attrs.items():
@@ -138,7 +140,9 @@ class OptunaStudy:
             sampler=None,
             pruner=self._pruner,
         )
-        return Results(about, workspace, (), None).of(ran)
+        # What it has reported is stored a little later.
+        running = None if self.trial is None else self.trial.frozen()
+        return Results(about, workspace, (), None).of(ran, running)
 
 
 class _Storage:
@@ -449,7 +453,7 @@ def run(
     metrics = trial.needed[:objectives]
     own = attributes[trial.number] if trial.number < len(attributes) else {}
     trial.given.update(fixed or {})
-    seen = OptunaTrial(trial, study, own)
+    seen = study.trial = OptunaTrial(trial, study, own)
     try:
         returned = objective(seen)
         if returned is None:

@@ -491,6 +491,8 @@ def objective(trial):
     except ValueError:
         best = None
     numbers = [each.number for each in trial.study.trials]
+    trial.report(2.5, 3)
+    assert trial.study.trials[-1].intermediate_values == {3: 2.5}, "its own, at once"
     trial.set_user_attr("seen", [best, numbers, [each.value for each in known]])
     return trial.suggest_float("x", 0, 1)
 

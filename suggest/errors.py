@@ -6,7 +6,7 @@ sentence for a person, with the place, the value, the rule and the cure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -69,7 +69,7 @@ class InvalidArgument(TunerError):
 
     reason = "INVALID_ARGUMENT"
 
-    def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__(
             "; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems)
@@ -87,10 +87,10 @@ def under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
         yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)
 
 
-def raise_if(problems: Sequence[Problem]) -> None:
+def raise_if(problems: Iterable[Problem]) -> None:
     """Raise InvalidArgument if there are problems."""
-    if problems:
-        raise InvalidArgument(tuple(problems))
+    if found := tuple(problems):
+        raise InvalidArgument(found)
 
 
 class NotFound(TunerError):

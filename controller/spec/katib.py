@@ -49,14 +49,20 @@ _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 # What Go reads as absent may be what is meant here: a label without a value, for example.
 _AS_WRITTEN = ("trialSpec", "customCollector", "primaryPodLabels")
-_SPEC = {
+_SPEC = (
     "parameters",
     "objective",
     "algorithm",
     "parallelTrialCount",
     "maxTrialCount",
     "maxFailedTrialCount",
-}
+    "trialTemplate",
+    "metricsCollectorSpec",
+    "earlyStopping",
+    "resumePolicy",
+    "runtime",
+    "nasConfig",
+)
 
 
 class KatibReader(KatibDomainReader):
@@ -111,7 +117,7 @@ class KatibReader(KatibDomainReader):
         names = set(parameters) if layers is None else set(layers.names)
         collector = KatibCollectorReader(self._file, spec)
         metrics = collector.native()
-        if self._is_of_text(spec) and metrics.get("pattern") == DEFAULT_FILTER:
+        if _algorithm_name(spec) == "darts" and metrics.get("pattern") == DEFAULT_FILTER:
             cure = r"write metricsFormat: ['([\w-]+)=(Genotype.*)']"
             message = f"expected a filter that reads the text, because darts reports one; {cure}"
             self._problems.add(f"{COLLECTOR}.source.filter", message)
@@ -160,15 +166,7 @@ class KatibReader(KatibDomainReader):
                 "apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}"
             )
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
-        known_keys = (
-            "trialTemplate",
-            "metricsCollectorSpec",
-            "earlyStopping",
-            "resumePolicy",
-            "runtime",
-            "nasConfig",
-        )
-        self._only(spec, "spec", (*_SPEC, *known_keys))
+        self._only(spec, "spec", _SPEC)
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
             self._problems.add(
                 "spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}"
@@ -190,8 +188,7 @@ class KatibReader(KatibDomainReader):
 
     def _layers(self, spec: Json, algorithm: Json) -> Layers | None:
         """Return what `enas` and `darts` search, None for an algorithm that has parameters."""
-        section = spec.get("algorithm")
-        name = section.get("algorithmName") if isinstance(section, dict) else None
+        name = _algorithm_name(spec)
         if name in OF_LAYERS:
             return KatibLayersReader(self._file, spec).read(name, algorithm.pop("settings", {}))
         if "nasConfig" in spec:
@@ -234,14 +231,10 @@ class KatibReader(KatibDomainReader):
                 native["value"] = "last"
             elif strategy.get("name") == metric and strategy["value"] != best:
                 native["value"] = "worst"
-        if self._is_of_text(spec):
+        if _algorithm_name(spec) == "darts":
             # Katib ranks no trial by a text: the last one is the optimal trial.
             native |= {"text": True, "direction": "maximize", "value": "last"}
         return native | ({"target": objective["goal"]} if objective.get("goal") is not None else {})
-
-    def _is_of_text(self, spec: Json) -> bool:
-        section = spec.get("algorithm")
-        return isinstance(section, dict) and section.get("algorithmName") == "darts"
 
     def _algorithm(self, spec: Json) -> Json:
         at = "spec.algorithm"
@@ -424,6 +417,11 @@ class KatibReader(KatibDomainReader):
                 place = f"{at}.feasibleSpace.{_OF_SPACE.get(key, key)}"
                 self._file.places[f"spec.parameters.{parameter['name']}.{key}"] = place
         return native
+
+
+def _algorithm_name(spec: Json) -> Any:  # Any: any of YAML's types
+    section = spec.get("algorithm")
+    return section.get("algorithmName") if isinstance(section, dict) else None
 
 
 def _split(parameters: Json) -> Iterator[str]:

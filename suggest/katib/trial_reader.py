@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from suggest.errors import InvalidArgument, Problem, Problems
+from suggest.errors import Problem, Problems, raise_if
 from suggest.katib.experiment import MAX_NAME, KatibExperiment
 from suggest.katib.parameters import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -285,5 +285,4 @@ _ENDED = _ENDED_WELL.keys() | _FAILED.keys()
 
 
 def _refuse(problems: Problems) -> None:
-    if problems:
-        raise InvalidArgument(problems[:MOST_PROBLEMS])
+    raise_if(problems[:MOST_PROBLEMS])

@@ -136,9 +136,8 @@ def added_again(existing: Trial, added: Trial) -> bool:
         return False
     if existing.state is TrialState.QUEUED and not existing.tries:
         return added.state is TrialState.QUEUED and added.parameters == existing.parameters
-    # Trials of the first stores have no number of tries, but who ran them.
-    was_run = bool(existing.tries or existing.client_id)
-    was_imported = existing.finished and not was_run and existing.state is not TrialState.CANCELLED
+    was_cancelled = existing.state is TrialState.CANCELLED
+    was_imported = existing.finished and not existing.tries and not was_cancelled
     if was_imported is not added.finished:
         return False
     if added.finished and _result(added) != _result(existing):

@@ -40,7 +40,7 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         InvalidArgument: the space is invalid, or the study cannot grow into it; with all problems.
     """
     old = study.spec.space
-    raise_if(list(under(_PATH, space.problems() or growth_problems(old, space))))
+    raise_if(under(_PATH, space.problems() or growth_problems(old, space)))
     if space == old:
         return study
     if len(study.past) == MAX_PAST:

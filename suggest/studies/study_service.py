@@ -509,7 +509,7 @@ class StudyService(StudyReader):
                     f"{name} has its parameters from the start; only trials of a study that is "
                     "define_by_run name parameters"
                 )
-            raise_if(list(under("parameter", Space((parameter,)).problems())))
+            raise_if(under("parameter", Space((parameter,)).problems()))
             if parameter.name in trial.parameters:
                 # A retry may run changed code, which cannot use a value of another kind.
                 engine.refuse_another_kind(parameter)

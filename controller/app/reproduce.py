@@ -331,12 +331,10 @@ async def _check_out(
 ) -> None:
     """Make a worktree of the commit with the changes; one that is incomplete is made again."""
     shutil.rmtree(checkout, ignore_errors=True)
-    await git(here, "worktree", "prune")
-    # Hooks are the person's, and may do anything.
-    without_hooks = ("-c", "core.hooksPath=/dev/null")
-    code, _, err = await git(
-        here, *without_hooks, "worktree", "add", "--quiet", "--detach", str(checkout), commit
-    )
+    # Hooks are the person's, and may do anything. Twice --force replaces what a killed git has
+    # locked; `prune` would remove the person's own worktrees on a disk that is not mounted.
+    add = ("-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--force", "--force")
+    code, _, err = await git(here, *add, "--detach", str(checkout), commit)
     if code != 0:
         raise FailedPrecondition(
             f"{here}: git worktree add: {_last_line(err)}; correct this, such as by installing a "

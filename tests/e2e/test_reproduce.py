@@ -150,6 +150,33 @@ def test_a_killed_reproduction_continues_with_the_same_command(cli: Cli) -> None
     assert "reproduced exactly" in out
 
 
+def test_a_checkout_that_was_interrupted_is_made_again(cli: Cli, tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    slow = f"touch {begun}; until [ -e {go} ]; do sleep 0.05; done; cat"
+    git(cli.folder, "config", "filter.slow.smudge", slow)
+    (cli.folder / ".gitattributes").write_text("*.sh filter=slow\n")
+    git(cli.folder, "add", ".gitattributes")
+    git(cli.folder, "commit", "-qam", "two")
+    cli.file.write_text(cli.file.read_text().replace("name: tiny", "name: slow"))
+    assert cli.tuner("run", cli.file)[0] == 0
+    elsewhere = tmp_path / "elsewhere"
+    go.touch()
+    git(cli.folder, "worktree", "add", "--quiet", str(elsewhere))
+    elsewhere.rename(tmp_path / "not-mounted")
+    go.unlink()
+    begun.unlink()
+    write(cli, 3)
+    process = cli.start("reproduce", "slow/1")
+    eventually(begun.exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    go.touch()
+    code, out, err = cli.tuner("reproduce", "slow/1")
+    assert (code, "reproduced exactly" in out) == (0, True), err
+    assert str(elsewhere) in git(cli.folder, "worktree", "list")
+
+
 def test_a_commit_that_is_gone_is_refused(cli: Cli) -> None:
     changed(cli, commit="1" * 40)
     assert f"fetch it and repeat: git fetch origin {'1' * 40}" in refused(cli)

@@ -393,7 +393,7 @@ class SqlExperimentStore:
         """
         with self._writing(_SAVE) as connection:
             if self._fence.epoch:
-                usage_ledger.enter_ended(connection, uid, changes.attempts)
+                usage_ledger.enter(connection, uid, changes.attempts)
             _write(connection, uid, changes)
 
     def used_in_month(self, now: datetime) -> Mapping[str, Spent]:

@@ -1,15 +1,17 @@
 """The ledger of a cluster's controller: what the attempts of a namespace have used in each month.
 
-An attempt is entered once, in the transaction that stores its end, or that deletes its experiment.
+An attempt is entered once, in the transaction that stores its end, or that deletes its experiment;
+one whose queue takes its place back, for the time until then, in the transaction that stores that.
 So the ledger outlives experiments, and neither a kill nor a write that is repeated loses or repeats
-anything. What has not ended is added from the attempts themselves. Months are those of UTC.
+anything. What runs is added from the attempts themselves. Months are those of UTC.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -27,9 +29,13 @@ from controller.core.spending import (
 )
 
 _ATTEMPTS, _EXPERIMENTS = tables.attempts.c, tables.experiments.c
+# Since their latest start: what they used before is in the ledger.
 _UNENDED = sa.select(
     _EXPERIMENTS.namespace,
-    *(_ATTEMPTS[name] for name in ("start_time", "earlier_s", "gpus", "price_per_hour")),
+    _ATTEMPTS.start_time,
+    sa.cast(0.0, sa.Float),
+    _ATTEMPTS.gpus,
+    _ATTEMPTS.price_per_hour,
 ).where(
     _ATTEMPTS.uid == _EXPERIMENTS.uid,
     _ATTEMPTS.end_time.is_(None),
@@ -42,8 +48,8 @@ _THIS = (
     & (_ATTEMPTS.number == sa.bindparam("of_number"))
 )
 # One row, if there is the experiment. The attempt need not be stored yet.
-_KNOWN_END = (
-    sa.select(_EXPERIMENTS.namespace, _ATTEMPTS.end_time)
+_KNOWN = (
+    sa.select(_EXPERIMENTS.namespace, _ATTEMPTS.start_time, _ATTEMPTS.end_time, _ATTEMPTS.earlier_s)
     .select_from(tables.experiments.outerjoin(tables.attempts, _THIS))
     .where(_EXPERIMENTS.uid == sa.bindparam("of_uid"))
 )
@@ -73,17 +79,27 @@ _USED = sa.union_all(
 )
 
 
-def enter_ended(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> None:
-    """Enter those of the attempts that have ended and that the store does not know to have ended.
+def enter(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> None:
+    """Enter what the attempts have used, up to their end or until they began to wait again.
 
-    Call it before they are stored.
+    What the store knows already is left out. Call it before the attempts are stored.
     """
     for each in attempts:
-        if each.end_time is None or not (each.gpus or each.price_per_hour):
+        is_due = each.end_time is not None or each.earlier_s > 0
+        if not is_due or not (each.gpus or each.price_per_hour):
             continue
         key = {"of_uid": uid, "of_trial": rows.trial_column(each.trial), "of_number": each.number}
-        stored = connection.execute(_KNOWN_END, key).first()
-        if stored is not None and stored.end_time is None:
+        stored = connection.execute(_KNOWN, key).first()
+        if stored is None or stored.end_time is not None:
+            continue
+        more_s = each.earlier_s - (stored.earlier_s or 0.0)
+        if more_s > 0:
+            began = _time(stored.start_time) or each.start_time or each.end_time
+            assert began is not None  # of one that has run
+            until = began + timedelta(seconds=more_s)
+            before = replace(each, start_time=began, end_time=until)
+            _enter(connection, stored.namespace, spent_by_month(before, now=until))
+        if each.end_time is not None:
             _enter(connection, stored.namespace, spent_by_month(each, now=each.end_time))
 
 
@@ -116,12 +132,16 @@ def _found(
             Attempt(
                 0,
                 0,
-                start_time=started and datetime.fromisoformat(started),
+                start_time=_time(started),
                 earlier_s=earlier_s,
                 gpus=gpus,
                 price_per_hour=price_per_hour,
             ),
         )
+
+
+def _time(stored: str | None) -> datetime | None:
+    return None if stored is None else datetime.fromisoformat(stored)
 
 
 def _enter(connection: sa.Connection, namespace: str, spent: Iterable[tuple[str, Spent]]) -> None:

@@ -70,20 +70,16 @@ def next_month(time: datetime) -> datetime:
 
 
 def spent_by_month(attempt: Attempt, *, now: datetime) -> Iterator[tuple[str, Spent]]:
-    """Yield what the attempt has used until `now`, or until its end, in each month.
-
-    What it used before its queue took its place back counts in the month of its latest start.
-    """
+    """Yield what the attempt has used from its latest start to its end, or `now`, in each month."""
     end = attempt.end_time or now
     begin = min(attempt.start_time or end, end)
-    earlier_s = attempt.earlier_s
     while True:
         until = min(next_month(begin), end)
-        ran_s = earlier_s + (until - begin).total_seconds()
+        ran_s = (until - begin).total_seconds()
         yield month_of(begin), rate_of(attempt).times(ran_s / HOUR_S)
         if until == end:
             return
-        begin, earlier_s = until, 0.0
+        begin = until
 
 
 def price_per_hour(prices: Mapping[str, float], requested: Mapping[str, float]) -> float:

@@ -97,6 +97,24 @@ def test_a_month_begins_with_what_runs(store: SqlExperimentStore) -> None:
     assert store.used_in_month(eve + 4 * HOUR) == {experiment.namespace: Spent(6, 9)}
 
 
+def test_what_an_attempt_used_before_it_waits_again_stays_in_its_month(
+    store: SqlExperimentStore,
+) -> None:
+    experiment = created(store)
+    eve = datetime(2026, 11, 30, 22, tzinfo=UTC)
+    runs = replace(RUNS, start_time=eve)
+    waits = replace(runs, state=AttemptState.CREATED, start_time=None, earlier_s=3600.0)
+    again = replace(runs, start_time=eve + 4 * HOUR, earlier_s=3600.0)
+    end = replace(ended(attempt=again), end_time=eve + 5 * HOUR)
+    save(store, experiment.uid, runs)
+    found = []
+    for attempt in (waits, waits, again, end):
+        save(store, experiment.uid, attempt)
+        months = [store.used_in_month(eve + HOUR), store.used_in_month(eve + 5 * HOUR)]
+        found.append([month.get(experiment.namespace, Spent()).gpu_hours for month in months])
+    assert found == [[2, 0], [2, 0], [2, 2], [2, 2]]
+
+
 def test_what_a_write_that_fails_has_counted_is_not_counted(
     store: SqlExperimentStore,
     connect: Connect,  # noqa: F811

@@ -52,9 +52,9 @@ def test_what_waits_uses_nothing_and_an_end_before_the_start_neither() -> None:
     assert used(starts_later) == {"2026-11": Spent(0, 0)}
 
 
-def test_time_before_a_queue_took_its_place_back_counts_once() -> None:
+def test_time_before_a_queue_took_its_place_back_is_in_the_ledger_already() -> None:
     attempt = replace(ran(EVE, EVE + timedelta(hours=2)), earlier_s=3600)
-    assert used(attempt) == {"2026-11": Spent(4, 6), "2026-12": Spent(2, 3)}
+    assert used(attempt) == {"2026-11": Spent(2, 3), "2026-12": Spent(2, 3)}
 
 
 def test_months_are_those_of_utc() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import io
 import stat
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,10 +62,15 @@ async def untracked_files(folder: Path, *, apart: Path) -> Untracked:
 
 
 def _archived(top: Path, names: Sequence[str]) -> Untracked:
-    """Archive the smallest files first, so that a large one does not displace the code."""
+    """Archive files of the emptiest folders first, and the smallest of a folder.
+
+    Neither a large file nor a folder of data displaces new code.
+    """
     sizes: dict[str, int] = {}
-    left_out = list(names[MOST_FILES:])
-    for name in names[:MOST_FILES]:
+    beside = Counter(map(_folder, names))
+    ordered = sorted(names, key=lambda each: (beside[_folder(each)], each))
+    left_out = ordered[MOST_FILES:]
+    for name in ordered[:MOST_FILES]:
         size = _size(top / name)
         if size is not None and size <= FILE_BYTES and name.isprintable():
             sizes[name] = size
@@ -73,7 +79,7 @@ def _archived(top: Path, names: Sequence[str]) -> Untracked:
     total = count = 0
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(sizes, key=lambda each: (sizes[each], each)):
+        for name in sorted(sizes, key=lambda each: (beside[_folder(each)], sizes[each], each)):
             total += sizes[name]
             try:
                 content = (top / name).read_bytes() if total <= TOTAL_BYTES else None
@@ -91,6 +97,10 @@ def _archived(top: Path, names: Sequence[str]) -> Untracked:
             count += 1
     shown = [name if name.isprintable() else ascii(name)[1:-1] for name in left_out]
     return Untracked(packed.getvalue() if count else b"", count, tuple(sorted(shown)))
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _size(path: Path) -> int | None:

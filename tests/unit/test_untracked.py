@@ -42,6 +42,19 @@ def test_the_smallest_files_are_recorded_up_to_the_limits(
     assert found.record == {"count": 2, "leftOut": {"count": 3, "first": ["a", "b", "link"]}}
 
 
+def test_a_folder_of_data_does_not_displace_new_code(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "data").mkdir()
+    for number in range(5):
+        (checkout / "data" / str(number)).write_bytes(bytes(2))
+    (checkout / "new.py").write_bytes(bytes(8))
+    monkeypatch.setattr(untracked, "TOTAL_BYTES", 10)
+    assert names(found_in(checkout)) == ["new.py", "data/0"]
+    monkeypatch.setattr(untracked, "MOST_FILES", 1)
+    assert names(found_in(checkout)) == ["new.py"]
+
+
 def test_files_of_the_whole_checkout_count_and_not_those_of_the_state_directory(
     checkout: Path,
 ) -> None:

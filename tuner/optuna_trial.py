@@ -466,6 +466,9 @@ def run(
                 f"study: {', '.join(directions)}"
             )
         values = [_as_float("the objective's return value", value) for value in listed]
+        if any(map(math.isnan, values)):
+            # Optuna calls it failed, and searches on.
+            raise Infeasible(f"the objective returned {returned!r}")
         if constraints_func is not None:
             seen.constrain(constraints_func, values)
         if any(map(math.isinf, values)):

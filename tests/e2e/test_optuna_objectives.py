@@ -290,6 +290,25 @@ print([(each.state, each.reason) for each in tuner.open("infinite").results()][1
     ]
 
 
+def test_a_trial_that_returns_nan_is_failed_for_optuna_and_the_search_goes_on(
+    scripts: Scripts,
+) -> None:
+    body = """
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.report(x, 0)
+    return x if trial.number == 3 else float("nan")
+
+found = tuner.optimize_optuna(objective, trials=4, name="nan", progress=False)
+print([trial.state.name for trial in found.trials], found.best_trial.number)
+print(found.trials[0].value, tuner.open("nan").results()[0].reason)
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "['FAIL', 'FAIL', 'FAIL', 'COMPLETE'] 3",
+        "None the objective returned nan",
+    ]
+
+
 def test_what_a_callback_cannot_do_with_its_study_is_refused(scripts: Scripts) -> None:
     body = """
 def more(study, trial):

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 # The methods of a study that are replaced, and by what name the script finds what replaces them.
 _METHODS = ("optimize", "enqueue_trial")
 _METHOD_OF = "__tuner_{}__"
-_OURS = ("controller", "suggest", "tuner")
+# Packages whose calls are their own, wherever they are.
+_KEPT = ("controller", "optuna", "suggest", "tuner")
 # What the script's study says, and its trials report.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
 
@@ -315,7 +316,7 @@ class _OwnModules(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
             return None
-        if fullname.partition(".")[0] in _OURS or not _is_own_file(spec.origin):
+        if fullname.partition(".")[0] in _KEPT or not _is_own_file(spec.origin):
             return None
         if any(name.encode() in Path(spec.origin).read_bytes() for name in _METHODS):
             spec.loader = _Loader(fullname, spec.origin, self._searches)

@@ -189,6 +189,8 @@ class OptunaTrial:
         self._objects: dict[str, bytes] = {}
         self._choices: dict[str, list[Any]] = {}
         self._reported: dict[int, float] = {}
+        # As in Optuna, no rule judges a trial that does not ask, so it does not see its reports.
+        self._unsent: list[tuple[int, float]] = []
         # Why `should_prune` returned true, if the controller has not asked for it.
         self.stopped_by = ""
         self.storage = _Storage(self)
@@ -364,7 +366,9 @@ class OptunaTrial:
         return json.dumps({**self._kept, "distributions": self._domains})
 
     def end(self) -> None:
-        """Print what was kept, if the file goes with its container."""
+        """Print what it has reported; what was kept, too, if the file goes with its container."""
+        self._trial.polls = True
+        self._send()
         if ANSWERS in os.environ:
             # In base64, which no rule for metrics matches.
             os.write(1, b"\n" + kept.PRINTED + base64.b64encode(self._text.encode()) + b"\n")
@@ -382,14 +386,22 @@ class OptunaTrial:
             warnings.warn(f"step {step} was reported before; the first value counts", stacklevel=2)
             return
         self._reported[whole] = number
-        self._trial.report(whole, **{self._metrics[0]: number})
+        self._unsent.append((whole, number))
+        if self._trial.polls:
+            self._send()
 
     def should_prune(self) -> bool:
         """Return whether the trial was asked to stop, by the pruning rule or by a person."""
         if len(self._metrics) > 1:
             raise NotImplementedError("Trial.should_prune is not supported for several objectives")
         self._trial.polls = True
+        self._send()
         return self._trial.stopped or self.study.prunes(self)
+
+    def _send(self) -> None:
+        for step, value in self._unsent:
+            self._trial.report(step, **{self._metrics[0]: value})
+        self._unsent.clear()
 
     def frozen(self, values: Sequence[float] | None = None) -> FrozenTrial:
         """Return the trial as Optuna shows it: complete if it has values, and otherwise running."""

@@ -92,6 +92,29 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
     assert scripts.output(QUIET + body) == "['COMPLETE', 'PRUNED'] True\n"
 
 
+def test_an_objective_that_never_asks_is_not_pruned(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    trial.suggest_float("x", 0, 1)
+    for step in range(20):
+        trial.report(step + 1000 * trial.number, step)
+        time.sleep(0.1 * trial.number)
+    if trial.number == 2:
+        raise ValueError("late")
+    return 1.0
+
+pruner = optuna.pruners.MedianPruner(n_startup_trials=1)
+study = optuna.create_study(pruner=pruner)
+study = tuner.optimize_optuna(objective, study, trials=3, name="calm", progress=False)
+print([trial.state.name for trial in study.trials])
+print([len(trial.intermediate_values) for trial in study.trials])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "['COMPLETE', 'COMPLETE', 'FAIL']",
+        "[20, 20, 20]",
+    ]
+
+
 def test_a_pruner_of_another_class_is_asked_in_each_trial(scripts: Scripts) -> None:
     """It sees what running trials have reported; successive halving keeps its rungs in trials."""
     body = """
@@ -121,6 +144,7 @@ def waits(trial):
         (HERE / "pruned").touch()
         raise optuna.TrialPruned
     trial.report(0, 0)
+    assert not trial.should_prune()
     while not (HERE / "pruned").exists():
         time.sleep(0.01)
     return x

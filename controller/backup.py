@@ -62,10 +62,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restored database.
-
-    `kept` is the new path of the database that it replaced; None if there was none.
-    """
+    """A restored database. kept: the new path of the one that it replaced; None: there was none."""
 
     path: Path
     rows: Mapping[str, int]
@@ -391,10 +388,7 @@ def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
 
 
 def _check_sum(source: Path) -> None:
-    """Compare a file with its manifest, if there is one.
-
-    Raises StoreBroken if it has changed since the backup.
-    """
+    """Compare a file with its manifest, if any. Raises StoreBroken if it has changed."""
     manifest = source.with_name(MANIFEST)
     if not manifest.exists():
         return

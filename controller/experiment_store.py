@@ -305,10 +305,7 @@ class SqlExperimentStore:
         return [(row["namespace"], row["name"]) for row in self._rows(_NAMES)]
 
     def rows_of(self, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return the rows of experiments, with their documents, by namespace and name.
-
-        Those that do not exist are left out.
-        """
+        """Return the rows of existing experiments, with their documents, by namespace and name."""
         with self._database.reading(single=True) as connection:
             rows = connection.execute(_OF_KEYS, {"keys": list(keys)}).mappings()
             return {(row["namespace"], row["name"]): dict(row) for row in rows}
@@ -387,10 +384,7 @@ class SqlExperimentStore:
     # Attempts and events
 
     def save(self, uid: Uid, changes: Changes) -> None:
-        """Store changes.
-
-        Raises NewerRevision if they end the experiment under an earlier revision.
-        """
+        """Store changes. Raises NewerRevision if they end an experiment under an earlier one."""
         with self._writing(_SAVE) as connection:
             if self._fence.epoch:
                 usage_ledger.enter(connection, uid, changes.attempts)

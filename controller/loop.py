@@ -724,10 +724,7 @@ class Loop:
         return replace(attempt, price_per_hour=price)
 
     async def _read_log(self, opened: Opened, *, ended: bool) -> bool:
-        """Read the next bounded part of the log and of the measurements.
-
-        Return True if nothing more is there for now.
-        """
+        """Read the next part of the log and of the measurements; True if that is all for now."""
         name = self._journal.name(opened.attempts[-1])
         is_whole = await self._feed(
             opened, opened.log, partial(self._runtime.read_log, name), ended=ended

@@ -238,10 +238,7 @@ class ExperimentStudy:
         return best
 
     async def regret_bound(self) -> float | None:
-        """Return how much better than the best trial another point may still be.
-
-        Returns None if the study cannot tell.
-        """
+        """Return how much better another point may still be; None if the study cannot tell."""
         with _ESTIMATE:
             try:
                 return (await self._studies.estimate(self._name)).regret_bound
@@ -277,10 +274,7 @@ class ExperimentStudy:
         return suggestions
 
     async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
-        """Report measurements and return the study's advice.
-
-        Returns the trial if another client has completed it.
-        """
+        """Report measurements; return the advice, or the trial that another client completed."""
         with _REPORT:
             try:
                 return await self._studies.report(self._name, number, measurements)
@@ -332,10 +326,7 @@ class ExperimentStudy:
     async def complete(
         self, number: int, outcome: Outcome, measurements: list[Measurement]
     ) -> Trial:
-        """Complete the trial and return it.
-
-        If another client was first, it has that client's outcome.
-        """
+        """Complete the trial and return it, with the outcome of another client that was first."""
         with _COMPLETE:
             try:
                 return await self._studies.complete(

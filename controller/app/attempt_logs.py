@@ -37,10 +37,7 @@ class LogPart:
         tail: int | None,
         attempt: int | None,
     ) -> LogPart:
-        """Parse the flags for the log of an experiment or of one of its trials.
-
-        Raises InvalidArgument.
-        """
+        """Parse the flags for the log of an experiment or of one trial. Raises InvalidArgument."""
         if attempt is not None and trial is None:
             raise InvalidArgument.at("--attempt", f"requires a trial: {name}/N --attempt {attempt}")
         if tail is not None and tail < 0:

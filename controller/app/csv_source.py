@@ -173,10 +173,7 @@ def _lines(file: TextIO) -> Iterator[str]:
 def _remark(
     states: StateColumns, columns: _Columns, trials: Sequence[tuple[str, FinishedTrial]]
 ) -> str:
-    """Return a sentence about the columns of another program that say how trials ended.
-
-    Returns "" without such columns.
-    """
+    """Return a sentence about another program's columns of states; "" without such columns."""
     if columns.ours or not (states.used or states.unused):
         return ""
     ended = Counter(trial.outcome.state.value for _, trial in trials)
@@ -245,10 +242,7 @@ def _first(names: Sequence[str], present: Sequence[str]) -> str | None:
 
 
 def _outcome(row: Mapping[str, str], columns: _Columns, state: TrialState, column: str) -> Outcome:
-    """Return the outcome of a trial that ended in a state, as a column says.
-
-    Raises ValueError with the problem.
-    """
+    """Return the outcome of a trial whose column says this state. Raises ValueError."""
     reason = row.get("reason", "").strip()
     if state is TrialState.SUCCEEDED:
         return Outcome(state, _value(row, columns.value, state))

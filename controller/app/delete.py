@@ -187,10 +187,7 @@ async def _delete_study(
 async def _end_leftovers(
     workspace: Workspace, experiments: LocalExperiments, experiment: Experiment
 ) -> None:
-    """Kill attempts that a killed controller left running.
-
-    Raises Unavailable if the runtime does not answer.
-    """
+    """Kill attempts that a killed controller left running. Raises Unavailable."""
     unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
     try:
         if unended:

@@ -122,10 +122,7 @@ class ExperimentService:
         self._store = experiments
 
     def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:
-        """Admit `tuner run FILE` for a known experiment.
-
-        Returns None if there is none of that name yet.
-        """
+        """Admit `tuner run FILE` for a known experiment; None if there is none of that name yet."""
         experiment = self._store.experiment(document.spec.namespace, document.spec.name)
         if experiment is None:
             return None
@@ -154,10 +151,7 @@ class ExperimentService:
         return admitted
 
     def known(self, document: Document) -> Experiment | None:
-        """Return the experiment that the file means, in any state.
-
-        Raises Changed if the file describes another one.
-        """
+        """Return the experiment of the file, in any state. Raises Changed for another one."""
         experiment = self._store.experiment(document.spec.namespace, document.spec.name)
         if experiment is not None:
             self._read_again(experiment, document)
@@ -512,10 +506,7 @@ class ExperimentService:
         return moved, (note,)
 
     def _read_again(self, experiment: Experiment, document: Document) -> _FileInForce:
-        """Return the file in force, given a file of a known experiment.
-
-        Raises Changed if it means another search.
-        """
+        """Return the file in force. Raises Changed if this file means another search."""
         changes = diff(experiment.spec.document, self.completed(experiment, document).spec.document)
         if all(map(is_label, changes)):
             return _FileInForce(document.text, document.source, labels=tuple(changes))
@@ -577,10 +568,7 @@ class ExperimentService:
         return replace(document, spec=from_document(whole))
 
     def allowed_changes(self, experiment: Experiment, document: Document) -> Sequence[Change]:
-        """Return the changes that the file makes.
-
-        Raises Changed if some of them are no longer allowed.
-        """
+        """Return the changes of the file. Raises Changed if some are no longer allowed."""
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_in_revision(change)]
         if refused:

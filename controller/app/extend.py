@@ -236,10 +236,7 @@ def _leading_to(space: Space, name: str) -> dict[str, Value]:
 
 
 def allowed_extension(experiment: Experiment, document: Document) -> list[Change]:
-    """Return the changes that the document makes.
-
-    Raises Changed if some of them would make another search.
-    """
+    """Return the changes of the document. Raises Changed if they would make another search."""
     changes = diff(experiment.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:

@@ -217,10 +217,7 @@ class LocalExperiments(SqlExperimentStore):
         return self.directory.folders(uid)
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """Take the lease of an experiment, which need not be recorded yet.
-
-        Raises ControlledElsewhere.
-        """
+        """Take the lease of an experiment, recorded or not. Raises ControlledElsewhere."""
         folder = self.folders(uid).root
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = ControllerLock(folder)

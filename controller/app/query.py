@@ -164,10 +164,7 @@ async def _trials(studies: StudyReads, experiment: Experiment, one: int | None) 
 async def as_searched(
     experiment: Experiment, studies: StudyReads, *, with_settings: bool = False
 ) -> tuple[Experiment, Mapping[str, Value]]:
-    """Return the experiment with what only its study knows, and the settings that it has chosen.
-
-    Raises NotFound if there is no study yet.
-    """
+    """Return the experiment with what only its study knows, and its settings. Raises NotFound."""
     spec = experiment.spec
     chooses = with_settings and spec.algorithm.name == CHOOSES
     finds_similar = SIMILAR in (each.study for each in spec.learn_from)
@@ -541,10 +538,7 @@ async def watch_study(
     every_s: float,
     on_error: OnError,
 ) -> None:
-    """Call `see` with the study's trials at intervals, until it returns True: see `_again`.
-
-    Raises NotFound.
-    """
+    """Call `see` with the study's trials until it returns True: see `_again`. Raises NotFound."""
     async with workspace.reading(workspace.service) as studies:
 
         async def look() -> bool:
@@ -600,10 +594,7 @@ async def _names(workspace: ReadableWorkspace, studies: StudyReads, namespace: s
 
 
 def _study_named(text: str, namespace: str | None) -> StudyName:
-    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it.
-
-    Raises InvalidArgument, NotFound.
-    """
+    """Parse `counter` or `namespaces/default/studies/counter`. Raises InvalidArgument, NotFound."""
     is_whole = text.startswith("namespaces/")
     if cure := cure_for_trial(text):
         raise NotFound(f"there is no experiment {text}{cure}")

@@ -341,10 +341,7 @@ class Session:
         return folders.stored_function
 
     def _begin(self, admitted: Admitted | NothingToRun) -> None:
-        """Print the notes.
-
-        Raises FailedPrecondition if another context was requested than the one with the trials.
-        """
+        """Print the notes. Raises FailedPrecondition if another context has the trials."""
         experiment, requested = admitted.experiment, self._context
         has_contexts = traits_of(experiment.spec.runtime).has_contexts
         if requested and has_contexts and requested != experiment.context:
@@ -517,10 +514,7 @@ async def control(
     git: Callable[[], Awaitable[GitState]] | None = None,
     on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:
-    """Run the experiment until it ends, pauses or is stopped.
-
-    Raises the errors of `Loop.run`. Closes nothing.
-    """
+    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` raises."""
     experiment = admitted.experiment
     traits = traits_of(experiment.spec.runtime)
     folders, trouble = experiments.folders(experiment.uid), experiments.trouble(experiment.uid)

@@ -107,10 +107,7 @@ class StateDirectory:
         return f"sqlite:///{path}"
 
     def url_of(self, service: str) -> str:
-        """Return the storage URL of a service without an address; "" is this directory's.
-
-        Raises StoreBroken.
-        """
+        """Return the storage URL of a service; "" is this directory's. Raises StoreBroken."""
         if not service and self.studies_db.is_dir():
             raise StoreBroken(
                 f"{self.studies_db} is a directory; move it away, or name another state "

@@ -120,10 +120,7 @@ async def stored_studies(storage_url: str) -> AsyncIterator[StoredStudies]:
 
 
 async def _all(read_page: Callable[[Item | None], list[Item]]) -> list[Item]:
-    """Return the entries of all pages.
-
-    `read_page` returns the page after an entry, None for the first one.
-    """
+    """Return the entries of all pages. read_page: the page after an entry; None: the first one."""
     pages: list[Sequence[Item]] = []
     last: Item | None = None
     while True:

@@ -30,10 +30,7 @@ MOST_AT_ONCE = 10_000
 
 
 async def validate(path: str, options: FileOptions, workspace: Workspace) -> Document:
-    """Read the file and check it, also by the rules of the service.
-
-    Raises SpecErrors with all of its problems.
-    """
+    """Read the file and check it, also by the rules of the service. Raises SpecErrors."""
     document = read_document(path, options, workspace.state)
     check_rules(document, directory_of(path))
     try:

@@ -92,10 +92,7 @@ class Workspace:
         return app.local_experiments.opened(self.state, make=make)
 
     def service_of(self, experiment: Experiment) -> str:
-        """Return the experiment's service.
-
-        Raises FailedPrecondition if a different one was requested.
-        """
+        """Return the experiment's service. Raises FailedPrecondition if another was requested."""
         recorded, requested = experiment.server, self.service
         if not requested or requested == recorded:
             return recorded
@@ -121,10 +118,7 @@ class Workspace:
         )
 
     async def git_state(self, folder: Path) -> GitState:
-        """Return the commit of the folder of an experiment's file, for the records of its trials.
-
-        Empty outside a checkout.
-        """
+        """Return the commit of the folder of an experiment's file; empty outside a checkout."""
         return await app.surroundings.git_state(folder, apart=self.state.root)
 
     def launch_builder(self, experiment: Experiment) -> LaunchBuilder:

@@ -41,10 +41,7 @@ _ELSEWHERE = {
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line.
-
-    Exits the process with 0 after printing help, and with 2 after a usage error.
-    """
+    """Parse the command line. Exits with 0 after printing help, with 2 after a usage error."""
     parser, verbs, valued = _parser()
     if not argv:
         parser.print_help(sys.stderr)

@@ -47,10 +47,7 @@ class ExitCode(enum.IntEnum):
 
 
 class KilledRun(Exception):
-    """An error that ended a run which a user had interrupted twice.
-
-    `received` is the first interruption.
-    """
+    """An error that ended a run which a user had interrupted twice. received: the first signal."""
 
     def __init__(self, error: Exception, received: signal.Signals | None) -> None:
         super().__init__(str(error))

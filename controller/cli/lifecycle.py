@@ -200,10 +200,7 @@ def control(
     make: bool = False,
     document: Document | None = None,
 ) -> int:
-    """Call `act` with a session in the state directory, and print the result.
-
-    `make` allows a new state directory.
-    """
+    """Call `act` with a session, and print the result. make: allow a new state directory."""
     view = view_of(arguments)
     if document is not None:
         _show_notices(document, view)

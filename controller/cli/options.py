@@ -92,10 +92,7 @@ def extension_of(arguments: argparse.Namespace) -> app.extend.Extension:
 
 
 def read_file(path: str, arguments: argparse.Namespace) -> app.experiment_file.ExperimentFile:
-    """Read an experiment's file with the flags that change it.
-
-    Raises SpecErrors, InvalidArgument.
-    """
+    """Read an experiment's file with the flags that change it. Raises SpecErrors."""
     return app.experiment_file.ExperimentFile.read(
         path, file_options_of(arguments), state_of(arguments)
     )

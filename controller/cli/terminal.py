@@ -19,10 +19,7 @@ from suggest.errors import InvalidArgument
 
 
 def json_line(fields: Mapping[str, object]) -> str:
-    """Return JSON for a line of stderr.
-
-    What the encoding of stderr lacks is escaped as JSON does it.
-    """
+    """Return JSON for a line of stderr, escaping what the encoding of stderr lacks."""
     return json.dumps(fields, ensure_ascii="utf" not in (sys.stderr.encoding or "").lower())
 
 
@@ -87,10 +84,7 @@ def leave_root_logger() -> None:
 
 
 def write_data(text: str) -> None:
-    """Write JSON, YAML or CSV to stdout.
-
-    Programs read it, so it is in UTF-8, whatever the encoding of the terminal.
-    """
+    """Write JSON, YAML or CSV to stdout in UTF-8, whatever the encoding of the terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
     sys.stdout.buffer.flush()

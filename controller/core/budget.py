@@ -60,10 +60,7 @@ def most_trials(spec: ExperimentSpec) -> int | None:
 
 
 def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:
-    """Return how many more trials may be requested while `unfinished` ones are open.
-
-    None means no limit.
-    """
+    """Return how many more trials may be requested beside `unfinished` ones; None: no limit."""
     if spec.budget.trials is None:
         return None
     return max(0, spec.budget.trials - spent_trials(counts) - unfinished)

@@ -394,10 +394,7 @@ def follow_ups(snapshot: Snapshot) -> list[Action]:
 
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
-    """Return why all attempts must stop, and what that makes of them.
-
-    None if they may keep running.
-    """
+    """Return why all attempts must stop, and what that makes of them; None: they need not."""
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:
@@ -434,10 +431,7 @@ def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) ->
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
-    """Return the action that ends the trial if its newest attempt decides its outcome.
-
-    None while it is undecided.
-    """
+    """Return the action that ends a trial by its newest attempt; None while it is undecided."""
     newest, number = trial.newest, trial.number
     # Snapshot.trials has trials only: the final stage has no outcome for the study.
     assert number is not FINAL

@@ -218,10 +218,7 @@ def _not_collected(metric: str, collected: CollectedSummary) -> str:
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
-    """Return the failure class that a program's exit code or last line names.
-
-    None if neither names one.
-    """
+    """Return the failure class that an exit code or last line names; None if neither does."""
     if code == TEMPORARY_EXIT_CODE:
         return FailureClass.INFRASTRUCTURE
     if NO_MEMORY_SAID.search(last_line):

@@ -458,10 +458,7 @@ class LineParser:
             self.remarks.setdefault("percentage", remark)
 
     def _phase(self, match: re.Match[str]) -> str:
-        """Return the part of the data that the metric is of, such as `train`.
-
-        Return "" if the line does not say.
-        """
+        """Return the part of the data that the metric is of, such as `train`; "" if unknown."""
         text, begin = match.string, match.start("name")
         if begin > 1 and text[begin - 1] in " _-" and text[begin - 2].isalpha():
             before = _LAST_WORD.search(text[max(0, begin - 17) : begin - 1])
@@ -602,10 +599,7 @@ class MetricCandidates:
         self._next = [-1] * len(self._searches)
 
     def next(self, begin: int) -> int:
-        """Return the first place at or after `begin`, the start of a line.
-
-        The region's length if there is none.
-        """
+        """Return the first place from `begin` on, the start of a line; else the region's length."""
         if self._parser.reads_all:
             return begin
         if self._parser.in_table != self._in_table:
@@ -726,10 +720,7 @@ def _whole(text: str) -> float | None:
 
 
 def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold values of any type
-    """Return the object that the line is.
-
-    None if it is not one, empty if it is another JSON value.
-    """
+    """Return the JSON object of the line; None if it is not JSON, {} for another JSON value."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):

@@ -516,10 +516,7 @@ class ExperimentSpec:
         return Collection(source, tuple(dict.fromkeys(names)), rule.collector_image)
 
     def targets_reached(self, trial: Trial) -> str:
-        """Describe the targets that a succeeded trial reaches.
-
-        Return "" unless it meets all constraints and all targets.
-        """
+        """Describe the targets that a trial reaches; "" if a target or constraint is missed."""
         phrases = [
             f"{objective.metric} {value:g} ({self.place_of(objective)}.target: "
             f"{objective.target:g})"

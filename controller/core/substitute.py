@@ -136,10 +136,7 @@ def nodes(data: object, path: str) -> Iterator[tuple[str, object]]:
 def render(
     template: TrialTemplate, parameters: Assignment
 ) -> tuple[tuple[str, ...], dict[str, str | SecretRef]]:
-    """Return the command line and the environment of one trial.
-
-    Elements that `fill` drops are left out.
-    """
+    """Return the command line and environment of one trial, without what `fill` drops."""
     words = (fill(word, parameters) for word in (*template.command, *template.args))
     env: dict[str, str | SecretRef] = {}
     for name, value in template.env.items():

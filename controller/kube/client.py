@@ -120,10 +120,7 @@ HeadersOf = Callable[[kubeconfig.ClusterAccess], Sequence[tuple[str, str]]]
 
 
 class Connection:
-    """A pool of connections with current credentials.
-
-    `open` one, use it from one loop, close it.
-    """
+    """A pool of connections with current credentials. `open`, use it from one loop, close it."""
 
     def __init__(
         self, access: kubeconfig.ClusterAccess, context: str | None, limit: RequestLimit
@@ -732,10 +729,7 @@ class KubernetesClient:
         return await self._call("POST", _SELF_REVIEWS.path(None), body=body)
 
     async def discover(self, api_version: str, kind: str) -> Kind:
-        """Look up the plural and scope of a kind on the server, once.
-
-        Raises ApiError 404 if it has no such kind.
-        """
+        """Look up the plural and scope of a kind on the server, once. Raises ApiError 404."""
         if (discovered := self._discovered.get((api_version, kind))) is not None:
             return discovered
         root = "/apis/" if "/" in api_version else "/api/"
@@ -783,10 +777,7 @@ class KubernetesClient:
 async def list_allowed(
     client: KubernetesClient, kind: Kind, namespace: str | None
 ) -> list[Any] | None:
-    """List the objects of a kind; None without the right to.
-
-    The caller names the type that belongs to the kind.
-    """
+    """List the objects of a kind, whose type the caller names; None without the right to."""
     try:
         objects, _ = await client.list(kind, namespace)
     except ApiForbidden:

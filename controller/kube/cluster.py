@@ -100,10 +100,7 @@ class Cluster:
         grouped_by: str = "",
         keep: Callable[[ObjectT, ObjectT], None] | None = None,
     ) -> Reflector[ObjectT]:
-        """Return the reflector of a kind, which is new if nobody has asked for it.
-
-        See `Reflector`.
-        """
+        """Return the `Reflector` of a kind, which is new if nobody has asked for it."""
         scope = None if self._all_namespaces else namespace
         key = kind, scope, labels, fields, grouped_by
         if key not in self._reflectors:

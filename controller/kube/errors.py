@@ -128,10 +128,7 @@ class BadKubeconfig(InvalidArgument):
 
 
 def rule_for(error: ApiError) -> str:
-    """Return the missing line of a Role (of a ClusterRole without a namespace).
-
-    "" if a rule would not help.
-    """
+    """Return the missing line of a Role, or of a ClusterRole; "" if a rule would not help."""
     refusal = error.refusal
     if refusal is None:
         return ""
@@ -145,10 +142,7 @@ def line_of_role(group: str, resource: str, verbs: Iterable[str]) -> str:
 
 
 def unavailable_webhook(error: ApiError) -> str:
-    """Describe the admission webhook that did not respond; "" for other errors.
-
-    Such an error is temporary.
-    """
+    """Describe the admission webhook that does not respond at present; "" for other errors."""
     match = _NOT_CALLED.search(error.message) if error.status >= 500 else None
     if match:
         return (

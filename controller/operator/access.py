@@ -99,10 +99,7 @@ class Access:
         return caller
 
     async def by_certificate(self, statement: str) -> Caller:
-        """Return whose certificate has signed a statement, see `controller.kube.assertion`.
-
-        Raises as `by_token` does.
-        """
+        """Return whose certificate has signed a statement. Raises what `by_token` raises."""
         authorities = await self._authorities.get((), self._client_authorities)
         subject = assertion.verified(
             statement, authorities, audience=AUDIENCE, now=datetime.now(UTC)

@@ -103,10 +103,7 @@ class HostedExperiments(LocalExperiments):
         return frozenset() if self.archiver is None else self.archiver.behind
 
     def archive_trouble(self, uid: Uid) -> str | None:
-        """Return why the bucket has refused logs of an experiment; "": no logs wait for it.
-
-        None: not known yet.
-        """
+        """Return why the bucket has refused logs; "": none wait for it; None: not known yet."""
         if self.archiver is None:
             return ""
         behind = self.archiver.behind

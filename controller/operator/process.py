@@ -221,10 +221,7 @@ async def _manager(
     metrics: ControllerMetrics,
     hosts: Sequence[str],
 ) -> AsyncIterator[Manager]:
-    """Open the watches, the store and the service, and yield the manager over them.
-
-    hosts: the names of the controller in the cluster.
-    """
+    """Open the watches, the store and the service. hosts: the controller's names in the cluster."""
     options.state.make()
     # Of this leader: another one may change the resources in between.
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]

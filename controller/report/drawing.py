@@ -22,10 +22,7 @@ def bundle() -> str:
 
 
 def check_format(path: Path) -> str:
-    """Return the format that the file's name asks for.
-
-    Raises InvalidArgument for an unknown format.
-    """
+    """Return the format that the file's name asks for. Raises InvalidArgument."""
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise InvalidArgument.at(
@@ -35,10 +32,7 @@ def check_format(path: Path) -> str:
 
 
 def write(figure: dict[str, Any], path: Path) -> None:
-    """Write a figure in the format that the file's name asks for.
-
-    Raises InvalidArgument and OSError.
-    """
+    """Write a figure in the format of the file's name. Raises InvalidArgument and OSError."""
     form = check_format(path)
     if form == "json":
         output_file.write(path, json.dumps(figure, ensure_ascii=False))
@@ -57,10 +51,7 @@ def svg(figure: dict[str, Any]) -> str:
 
 
 def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
-    """Return the figure without selection lists, which a picture cannot have.
-
-    The default selection stays.
-    """
+    """Return the figure without selection lists, which a picture cannot have."""
     parameters = [
         {k: v for k, v in parameter.items() if k != "bind"}
         for parameter in figure.get("params", ())

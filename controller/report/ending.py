@@ -43,10 +43,7 @@ def outcome_text(record: ExperimentRecord) -> str:
 
 
 def doubt(record: ExperimentRecord) -> str:
-    """Return why the best trial's value may be another one.
-
-    Return "" if no gap in its log puts it in doubt.
-    """
+    """Return why the best trial's value may be another one; "" if it is not in doubt."""
     entry = record.best_entry
     if entry is None or not entry.value_doubt:
         return ""

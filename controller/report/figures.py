@@ -211,10 +211,7 @@ def _coordinates_of(entry: TrialRecord, parameters: Sequence[Parameter]) -> list
 
 
 def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
-    """Return the layers of parallel coordinates.
-
-    They are the lines of the trials, and the labels along each axis.
-    """
+    """Return the layers of parallel coordinates: the lines, and the labels along each axis."""
     names = [parameter.name for parameter in parameters]
     # Names that have no room beside each other are shortened.
     room = {"expr": f"width / {len(names)} - 6"}
@@ -341,10 +338,7 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color: Json) -
 
 
 def _contour_names(names: Sequence[str]) -> list[Json]:
-    """Return the names of the parameters on the axes.
-
-    They are marks, because a title of an axis cannot change.
-    """
+    """Return the names of the parameters as marks, because a title of an axis cannot change."""
     places: tuple[Json, Json] = (
         {"x": {"expr": "width / 2"}, "y": {"expr": "height + 32"}, "align": "center"},
         {"x": 0, "y": -8, "align": "left"},
@@ -543,10 +537,7 @@ def worth_showing(record: TrialList) -> list[str]:
 
 
 def available(record: TrialList) -> list[str]:
-    """Return the names of the figures that apply to the experiment.
-
-    A front needs several objectives.
-    """
+    """Return the names of the figures that apply: a front needs several objectives."""
     return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
 
@@ -640,10 +631,7 @@ def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
 
 
 def _place(domain: Domain, value: Any) -> float | None:
-    """Return the relative position of a value in its range, from 0 to 1.
-
-    For a choice, its position in the list.
-    """
+    """Return the position of a value in its range, or of a choice in its list, from 0 to 1."""
     if isinstance(domain, Choice):
         index = domain.index_of(value)
         return None if index is None else index / max(1, len(domain.values) - 1)
@@ -710,10 +698,7 @@ def _axis(domain: Domain, field: str, title: str) -> Json:
 
 
 def _scale(values: Iterable[float]) -> Json:
-    """Return an axis's scale.
-
-    It is logarithmic if the values are positive and span several decades.
-    """
+    """Return an axis's scale: logarithmic for positive values that span several decades."""
     numbers = list(values)
     if numbers and min(numbers) > 0 and math.log10(max(numbers) / min(numbers)) > DECADES:
         return {"type": "log"}

@@ -151,10 +151,7 @@ def trial_cells(record: ExperimentRecord, entry: TrialRecord, metrics: Sequence[
 
 
 def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
-    """Return the grid as a table.
-
-    Return "" unless every combination of levels was tried and the table fits a screen.
-    """
+    """Return the grid as a table; "" unless each combination was tried and it fits a screen."""
     space = record.experiment.spec.space
     if any(effect.has_bins for effect in by_parameter):
         return ""

@@ -52,10 +52,7 @@ class TrialRecord:
 
     @property
     def value_doubt(self) -> str:
-        """Return why its value or its curve may be another without that gap.
-
-        Return "" if neither depends on it.
-        """
+        """Return why its value or curve may be another without that gap; "" if it may not."""
         return "" if self.newest is None else self.newest.value_doubt
 
     @property
@@ -65,18 +62,12 @@ class TrialRecord:
 
     @property
     def value_of(self) -> str:
-        """Return the number of the trial whose value it reuses without having run.
-
-        Return "" for any other trial.
-        """
+        """Return the number of the trial whose value it reuses without having run; else ""."""
         return self.trial.labels.get(REUSED, "")
 
     @property
     def proposed_by(self) -> str:
-        """Return the algorithm that proposed the point because the study's own was not ready.
-
-        Return "" otherwise.
-        """
+        """Return the algorithm that proposed it because the study's own was not ready; else ""."""
         return self.trial.labels.get(PROPOSED_BY, "")
 
     @property
@@ -205,10 +196,7 @@ def note_latest(
 def last_values(
     measured: Iterable[tuple[int, Measurement]], *, without: str
 ) -> dict[int, dict[str, float]]:
-    """Return, by trial, each metric's value at the last step of the newest attempt.
-
-    The metric `without` is left out.
-    """
+    """Return, by trial, each metric's last value in the newest attempt, except of `without`."""
     latest: dict[int, dict[str, Measurement]] = {}
     note_latest(latest, measured)
     values = {
@@ -240,10 +228,7 @@ def in_order(best: Iterable[Trial], criteria: Criteria) -> list[Trial]:
 
 
 def is_counted(record: TrialRecord) -> bool:
-    """Return whether `counts` includes the trial.
-
-    It includes the search's own trials that ran or will run.
-    """
+    """Return whether `counts` includes the trial: the search's own ones that ran or will run."""
     return not (record.imported_from or record.value_of)
 
 
@@ -308,10 +293,7 @@ class ExperimentRecord(TrialList):
 
     @property
     def counts(self) -> Mapping[TrialState, int]:
-        """Return the counts of its own trials that ran, in the order of `TrialState`.
-
-        States that have none are left out.
-        """
+        """Return the counts of its own trials that ran, without zeros, in `TrialState`'s order."""
         if self.totals is not None:
             return self.totals.counts
         states = [record.state for record in self.trials if is_counted(record)]
@@ -338,10 +320,7 @@ class ExperimentRecord(TrialList):
 
     @property
     def dominated_share(self) -> float | None:
-        """Return `pareto.dominated_share` of succeeded trials that meet the constraints.
-
-        None with one objective.
-        """
+        """Return `pareto.dominated_share` of its feasible trials; None with one objective."""
         criteria = self.criteria
         if len(criteria.objectives) == 1:
             return None

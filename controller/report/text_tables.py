@@ -292,10 +292,7 @@ def csv_columns(record: TrialList) -> list[str]:
 
 
 def _column_named(flag: str, word: str, columns: Mapping[str, Column]) -> Column:
-    """Return the column of that name or heading, or of the parameter or metric of that name.
-
-    Raises InvalidArgument if there is none.
-    """
+    """Return the column of that name or heading, parameter or metric. Raises InvalidArgument."""
     by_heading = {column.heading.lower(): column.name for column in columns.values()}
     for name in (word, f"parameters.{word}", f"metrics.{word}", by_heading.get(word.lower(), "")):
         if name in columns:
@@ -306,10 +303,7 @@ def _column_named(flag: str, word: str, columns: Mapping[str, Column]) -> Column
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
-    """Return the names of the columns that a person asked for.
-
-    Raises InvalidArgument for an unknown one.
-    """
+    """Return the names of the columns that a person asked for. Raises InvalidArgument."""
     return [_column_named("--columns", word, columns).name for word in words]
 
 
@@ -425,10 +419,7 @@ def seconds(row: TrialRecord) -> float | None:
 
 
 def run_time(row: TrialRecord, *, now: datetime) -> str:
-    """Return the run time of the newest attempt, up to now if it runs.
-
-    Return "" if the trial waits to run again.
-    """
+    """Return the newest attempt's run time, up to now if it runs; "" if it will run again."""
     return formatting.between(*_span(row, now))
 
 

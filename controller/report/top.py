@@ -22,10 +22,7 @@ MOST_REASONS = 20
 
 
 def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) -> str:
-    """Return the page.
-
-    `report` has the quotas of the namespace; None if the runtime has no quotas.
-    """
+    """Return the page. report: the quotas of the namespace; None if the runtime has none."""
     parts = [_headline(record)]
     if record.unread:
         return parts[0]

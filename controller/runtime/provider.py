@@ -201,10 +201,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a check: what was checked, the outcome, and the cure.
-
-    rights: the check failed because a permission is missing.
-    """
+    """One line of a check: what, the outcome, the cure. rights: a permission is missing."""
 
     level: Level
     subject: str

@@ -53,10 +53,7 @@ def readable_network(spec: Json) -> Network | None:
 
 
 def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
-    """Return the parameters with a valid domain, possibly none.
-
-    Without conditions if any condition is wrong.
-    """
+    """Return the parameters with a valid domain, without conditions if any of them is wrong."""
     if not problems:
         return space
     right = [p for p in space.parameters if is_name(p.name) and not list(p.domain.problems())]

@@ -264,10 +264,7 @@ def _not_created(others: Iterable[Json]) -> Iterator[str]:
 
 
 def _without_namespace(data: Data) -> tuple[str, str] | None:
-    """Return the runtime and the name of an experiment that needs a namespace and has none.
-
-    None for any other.
-    """
+    """Return the runtime and the name of an experiment that lacks a namespace; else None."""
     match data:
         case {"metadata": {"namespace": str(namespace)}} if namespace:
             return None

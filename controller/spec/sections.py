@@ -30,10 +30,7 @@ NO_MERGE_KEYS = "merge keys are not part of YAML 1.2; write the keys out"
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Names that the person chooses, each with a value of one kind.
-
-    Invalid entries are left out.
-    """
+    """Names that the person chooses, each with a value of one kind; invalid ones are left out."""
 
     item: ValueKind
     expected: str = "a mapping"
@@ -65,10 +62,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping with a table of keys.
-
-    `rest` takes keys that the table lacks; without it they are refused.
-    """
+    """A mapping with a table of keys; `rest` takes the others, which are refused without it."""
 
     keys: tuple[Key, ...]
     expected: str = "a mapping"
@@ -150,10 +144,7 @@ class Section:
             problems.add(below, f"no such key; {known}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
-        """Return which of the key's words was meant.
-
-        None if the key does not take one of a few words.
-        """
+        """Return which of the key's words was meant; None if it does not take one of a few."""
         kind = next(key.kind for key in self.keys if key.name == name)
         if not isinstance(kind, Word) or not isinstance(raw, str):
             return None

@@ -84,10 +84,7 @@ def scripts(line: Sequence[Word]) -> Iterator[tuple[str, str]]:
 
 
 def _script(arguments: Sequence[Word]) -> tuple[str, str]:
-    """Return the path and text of the first operand of a shell with the option `-c`.
-
-    Return "" if there is none.
-    """
+    """Return the path and text of the first operand of a shell with `-c`; "" without one."""
     has_command = False
     remaining = iter(arguments)
     for path, word in remaining:

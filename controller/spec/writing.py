@@ -25,10 +25,7 @@ def starter() -> str:
 
 
 def file_text(document: Mapping[str, object]) -> str:
-    """Return the file of a canonical document.
-
-    Choices are written as lists, as people write them.
-    """
+    """Return the file of a canonical document, with choices as lists, as people write them."""
     # `native.FILE` describes its structure.
     spec: Any = document["spec"]
     if "parameters" in spec:  # else trials name them

@@ -97,10 +97,7 @@ class Board:
         return self._experiments
 
     async def studies(self, experiment: Experiment) -> StudyReads:
-        """Return the experiment's studies.
-
-        Raises FailedPrecondition if a different service was requested.
-        """
+        """Return the experiment's studies. Raises FailedPrecondition for another service."""
         service = self.workspace.service_of(experiment)
         async with self._connecting:
             if service not in self._studies:
@@ -110,10 +107,7 @@ class Board:
         return self._studies[service]
 
     def client(self, experiment: Experiment) -> AbstractAsyncContextManager[SessionClient]:
-        """Return a client that changes the experiment's study.
-
-        Raises FailedPrecondition as `studies` does.
-        """
+        """Return a client that changes the experiment's study. Raises as `studies` does."""
         return self.workspace.connected(self.workspace.service_of(experiment))
 
     def find(self, namespace: str, name: str) -> Experiment:
@@ -339,10 +333,7 @@ class Board:
     # The queue
 
     def follow_queue(self) -> AsyncIterator[Event]:
-        """Yield the trials that run or wait, with the quotas, by namespace.
-
-        Yields again when they change.
-        """
+        """Yield the trials that run or wait, with the quotas, by namespace, after each change."""
         return when_changed("queue", self._queue, every_s=SHARED_S)
 
     async def _queue(self) -> Encoded:
@@ -381,10 +372,7 @@ class Board:
         }
 
     async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> QuotaReport:
-        """Return the quotas of a namespace.
-
-        They are those of the first runtime of its experiments that has some.
-        """
+        """Return the quotas of a namespace: those of its first runtime that has some."""
         for runtime, experiment in {
             each.experiment.spec.runtime: each.experiment for each in records
         }.items():
@@ -495,10 +483,7 @@ def parameter_hint(parameter: Parameter) -> Json:
 async def measurements_of_curves(
     studies: StudyReads, study: StudyName, record: TrialList, trials: Sequence[int]
 ) -> dict[int, list[Measurement]]:
-    """Return the measurements that the figure of curves shows.
-
-    They are of the given trials, or of those that the figure chooses.
-    """
+    """Return the measurements of the given trials, or of those that the curves show."""
     numbers = trials or figures.trials_of_curves(record)
     if len(numbers) == len(record.trials) > 1:
         measured = await studies.list_measurements(study)

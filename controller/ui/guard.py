@@ -61,10 +61,7 @@ class Authenticator(ABC):
         return None
 
     async def is_signed_in(self, request: Request) -> bool:
-        """Return whether a person who has signed in may still read the answer, which is a stream.
-
-        Raises TunerError.
-        """
+        """Return whether a signed-in person may still read a stream. Raises TunerError."""
         return await self.page_token(request) is not None
 
     def public(self, request: Request) -> bool:
@@ -73,10 +70,7 @@ class Authenticator(ABC):
 
     @abstractmethod
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        """Answer a request without a session.
-
-        `trouble`: why it is not known whether there is one.
-        """
+        """Answer a request without a session. trouble: why it is not known if there is one."""
 
 
 class LinkAuthenticator(Authenticator):
@@ -124,10 +118,7 @@ class LinkAuthenticator(Authenticator):
 
 
 class Guard:
-    """The ASGI middleware that checks every request.
-
-    `policy` is the content security policy.
-    """
+    """The ASGI middleware that checks every request. policy: the content security policy."""
 
     def __init__(
         self,

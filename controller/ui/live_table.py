@@ -33,10 +33,7 @@ _SHARED = 4  # versions whose events are kept for other pages
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """An event's data as JSON.
-
-    `id` is the position of a page that has received the event; "" if it stays the same.
-    """
+    """An event's data as JSON. id: the position of a page that has it; "" if it does not move."""
 
     text: str
     id: str = ""
@@ -73,10 +70,7 @@ class LiveTable:
     def apply(
         self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]
     ) -> None:
-        """Take over the trials of `record` that may have changed, by number.
-
-        None for those that were deleted.
-        """
+        """Take over the trials of `record` that may have changed, by number; None: deleted."""
         self._version += 1
         self._events.clear()
         if summary != self._summary:

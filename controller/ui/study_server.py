@@ -148,10 +148,7 @@ def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, b
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """How people get in, and which studies each of them sees.
-
-    `query` belongs to the printed link.
-    """
+    """How people get in, and which studies each of them sees. query: of the printed link."""
 
     authenticator: LinkAuthenticator | TokenAuthenticator[StudyBoard]
     board: Callable[[Request], StudyBoard]

@@ -89,10 +89,7 @@ async def check_acceptance(
 
 
 async def check_objects(client: KubernetesClient, spec: ExperimentSpec) -> None:
-    """Check only whether the cluster would accept the objects of a trial and of the final stage.
-
-    Raises as `check_acceptance`.
-    """
+    """Check only whether the cluster would accept the objects; raises as `check_acceptance`."""
     try:
         objects = [*await served_manifests_of(client, spec), *final_manifests_of(spec)]
         verdicts = await dry_run_of(client, spec.namespace, objects)
@@ -149,10 +146,7 @@ async def _missing_rights(
 async def _other_anchor(
     client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, folders: ExperimentFolders
 ) -> str:
-    """Return another state directory's anchor of that experiment name, if it has unfinished trials.
-
-    "" if there is none.
-    """
+    """Return another state directory's anchor of that name with unfinished trials; "": none."""
     selector = f"{labels.EXPERIMENT}={spec.name},{labels.MANAGED_BY}=tuner"
     try:
         objects, _ = await client.list(

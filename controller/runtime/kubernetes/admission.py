@@ -102,10 +102,7 @@ class AdmissionQueue:
     def add(
         self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]
     ) -> None:
-        """Queue an attempt with the objects to create for it.
-
-        Raises ValueError: a resource is not a quantity.
-        """
+        """Queue an attempt with its objects. Raises ValueError: a resource is not a quantity."""
         waiting = _Waiting(launch, objects, with_defaults(demand_of(objects), limit_ranges))
         if (refused := self._refused.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = refused
@@ -402,10 +399,7 @@ class JobCreator:
             return await self._adopted(kind, manifest, error)
 
     async def _adopted(self, kind: Kind, manifest: Raw, error: ApiError) -> Raw:
-        """Return the existing object of that name if it is ours.
-
-        Raises what the error means otherwise.
-        """
+        """Return the existing object of that name if it is ours. Raises what the error means."""
         about = manifest["metadata"]
         if not isinstance(error, ApiConflict) or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error

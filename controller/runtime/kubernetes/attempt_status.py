@@ -144,10 +144,7 @@ def _by_clock_of_server(
 
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the container with the attempt's log: the primary pod's or the first worker's.
-
-    None: it has not started.
-    """
+    """Return the container with the attempt's log; None: it has not started."""
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
@@ -165,10 +162,7 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
 
 
 def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the sidecar whose log has the attempt's measurements.
-
-    None: there is none, or it has not started.
-    """
+    """Return the sidecar with the attempt's measurements; None: none has started."""
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
@@ -593,10 +587,7 @@ _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")
 
 
 def why_queued(queue: str, workload: Workload | None) -> str:
-    """Return why Kueue keeps an object waiting.
-
-    workload None: not visible, or Kueue has not created it yet.
-    """
+    """Return why Kueue keeps an object waiting. workload: None if none is known yet."""
     if workload is None:
         return f"queued by Kueue (queue {queue})"
     evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
@@ -656,10 +647,7 @@ class StatusCache:
         self._known: tuple[float, AttemptObject, Sequence[Pod], AttemptStatus] | None = None
 
     def get(self, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
-        """Return the cached status; None: derive it again.
-
-        quiet: no event is known that explains a wait.
-        """
+        """Return the cached status; None: derive it again. quiet: no event explains a wait."""
         if self._known is None:
             return None
         until_s, same, same_pods, status = self._known

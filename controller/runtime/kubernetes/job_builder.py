@@ -413,10 +413,7 @@ _EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
-    """Return (volumes of the pod, mounts of its container).
-
-    A volume of the user replaces ours at the same path.
-    """
+    """Return the pod's volumes and its container's mounts; a user's replaces ours at its path."""
     of_trial = [
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
@@ -516,10 +513,7 @@ def pod_security(cluster: Mapping[str, object]) -> Raw:
 
 
 def container_security(cluster: Mapping[str, object]) -> Raw:
-    """Return the container's security context.
-
-    The root file system is read-only unless the file allows writes.
-    """
+    """Return the container's security context, read-only unless the file allows writes."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -715,10 +709,7 @@ def as_is(text: str) -> str:
 
 
 def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
-    """Return the container of the template that runs the trial.
-
-    It is the file's, the kind's `usual` one, or the first.
-    """
+    """Return the container that runs the trial: the file's, the kind's `usual` or the first."""
     name = (
         _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
     )

@@ -659,10 +659,7 @@ _JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
 def status_rules_of(obj: AnyObject | None) -> StatusRules:
-    """Return the rules for an object: its annotation, then its preset.
-
-    For None and for unknown kinds, return a Job's.
-    """
+    """Return an object's rules: its annotation's, then its preset's; by default a Job's."""
     if obj is None:
         return _JOB_RULES
     rules = _json_object(str(annotation(obj, STATUS_RULES) or "{}"))
@@ -766,10 +763,7 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
 
 
 async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
-    """Return the kind of a manifest; the server looks up unknown ones.
-
-    Raises ApiError 404: no such kind.
-    """
+    """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404."""
     from controller.kube import client as known
 
     api_version_and_kind = manifest["apiVersion"], manifest["kind"]

@@ -141,10 +141,7 @@ class Position:
                 self.floor = max(self.floor, old + 1)
 
     def again(self) -> tuple[str, int]:
-        """Return the time from which to request the log, and how many of its lines to drop.
-
-        "": request all of it.
-        """
+        """Return from when to request the log ("": all), and how many of its lines to drop."""
         if not self.counts:
             return "", 0
         since = max(self.second - _MARGIN_S, self.floor)
@@ -153,10 +150,7 @@ class Position:
 
 
 def in_utc(second: str, fraction: str, zone: str) -> tuple[str, int]:
-    """Return a timestamp that sorts as text, and its second since 1970.
-
-    Raises ValueError: no such time.
-    """
+    """Return a timestamp that sorts as text, and its second since 1970. Raises ValueError."""
     prefix, number = _second(second, zone)
     return f"{prefix}.{fraction:0<9}", number
 
@@ -675,10 +669,7 @@ class LogFollower:
     # Called by the stream reader
 
     def add(self, text: bytes, *, whole: int, stamps: Sequence[tuple[str, int]] = ()) -> None:
-        """Append text; its first `whole` bytes are complete lines with these timestamps.
-
-        Raises _DiskTrouble.
-        """
+        """Append text, whose first `whole` bytes are complete lines. Raises _DiskTrouble."""
         if not text:
             return
         try:

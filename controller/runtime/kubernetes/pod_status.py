@@ -433,10 +433,7 @@ def _without_container(
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
-    """Return the end of a pod that the cluster evicted or disrupted before `time`.
-
-    None: it ended by itself.
-    """
+    """Return the end of a pod that was evicted or disrupted before `time`; None: it was not."""
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
@@ -668,10 +665,7 @@ def why_refused(message: str) -> WaitingReason:
 
 
 def unschedulable_s(pod: Pod, *, now: datetime) -> float:
-    """Return for how many seconds the scheduler has found no node for the pod.
-
-    0: it has not looked, or has found one.
-    """
+    """Return how long the scheduler has found no node for the pod; 0 if it has one."""
     scheduled = condition(pod, "PodScheduled") or {}
     if node_of(pod) or scheduled.get("reason") != "Unschedulable":
         return 0.0

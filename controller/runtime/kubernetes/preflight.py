@@ -202,10 +202,7 @@ _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tu
 
 
 async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
-    """Yield the findings about a cluster.
-
-    A problem that makes the rest pointless is the last finding.
-    """
+    """Yield the findings about a cluster, up to one that makes the rest pointless."""
     for finding in _access(client.access):
         yield finding
     try:
@@ -704,10 +701,7 @@ def pods_of(objects: Sequence[Raw]) -> list[Raw]:
 async def dry_run_of(
     client: KubernetesClient, namespace: str, objects: Sequence[Raw]
 ) -> list[Verdict]:
-    """Create the objects with dry run.
-
-    Raises Unreachable, AccessDenied, and ApiError for errors of the server.
-    """
+    """Create the objects with dry run. Raises Unreachable, AccessDenied, and ApiError."""
     verdicts: list[Verdict] = []
     for manifest in objects:
         name = manifest["metadata"].get("name", "")

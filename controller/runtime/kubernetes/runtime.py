@@ -657,10 +657,7 @@ class KubernetesRuntime:
         return True
 
     async def _left_s(self, attempt: AttemptOnCluster, status: AttemptStatus) -> float | None:
-        """Return the seconds until the attempt's timeout, and end it when they are over.
-
-        None: it has no timeout.
-        """
+        """Return the seconds until the attempt's timeout, ending it then; None: it has none."""
         limit_s = None if attempt.obj is None else timeout_of(attempt.obj)
         ran_s = attempt.ran_s(status)
         if attempt.obj is None or limit_s is None or ran_s is None:

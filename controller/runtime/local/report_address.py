@@ -36,10 +36,7 @@ _RETRY_S = 0.05
 
 
 async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a trial that reports by Katib's API, on top of its own.
-
-    Raises RuntimeLost.
-    """
+    """Return the variables of a trial that reports by Katib's API. Raises RuntimeLost."""
     server = await _reach(folder)
     beside = next((environ[name] for name in _NO_PROXY if environ.get(name)), "")
     return {

@@ -26,10 +26,7 @@ MARK = "TUNER_ATTEMPT_DIR"
 
 
 class SupervisedAttempt:
-    """A process group that this supervisor started or took over.
-
-    `record` is the content of process.json.
-    """
+    """A process group that was started or taken over. record: what process.json has."""
 
     def __init__(self, record: Message, directory: str) -> None:
         self.record = record

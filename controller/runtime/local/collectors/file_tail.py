@@ -144,10 +144,7 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Opened | None]:
-    """Open a file for reading; None if it cannot be opened.
-
-    Does not wait for the writer of a pipe.
-    """
+    """Open a file, and do not wait for the writer of a pipe; None if it cannot be opened."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -46,10 +46,7 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
 
 
 def prepare(collection: Collection, directory: Path) -> dict[str, str]:
-    """Create the folder that the trial writes to, and return the variables that tell it where.
-
-    Raises OSError.
-    """
+    """Create the trial's output folder; return the variables that name it. Raises OSError."""
     match collection.source:
         case MetricsFile() as source:
             output = directory / "output"

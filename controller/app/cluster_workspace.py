@@ -166,7 +166,7 @@ class ClusterExperiments:
         """Write the pack of an experiment. See `controller.app.pack`."""
         path = f"{self._paths[experiment.uid]}/pack"
         query = {"uid": experiment.uid, "context": self.api.context}
-        self.api.call(lambda client: self.api.download(client, path, query, file))
+        self.api.call(self.api.download, path, query, file)
 
     def _listed(self, path: str, **query: str) -> list[Experiment]:
         found: list[Experiment] = []
@@ -197,7 +197,7 @@ class ClusterExperiments:
         return experiment
 
     def _get(self, path: str, **query: str) -> Any:  # JSON
-        return self.api.call(lambda client: self.api.get(client, path, **query))
+        return self.api.call(self.api.get, path, **query)
 
     def _is_about_the_way(self, error: NotFound) -> bool:
         """Return whether it is the API server, and not the controller, that has found nothing."""
@@ -213,15 +213,13 @@ class ClusterLog:
         self._uid = uid
 
     def begins_at(self, tail: int) -> int:
-        query = {"uid": self._uid, "tail": str(tail)}
         path = f"{self._path}/start"
-        return int(self._api.call(lambda client: self._api.get(client, path, **query))["offset"])
+        answer = self._api.call(self._api.get, path, uid=self._uid, tail=str(tail))
+        return int(answer["offset"])
 
     def read(self, offset: int) -> tuple[int, bytes]:
         query = {"uid": self._uid, "offset": str(offset)}
-        data, headers = self._api.call(
-            lambda client: self._api.exchange(client, "GET", self._path, query)
-        )
+        data, headers = self._api.call(self._api.exchange, "GET", self._path, query)
         return int(headers[OFFSET]), data
 
 

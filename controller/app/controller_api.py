@@ -16,9 +16,10 @@ import json
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from controller.kube.client import KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BackendError, line_of_role
@@ -54,6 +55,9 @@ _ERRORS: Mapping[str, type[TunerError]] = {
     )
 }
 T = TypeVar("T")
+P = ParamSpec("P")
+# What `ControllerApi.call` calls: a coroutine function whose first argument is the client.
+Work: TypeAlias = Callable[Concatenate[KubernetesClient, P], Coroutine[Any, Any, T]]
 
 
 class ControllerApi:
@@ -75,16 +79,21 @@ class ControllerApi:
 
         return self._context or self.call(name_of)
 
-    def call(self, work: Callable[[KubernetesClient], Coroutine[Any, Any, T]]) -> T:
+    def call(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `work` with the client, in the thread of the requests."""
-        return asyncio.run_coroutine_threadsafe(self._with_client(work), _loop()).result()
+        return self._begin(work, *args, **kwargs).result()
 
-    async def acall(self, work: Callable[[KubernetesClient], Coroutine[Any, Any, T]]) -> T:
+    async def acall(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `call`, while other tasks of the caller's loop run."""
-        future = asyncio.run_coroutine_threadsafe(self._with_client(work), _loop())
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(self._begin(work, *args, **kwargs))
 
-    async def get(self, client: KubernetesClient, path: str, **query: str) -> Any:  # JSON
+    def _begin(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        async def with_client() -> T:
+            return await work(await self._connected(), *args, **kwargs)
+
+        return asyncio.run_coroutine_threadsafe(with_client(), _loop())
+
+    async def get(self, client: KubernetesClient, path: str, /, **query: str) -> Any:  # JSON
         """Return the document at a path. Raises TunerError, ApiError and RuntimeLost."""
         body, _ = await self.exchange(client, "GET", path, query)
         return json.loads(body)
@@ -126,13 +135,13 @@ class ControllerApi:
         except ApiError as error:
             raise self._explained(error, client) from error
 
-    async def _with_client(self, work: Callable[[KubernetesClient], Coroutine[Any, Any, T]]) -> T:
+    async def _connected(self) -> KubernetesClient:
         self._connecting = self._connecting or asyncio.Lock()
         async with self._connecting:
             if self._client is None:
                 self._client = await KubernetesClient.connect(self._context)
                 atexit.register(self._close)
-        return await work(self._client)
+        return self._client
 
     def _close(self) -> None:
         if self._client is not None:
@@ -219,9 +228,7 @@ class ServiceChannel:
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Any]:
         async def call(request: Any, **_settings: object) -> Any:
             body = serializers["request_serializer"](request)
-            reply, _ = await self._api.acall(
-                lambda client: self._api.exchange(client, "POST", method, {}, body)
-            )
+            reply, _ = await self._api.acall(self._api.exchange, "POST", method, {}, body)
             return serializers["response_deserializer"](reply)
 
         return call

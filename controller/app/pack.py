@@ -208,7 +208,7 @@ def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path)
     trial, contents = experiment.spec.trial, dict[str, bytes]()
     notes: tuple[str, ...] = ()
     try:
-        sent = api.call(lambda client: cluster_changes.files_of(client, experiment))
+        sent = api.call(cluster_changes.files_of, experiment)
         contents = {} if sent is None else dict(sent.contents or {})
     except FailedPrecondition as error:
         notes = (*_without(trial.files), str(error))

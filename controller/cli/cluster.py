@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.app import cluster_changes
@@ -61,15 +60,11 @@ def _apply(
     spec = document.spec
     arguments.namespace = spec.namespace
     files = trial_files.read(directory_of(path), spec.trial.files)
-    applied = api.call(
-        lambda client: cluster_changes.apply(
-            client, document, options.overrides, files, dry_run=dry_run
-        )
-    )
+    applied = api.call(cluster_changes.apply, document, options.overrides, files, dry_run=dry_run)
     tried = " (dry run)" if dry_run else ""
     print(f"experiment {spec.namespace}/{spec.name} {applied.what}{tried}", flush=True)
     if not dry_run:
-        accepted = api.call(lambda client: cluster_changes.accepted(client, applied.resource))
+        accepted = api.call(cluster_changes.accepted, applied.resource)
         say(
             arguments,
             f"revision {accepted['status']['revision']} is in force. Watch it: "
@@ -82,18 +77,16 @@ def run_reruns(arguments: argparse.Namespace, search: Experiment, document: Docu
     """Let the controller run trials of a search again, and wait until they have ended."""
     api, spec = cluster_of(arguments), document.spec
     arguments.namespace = spec.namespace
-    files = api.call(lambda client: cluster_changes.files_of(client, search))
-    applied = api.call(
-        lambda client: cluster_changes.apply(client, document, (), files, dry_run=False)
-    )
-    accepted = api.call(lambda client: cluster_changes.accepted(client, applied.resource))
+    files = api.call(cluster_changes.files_of, search)
+    applied = api.call(cluster_changes.apply, document, (), files, dry_run=False)
+    accepted = api.call(cluster_changes.accepted, applied.resource)
     if not cluster_changes.is_over(accepted):
         say(
             arguments,
             f"{spec.name} runs in the cluster, also without this command. Watch it: "
             f"{command('get', 'trials', spec.name, '-w')}",
         )
-    ended = api.call(lambda client: cluster_changes.ended(client, accepted))
+    ended = api.call(cluster_changes.ended, accepted)
     state = (ended.get("status") or {}).get("state", "")
     if state == "succeeded":
         return ExitCode.OK
@@ -111,19 +104,13 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
         if arguments.set:
             raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
         api = cluster_of(arguments)
-    _say_state(
-        arguments,
-        api.call(lambda client: cluster_changes.resume(client, arguments.namespace, name)),
-    )
+    _say_state(arguments, api.call(cluster_changes.resume, arguments.namespace, name))
     return ExitCode.OK
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
     api = cluster_of(arguments)
-    stopped = api.call(
-        lambda client: cluster_changes.stop(client, arguments.namespace, arguments.name)
-    )
-    _say_state(arguments, stopped)
+    _say_state(arguments, api.call(cluster_changes.stop, arguments.namespace, arguments.name))
     return ExitCode.OK
 
 
@@ -144,9 +131,7 @@ def extend(arguments: argparse.Namespace) -> ExitCode:
 
 def _revise(arguments: argparse.Namespace, extension: Extension) -> ExitCode:
     api, name = cluster_of(arguments), arguments.name
-    revised, changes = api.call(
-        lambda client: cluster_changes.revise(client, arguments.namespace, name, extension)
-    )
+    revised, changes = api.call(cluster_changes.revise, arguments.namespace, name, extension)
     if not changes:
         say(arguments, f"{name} has these values already")
         return ExitCode.OK
@@ -169,9 +154,7 @@ def retry(arguments: argparse.Namespace) -> ExitCode:
         cluster_changes.chosen_to_retry(ClusterWorkspace(api), namespace, name, selection)
     )
     is_all = not selection.numbers and not selection.reason
-    api.call(
-        lambda client: cluster_changes.retry(client, namespace, name, [] if is_all else numbers)
-    )
+    api.call(cluster_changes.retry, namespace, name, [] if is_all else numbers)
     run = "trial {} runs" if len(numbers) == 1 else "trials {} run"
     say(arguments, f"{name}: {run.format(ranges(list(numbers)))} again as new attempts")
     return ExitCode.OK
@@ -189,19 +172,12 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
         what += " and results"
     # All must be there, before any is deleted.
     for name in names:
-        api.call(partial(cluster_changes.get, namespace=namespace, name=name))
+        api.call(cluster_changes.get, namespace, name)
     if not (arguments.yes or is_sure(what)):
         say(arguments, "nothing was deleted")
         return ExitCode.USAGE
     for name in names:
-        api.call(
-            partial(
-                cluster_changes.delete,
-                namespace=namespace,
-                name=name,
-                keep_study=arguments.keep_study,
-            )
-        )
+        api.call(cluster_changes.delete, namespace, name, keep_study=arguments.keep_study)
         say(arguments, f"{name} is deleted")
     return ExitCode.OK
 

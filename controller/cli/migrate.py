@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.app import katib_migration
@@ -30,13 +29,8 @@ def katib(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument.at("--all-namespaces", "names are of one namespace: name it with -n")
     if arguments.undo and not arguments.names:
         raise InvalidArgument.at("--undo", "name the experiments that Katib gets back")
-    look = partial(
-        katib_migration.look,
-        namespace=namespace,
-        names=arguments.names,
-        ended=arguments.ended,
-    )
-    found = api.call(look)
+    names, ended = arguments.names, arguments.ended
+    found = api.call(katib_migration.look, namespace=namespace, names=names, ended=ended)
     if arguments.undo:
         return _undo(arguments, api, found)
     return _take_over(arguments, api, found)
@@ -67,14 +61,14 @@ def _take_over(arguments: argparse.Namespace, api: ControllerApi, found: list[Fo
 
 
 def _checked(api: ControllerApi, found: Found) -> Found:
-    return api.call(partial(katib_migration.checked, found=found)) if found.is_ready else found
+    return api.call(katib_migration.checked, found) if found.is_ready else found
 
 
 def _do(arguments: argparse.Namespace, api: ControllerApi, found: Found) -> ExitCode:
     """Take one over. A refusal of one does not keep the others from it."""
     name = f"{found.namespace}/{found.name}"
     try:
-        taken = api.call(partial(katib_migration.take_over, found=found))
+        taken = api.call(katib_migration.take_over, found)
     except (TunerError, ApiError) as error:
         code, _ = of_error(error)
         say(arguments, f"{name} stays with Katib: {error}")
@@ -102,7 +96,7 @@ def _undo(arguments: argparse.Namespace, api: ControllerApi, found: list[Found])
                 "Katib, and stays in the controller's store; add --yes to do it",
             )
         else:
-            api.call(partial(katib_migration.give_back, found=each))
+            api.call(katib_migration.give_back, each)
             say(arguments, f"{name} is Katib's again")
     return ExitCode.OK
 

@@ -24,12 +24,11 @@ from controller.runtime.kubernetes.attempt_status import (
     collector_ended,
     collector_source,
     ends_by_pods,
-    is_over,
     log_source,
     status_of,
 )
 from controller.runtime.kubernetes.informer import Informer
-from controller.runtime.kubernetes.kinds import status_rules_of
+from controller.runtime.kubernetes.kinds import is_over, status_rules_of
 from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.logs import GONE, SOON_S, AttemptLog, PodContainer
 from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted

@@ -56,6 +56,7 @@ from controller.runtime.kubernetes.pod_status import (
     restarts_of,
     started_at,
     terminated,
+    true_condition,
     unschedulable_s,
     why_refused,
     why_waiting,
@@ -119,10 +120,8 @@ def status_of(
         return status
     waiting = _waiting(obj, members, refusal, mount_trouble, nodes, now)
     if waiting.start_failure and not stopped:
-        start_failure = Exit(
-            now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure
-        )
-        return replace(status, exit=start_failure)
+        failure_class, reason = FailureClass.CONFIGURATION, waiting.start_failure
+        return replace(status, exit=Exit(now, failure_class=failure_class, reason=reason))
     return replace(status, waiting=waiting.text)
 
 
@@ -243,9 +242,7 @@ def _by_condition(obj: AttemptObject, seen: _Observed, members: tuple[Member, ..
     if (condition_met := seen.rules.failed(obj)) is None:
         if seen.stopped:
             return None
-        looping = [
-            member for member in failed if crash_loop(member.pod, member.container, now) is not None
-        ]
+        looping = [each for each in failed if crash_loop(each.pod, each.container, now)]
         if looping:
             return _as_the_attempts(first_of(looping), main=members[0])
         return _missing_condition(obj, seen, members)
@@ -271,10 +268,8 @@ def _missing_condition(
     failure = " or ".join(map(str, seen.rules.failure))
     reason = (
         f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows "
-        f"neither success "
-        f"({success}) nor failure ({failure}); correct spec.trial.success and failure, or check "
-        f"that the operator of "
-        f"{kind} runs"
+        f"neither success ({success}) nor failure ({failure}); correct spec.trial.success and "
+        f"failure, or check that the operator of {kind} runs"
     )
     return Exit(seen.now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 
@@ -299,23 +294,14 @@ def _first_asked(member: Member) -> datetime | None:
     shows that later time.
     """
     asked_at = deletion_asked(member.pod)
-    disrupted = (
-        condition(member.pod, "DisruptionTarget")
-        if is_true(member.pod, "DisruptionTarget")
-        else None
-    )
-    candidates = (
-        asked_at,
-        parse_time((disrupted or {}).get("lastTransitionTime")),
+    if asked_at is None:
+        return None
+    disrupted = true_condition(member.pod, "DisruptionTarget") or {}
+    others = (
+        parse_time(disrupted.get("lastTransitionTime")),
         member.end.time if member.end else None,
     )
-    return None if asked_at is None else min(filter(None, candidates))
-
-
-def is_over(obj: AttemptObject) -> bool:
-    """Whether the object says that it has ended, which its pods may show later."""
-    rules = status_rules_of(obj)
-    return rules.succeeded(obj) is not None or rules.failed(obj) is not None
+    return min(asked_at, *filter(None, others))
 
 
 def _without_pods(obj: AttemptObject, seen: _Observed) -> Exit | None:
@@ -335,11 +321,8 @@ def _without_pods(obj: AttemptObject, seen: _Observed) -> Exit | None:
     if ends_by_pods(obj, rules):
         return lost(time, "its pod is gone, and how it ended is unknown")
     message = end_condition.get("message") or end_condition.get("reason") or "it does not say why"
-    return Exit(
-        time,
-        failure_class=FailureClass.USER_ERROR,
-        reason=f"its {obj.get('kind', 'Job')} failed: {message}",
-    )
+    reason = f"its {obj.get('kind', 'Job')} failed: {message}"
+    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=reason)
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
@@ -349,12 +332,10 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
     """
     end = member.end
     assert end is not None
-    if member is main or end.stopped:
-        if end.failure_class is None or not member.label:
-            return end
-        return replace(end, reason=f"{member.label}: {end.reason}")
     if end.failure_class is not None:
-        return replace(end, reason=f"{member.label}: {end.reason}")
+        return replace(end, reason=f"{member.label}: {end.reason}") if member.label else end
+    if member is main or end.stopped:
+        return end
     message = last_line((terminated(member.pod, member.container) or {}).get("message"))
     if end.code == INFEASIBLE_EXIT_CODE:
         return replace(end, reason=message)
@@ -364,11 +345,8 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
     if end.code is None:
         return end
     reason = f"{member.label}: {describe_exit_code(end.code)}" + (f": {message}" if message else "")
-    return Exit(
-        end.time,
-        failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR,
-        reason=reason,
-    )
+    failure_class = class_by_itself(end.code, message) or FailureClass.USER_ERROR
+    return Exit(end.time, failure_class=failure_class, reason=reason)
 
 
 # What is shown
@@ -411,24 +389,16 @@ def _waiting(
                 mount_trouble=mount_trouble,
                 on_no_node=why_on_no_node(member.pod, nodes) if is_overdue else "",
             )
-            if waiting.text and member.label:
-                start_failure = (
-                    f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
-                )
-                return WaitingReason(f"{member.label}: {waiting.text}", start_failure)
             if waiting.text:
-                return waiting
+                return waiting.of(member.label)
     return WaitingReason()
 
 
 def _untouched(obj: AttemptObject | None, now: datetime) -> str:
     created = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
-    if (
-        obj is None
-        or created is None
-        or obj.get("status")
-        or (now - created).total_seconds() < UNTOUCHED_S
-    ):
+    if obj is None or created is None or obj.get("status"):
+        return ""
+    if (now - created).total_seconds() < UNTOUCHED_S:
         return ""
     kind = obj.get("kind", "Job")
     return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
@@ -479,11 +449,9 @@ def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
 
 def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
     for pod in ranks:
-        marks = {
-            **(pod["metadata"].get("annotations") or {}),
-            **(pod["metadata"].get("labels") or {}),
-        }
-        if all(marks.get(key) == value for key, value in rules.labels.items()):
+        about = pod["metadata"]
+        marks = {**(about.get("annotations") or {}), **(about.get("labels") or {})}
+        if rules.labels.items() <= marks.items():
             return pod
     return None
 
@@ -538,21 +506,16 @@ def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
     if obj is None:
         return True
     spec = obj.get("spec", {})
-    as_a_job = preset_of(obj) is JOB and (rules.success, rules.failure) == (
-        JOB.success,
-        JOB.failure,
-    )
-    if not as_a_job or rules.labels or spec.get("backoffLimit") != 0:
+    has_its_rules = (rules.success, rules.failure) == (JOB.success, JOB.failure)
+    as_a_job = preset_of(obj) is JOB and has_its_rules and not rules.labels
+    if not as_a_job or spec.get("backoffLimit") != 0:
         return False
-    if any(
-        spec.get(key) is not None
-        for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")
-    ):
+    policies = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")
+    if any(spec.get(key) is not None for key in policies):
         return False
-    several = workers_in(obj) > 1
-    return (spec.get("parallelism") or 1) == workers_in(obj) and (
-        not several or spec.get("completionMode") == "Indexed"
-    )
+    workers = workers_in(obj)
+    waits_for_all = (spec.get("parallelism") or 1) == workers
+    return waits_for_all and (workers == 1 or spec.get("completionMode") == "Indexed")
 
 
 def first_of(failed: Sequence[Member]) -> Member:
@@ -590,7 +553,7 @@ def why_queued(queue: str, workload: Workload | None) -> str:
     """Return why Kueue keeps an object waiting. workload: None if none is known yet."""
     if workload is None:
         return f"queued by Kueue (queue {queue})"
-    evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
+    evicted = true_condition(workload, "Evicted") or {}
     match evicted.get("reason"):
         case None:
             head = f"queued by Kueue (queue {queue})"

@@ -230,11 +230,8 @@ def _template_at(obj: Raw, path: str) -> Raw | None:
 def _replicas(obj: Raw, *roles: str) -> Iterator[Raw]:
     """Yield the pod templates of these roles, in this order, of a kind of the Training Operator."""
     spec = obj.get("spec")
-    groups = (
-        [value for key, value in spec.items() if key.endswith("ReplicaSpecs")]
-        if isinstance(spec, dict)
-        else []
-    )
+    fields = spec if isinstance(spec, dict) else {}
+    groups = [value for key, value in fields.items() if key.endswith("ReplicaSpecs")]
     for role in roles:
         for group in groups:
             for name in group if isinstance(group, dict) else ():
@@ -419,18 +416,14 @@ def _with_submitter(obj: Raw) -> list[Raw]:
     spec = below(obj, "spec")
     if spec.get("submissionMode") in (None, "K8sJobMode"):
         if spec.get("submitterPodTemplate") is None:
-            resources = {
-                "requests": {"cpu": "500m", "memory": "200Mi"},
-                "limits": {"cpu": "1", "memory": "1Gi"},
-            }
-            heads = [
-                *mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")),
-                {},
-            ]
+            heads = at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")
             container = {
                 "name": _SUBMITTER,
-                "image": heads[0].get("image", ""),
-                "resources": resources,
+                "image": next(mappings(heads), {}).get("image", ""),
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": "200Mi"},
+                    "limits": {"cpu": "1", "memory": "1Gi"},
+                },
             }
             spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
         default(spec, "submitterPodTemplate.spec.restartPolicy", "Never")
@@ -614,9 +607,9 @@ def foreign_version(obj: AnyObject) -> str:
     if preset is None or preset.api_version == version:
         return ""
     versions = " and ".join(
-        f"{known_preset.api_version} ({known_preset.operator})"
-        for known_preset in PRESETS
-        if (known_preset.group, known_preset.kind) == (preset.group, preset.kind)
+        f"{known.api_version} ({known.operator})"
+        for known in PRESETS
+        if (known.group, known.kind) == (preset.group, preset.kind)
     )
     return (
         f"tuner knows {preset.kind} of {versions}, and treats {version} like it; "
@@ -638,21 +631,13 @@ class StatusRules:
 
     def succeeded(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of success, with any reason, message and times; None: no success."""
-        conditions = [
-            matching_condition(obj, wanted_condition) for wanted_condition in self.success
-        ]
-        return conditions[0] if all(met is not None for met in conditions) else None
+        met = [matching_condition(obj, expected) for expected in self.success]
+        return met[0] if None not in met else None
 
     def failed(self, obj: AnyObject) -> AnyObject | None:
         """Return the condition of failure, in the same form; None: not failed."""
-        return next(
-            (
-                met
-                for wanted_condition in self.failure
-                if (met := matching_condition(obj, wanted_condition)) is not None
-            ),
-            None,
-        )
+        met = (matching_condition(obj, expected) for expected in self.failure)
+        return next((condition for condition in met if condition is not None), None)
 
 
 _JOB_RULES = StatusRules(JOB.success, JOB.failure)
@@ -726,11 +711,15 @@ def lost_labels(obj: AnyObject) -> str:
     )
 
 
+def is_over(obj: AnyObject) -> bool:
+    """Whether the object says that it has ended, which its pods may show later."""
+    rules = status_rules_of(obj)
+    return rules.succeeded(obj) is not None or rules.failed(obj) is not None
+
+
 def over(obj: AnyObject) -> bool:
     """Whether the object has ended, or is being deleted."""
-    rules = status_rules_of(obj)
-    ended = rules.succeeded(obj) is not None or rules.failed(obj) is not None
-    return "deletionTimestamp" in obj["metadata"] or ended
+    return "deletionTimestamp" in obj["metadata"] or is_over(obj)
 
 
 # What a file must say
@@ -800,20 +789,16 @@ def not_served(manifest: AnyObject, pod_field: str | None) -> str:
     if pod_field is None:
         return (
             f"this cluster's {kind} has no field for the labels of its pods, by which Tuner finds "
-            f"them (it has neither "
-            f"{' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to {preset.operator}, "
-            f"or write a JobSet"
+            f"them (it has neither {' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to "
+            f"{preset.operator}, or write a JobSet"
         )
-    strange = [
-        name
-        for name in preset.pod_fields
-        if name != pod_field and at(manifest, f"spec.{name}") is not None
-    ]
-    if not strange:
-        return ""
-    return (
-        f"this cluster's {kind} has no {strange[0]}; it has {pod_field} in its place, so write that"
-    )
+    for name in preset.pod_fields:
+        if name != pod_field and at(manifest, f"spec.{name}") is not None:
+            return (
+                f"this cluster's {kind} has no {name}; it has {pod_field} in its place, so write "
+                "that"
+            )
+    return ""
 
 
 # of Kueue's API, newest first; the fields that we read are the same in both

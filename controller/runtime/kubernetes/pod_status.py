@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -54,16 +54,18 @@ def parse_time(text: object) -> datetime | None:
 
 def condition(obj: AnyObject, kind: str) -> StatusCondition | None:
     """Return the condition of that type, whatever its status; the last if there are several."""
-    conditions: list[StatusCondition] = [
-        candidate
-        for candidate in obj.get("status", {}).get("conditions") or ()
-        if candidate.get("type") == kind
-    ]
-    return conditions[-1] if conditions else None
+    conditions: list[StatusCondition] = obj.get("status", {}).get("conditions") or []
+    return next((each for each in reversed(conditions) if each.get("type") == kind), None)
+
+
+def true_condition(obj: AnyObject, kind: str) -> StatusCondition | None:
+    """Return the condition of that type if it holds."""
+    found = condition(obj, kind)
+    return found if found is not None and found.get("status") == "True" else None
 
 
 def is_true(obj: AnyObject, kind: str) -> bool:
-    return (condition(obj, kind) or {}).get("status") == "True"
+    return true_condition(obj, kind) is not None
 
 
 def node_of(pod: Pod) -> str:
@@ -252,8 +254,7 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
         if users:
             return f"env {', '.join(users)}: {detail}"
-        return f"its container cannot be created: {detail}"
-    if match := _VOLUME.search(detail):
+    elif match := _VOLUME.search(detail):
         return _mount(pod, container, match["name"], detail)
     return f"its container cannot be created: {detail}"
 
@@ -279,8 +280,7 @@ def explain_start(pod: Pod, container: str, message: str) -> str:
 def explain_mount(pod: Pod, container: str, message: str) -> str:
     """Explain why the node cannot mount a volume."""
     detail = cleaned(message)
-    match = _VOLUME.search(detail)
-    if match:
+    if match := _VOLUME.search(detail):
         return _mount(pod, container, match["name"], detail)
     return f"a volume cannot be mounted: {detail}"
 
@@ -290,12 +290,11 @@ def missing_claim(pod: Pod, container: str, message: str) -> str:
     match = _CLAIM.search(message)
     if match is None:
         return ""
+    missing = f"the claim {match['name']} is not in the namespace"
     for volume in pod.get("spec", {}).get("volumes") or ():
         if (volume.get("persistentVolumeClaim") or {}).get("claimName") == match["name"]:
-            return _mount(
-                pod, container, volume["name"], f"the claim {match['name']} is not in the namespace"
-            )
-    return f"the claim {match['name']} is not in the namespace"
+            return _mount(pod, container, volume["name"], missing)
+    return missing
 
 
 def explain_refusal(message: str) -> str:
@@ -318,10 +317,8 @@ def _mount(pod: Pod, container: str, name: str, detail: str) -> str:
 
 
 def _spec(pod: Pod, container: str) -> Container:
-    return next(
-        (candidate for candidate in _containers(pod) if candidate.get("name") == container),
-        Container(),
-    )
+    named = (each for each in _containers(pod) if each.get("name") == container)
+    return next(named, Container())
 
 
 def _containers(pod: Pod) -> Iterator[Container]:
@@ -410,50 +407,42 @@ def _without_container(
             # Our deletion may be all that is known: the end may come while no watch is open.
             if stopped and (asked_at is not None or was_deleted(pod)):
                 return Exit(asked_at or now, unknown=True, stopped=True)
+            otherwise = "its pod failed and does not say why"
+            if was_deleted(pod):
+                otherwise = f"{deleted} was deleted by someone else"
             eviction = _eviction(pod, asked_at or now) or _start_up(pod, now)
-            otherwise = (
-                f"{deleted} was deleted by someone else"
-                if was_deleted(pod)
-                else "its pod failed and does not say why"
-            )
             return eviction or lost(asked_at or now, _pod_message(pod, otherwise))
     if asked_at is None:
         return crash_loop(pod, container, now)
-    grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
-    unanswered = node_of(pod) and now < asked_at + timedelta(seconds=grace_s + GIVEN_UP_S)
-    if unanswered:
+    node, grace_s = node_of(pod), pod["metadata"].get("deletionGracePeriodSeconds") or 0
+    if node and now < asked_at + timedelta(seconds=grace_s + GIVEN_UP_S):
         return None
     if stopped:
         return Exit(asked_at, unknown=True, stopped=True)
-    eviction = _eviction(pod, asked_at)
-    if node_of(pod):
-        explanation = f"node {node_of(pod)} does not answer: its pod could not be ended"
-        return eviction or lost(asked_at, explanation)
-    return eviction or lost(asked_at, f"{deleted} was deleted by someone else before it ran")
+    explanation = f"{deleted} was deleted by someone else before it ran"
+    if node:
+        explanation = f"node {node} does not answer: its pod could not be ended"
+    return _eviction(pod, asked_at) or lost(asked_at, explanation)
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
     """Return the end of a pod that was evicted or disrupted before `time`; None: it was not."""
-    disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
+    disruption = true_condition(pod, "DisruptionTarget")
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
-        if since is None or since <= time:
-            cause = _DISRUPTIONS.get(
-                str(disruption.get("reason")), str(disruption.get("reason") or "disrupted")
-            )
-            return lost(time, _with(cause.format(node=node_of(pod)), disruption.get("message")))
-        return None
+        if since is not None and since > time:
+            return None
+        why = str(disruption.get("reason") or "disrupted")
+        cause = _DISRUPTIONS.get(why, why).format(node=node_of(pod))
+        return lost(time, _with(cause, disruption.get("message")))
     status: PodStatus = pod.get("status", {})
     reason, message = str(status.get("reason") or ""), cleaned(status.get("message"))
     match reason:
         case "":
             return None
         case "DeadlineExceeded":
-            return Exit(
-                time,
-                failure_class=FailureClass.TIMEOUT,
-                reason=_with("its pod's own deadline passed", message),
-            )
+            passed = _with("its pod's own deadline passed", message)
+            return Exit(time, failure_class=FailureClass.TIMEOUT, reason=passed)
         # it exceeded its own limit, which would happen on any node
         case "Evicted" if "limit" in message:
             return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
@@ -472,27 +461,24 @@ def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Ex
 
 def _start_up(pod: Pod, now: datetime) -> Exit | None:
     """Return the end by a failed init container; None: none failed."""
-    init_statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    for status in init_statuses:
+    for status in _init_statuses(pod):
         ended = (status.get("state") or {}).get("terminated") or {}
-        if ended.get("exitCode"):
-            time = parse_time(ended.get("finishedAt")) or now
-            if ended.get("reason") in _CONTAINER_FAILED_TO_START:
-                return _never_started(
-                    pod, str(status.get("name")), time, str(ended.get("message", ""))
-                )
-            reason = (
-                f"its init container {status.get('name')} ended with exit code {ended['exitCode']}"
-            )
-            failure = (
-                FailureClass.OUT_OF_MEMORY
-                if ended.get("reason") == "OOMKilled"
-                else FailureClass.USER_ERROR
-            )
-            return Exit(
-                time, failure_class=failure, reason=_with(reason, last_line(ended.get("message")))
-            )
+        if not ended.get("exitCode"):
+            continue
+        name, time = str(status.get("name")), parse_time(ended.get("finishedAt")) or now
+        if ended.get("reason") in _CONTAINER_FAILED_TO_START:
+            return _never_started(pod, name, time, str(ended.get("message", "")))
+        failure = FailureClass.USER_ERROR
+        if ended.get("reason") == "OOMKilled":
+            failure = FailureClass.OUT_OF_MEMORY
+        reason = f"its init container {name} ended with exit code {ended['exitCode']}"
+        message = last_line(ended.get("message"))
+        return Exit(time, failure_class=failure, reason=_with(reason, message))
     return None
+
+
+def _init_statuses(pod: Pod) -> Sequence[ContainerStatus]:
+    return pod.get("status", {}).get("initContainerStatuses") or ()
 
 
 def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
@@ -500,22 +486,14 @@ def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
 
     Kubernetes would restart it forever. None: it runs, or may still recover.
     """
-    init_statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    for status in (*init_statuses, container_status(pod, container)):
-        state = status.get("state") or {}
-        if "running" in state or restarts_of(status) < MOST_RESTARTS:
+    for status in (*_init_statuses(pod), container_status(pod, container)):
+        state, restarts = status.get("state") or {}, restarts_of(status)
+        if "running" in state or restarts < MOST_RESTARTS:
             continue
         last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
-        container_description = (
-            "its container"
-            if status.get("name") == container
-            else f"its init container {status.get('name')}"
-        )
-        return _by_last(
-            last,
-            f"{container_description} was restarted {restarts_of(status)} times, last after",
-            now,
-        )
+        name = status.get("name")
+        which = "its container" if name == container else f"its init container {name}"
+        return _by_last(last, f"{which} was restarted {restarts} times, last after", now)
     return None
 
 
@@ -527,12 +505,9 @@ def given_up(pod: Pod, container: str) -> Exit | None:
     status, asked_at = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
     again = parse_time((terminated(pod, container) or {}).get("startedAt"))
-    if (
-        not last.get("exitCode")
-        or asked_at is None
-        or again is None
-        or (asked_at - again).total_seconds() > NOTICED_S
-    ):
+    if not last.get("exitCode") or asked_at is None or again is None:
+        return None
+    if (asked_at - again).total_seconds() > NOTICED_S:
         return None
     return _by_last(last, "its container was restarted, and its pod then deleted, after", asked_at)
 
@@ -592,13 +567,11 @@ _PULLING = frozenset(
 )
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _PASSING = re.compile(
-    r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp|no such "
-    r"host|name resolution"
-    r"|server misbehaving|\bEOF\b|too ?many ?requests|TLS handshake|temporar|try again|service "
-    r"unavailable|bad gateway"
-    r"|internal server error|is reserved for|unreachable|object has been modified|failed calling "
-    r"webhook"
-    r"|being terminated|status unknown for quota",
+    r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp"
+    r"|no such host|name resolution|server misbehaving|\bEOF\b|too ?many ?requests|TLS handshake"
+    r"|temporar|try again|service unavailable|bad gateway|internal server error|is reserved for"
+    r"|unreachable|object has been modified|failed calling webhook|being terminated"
+    r"|status unknown for quota",
     re.IGNORECASE,
 )
 # Older kubelets do not repeat the cause while they wait between two pulls.
@@ -624,6 +597,13 @@ class WaitingReason:
     text: str = ""
     start_failure: str = ""
 
+    def of(self, label: str) -> WaitingReason:
+        """Return the reason as that of one of several pods; label: "" for the only one."""
+        if not label:
+            return self
+        failure = self.start_failure and f"{label}: {self.start_failure}"
+        return WaitingReason(f"{label}: {self.text}", failure)
+
 
 def why_waiting(
     pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "", on_no_node: str = ""
@@ -638,12 +618,10 @@ def why_waiting(
         return _unscheduled(pod, container, on_no_node, now)
     age_s = _age_s(pod, now)
     for name, reason, message in _waiting_states(pod):
-        text = f"{reason}: {cleaned(message)}" if message else reason
-        start_failure = _start_failure(
-            pod, name, reason, message, min(age_s, _initialized_s(pod, name, now))
-        )
+        since_s = min(age_s, _initialized_s(pod, name, now))
+        start_failure = _start_failure(pod, name, reason, message, since_s)
         if start_failure or reason not in ("ContainerCreating", "PodInitializing"):
-            return WaitingReason(text, start_failure)
+            return WaitingReason(_with(reason, message), start_failure)
     if mount_trouble:
         reason = explain_mount(pod, container, mount_trouble)
         return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
@@ -659,9 +637,8 @@ def why_refused(message: str) -> WaitingReason:
             "its operator could not create a pod and does not say why; see the operator's log"
         )
     explanation = explain_refusal(message)
-    return WaitingReason(
-        explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation
-    )
+    waits = "exceeded quota" in message or _may_pass(message)
+    return WaitingReason(explanation, "" if waits else explanation)
 
 
 def unschedulable_s(pod: Pod, *, now: datetime) -> float:
@@ -693,10 +670,7 @@ def _unscheduled(pod: Pod, container: str, on_no_node: str, now: datetime) -> Wa
 def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
     """Yield (container, reason, message) of each waiting container, in the order of start-up."""
     status = pod.get("status", {})
-    for container in (
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ):
+    for container in (*_init_statuses(pod), *(status.get("containerStatuses") or ())):
         state = (container.get("state") or {}).get("waiting")
         if state:
             yield container.get("name", ""), state.get("reason", ""), state.get("message", "")
@@ -709,10 +683,8 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
     if reason in _PULLING:
         if reason == "RegistryUnavailable" or _NO_CAUSE_OF_PULL.fullmatch(message):
             patience_s = HICCUP_S
-        explained, patience_s = (
-            explain_image(pod, container, reason, message),
-            max(patience_s, IMAGE_S),
-        )
+        explained = explain_image(pod, container, reason, message)
+        patience_s = max(patience_s, IMAGE_S)
     elif reason in _NEVER:
         explained = explain_image(pod, container, reason, message)
     elif reason in ("CreateContainerConfigError", "CreateContainerError"):
@@ -722,9 +694,7 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
     elif reason == "RunContainerError":
         explained = explain_start(pod, container, message)
         if not explained:
-            if age_s >= HICCUP_S:
-                return f"its container cannot be started: {cleaned(message)}"
-            return ""
+            explained, patience_s = f"its container cannot be started: {cleaned(message)}", HICCUP_S
     else:
         return ""
     return explained if age_s >= patience_s else ""
@@ -746,11 +716,10 @@ def _age_s(pod: Pod, now: datetime) -> float:
 
 def _initialized_s(pod: Pod, container: str, now: datetime) -> float:
     """Return the seconds since the init containers ended; no other container starts before that."""
-    ended = condition(pod, "Initialized") if is_true(pod, "Initialized") else None
-    is_init = any(
-        init.get("name") == container for init in pod.get("spec", {}).get("initContainers") or ()
-    )
-    if ended is None or is_init or parse_time(ended.get("lastTransitionTime")) is None:
+    ended = true_condition(pod, "Initialized") or {}
+    inits = pod.get("spec", {}).get("initContainers") or ()
+    is_init = any(init.get("name") == container for init in inits)
+    if is_init or parse_time(ended.get("lastTransitionTime")) is None:
         return math.inf
     return _since(ended["lastTransitionTime"], now)
 

@@ -87,13 +87,11 @@ def anchor(spec: ExperimentSpec, uid: Uid) -> Raw:
 
     It contains the experiment's specification, for recovery without the database.
     """
+    labels = experiment_labels(spec.name, uid)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": short_name(spec.name, uid),
-            "labels": experiment_labels(spec.name, uid),
-        },
+        "metadata": {"name": short_name(spec.name, uid), "labels": labels},
         "data": {"experiment": json.dumps(dict(spec.document))},
     }
 
@@ -205,9 +203,9 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
     if part.avoid_nodes:
         prefer_others(spec, part.avoid_nodes)
     if constraints := cluster.get("topologySpread"):
-        spec["topologySpreadConstraints"] = [
-            _spread(constraint, part) for constraint in _list(constraints)
-        ]
+        # Without a selector a constraint would count no pods: count those of the experiment.
+        own = {"labelSelector": {"matchLabels": {UID: part.uid}}}
+        spec["topologySpreadConstraints"] = [{**own, **each} for each in _list(constraints)]
     if names := cluster.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in _list(names)]
     for ours, theirs in (
@@ -221,14 +219,6 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         if cluster.get(ours):
             spec[theirs] = cluster[ours]
     return spec
-
-
-def _spread(constraint: Raw, part: ClusterPart) -> Raw:
-    """Return the constraint of the pod.
-
-    Without a selector it would count no pods: count those of the experiment.
-    """
-    return {"labelSelector": {"matchLabels": {UID: part.uid}}, **constraint}
 
 
 def _marked(about: object, part: ClusterPart) -> Raw:
@@ -298,11 +288,9 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     """
     to = launch.env["TUNER_CHECKPOINT_DIR"]
     folder = to.rpartition("/")[0]
-    whole = {
-        "name": _CHECKPOINTS,
-        "mountPath": folder,
-        "subPath": short_name(part.experiment, part.uid),
-    }
+    of_all = short_name(part.experiment, part.uid)
+    whole = {"name": _CHECKPOINTS, "mountPath": folder, "subPath": of_all}
+    partial = f"{folder}/{launch.name}.partial"
     resources = {}
     for kind, amounts in _mapping(trial.get("resources")).items():
         if kind in ("requests", "limits"):
@@ -310,15 +298,7 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     return {
         "name": PARENT_COPIER,
         **{key: trial[key] for key in _COPIED if key in trial},
-        "command": [
-            "sh",
-            "-c",
-            _COPY,
-            "sh",
-            part.parent_checkpoint,
-            to,
-            f"{folder}/{launch.name}.partial",
-        ],
+        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, partial],
         **({"resources": resources} if any(resources.values()) else {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [whole],
@@ -444,14 +424,9 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
         _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"]),
     ]
     if part.files is not None:
-        items = [
-            {"key": _key(place, path), "path": path} for place, path in enumerate(part.files.paths)
-        ]
-        source = {
-            "name": name_of_files(part.experiment, part.uid, part.files),
-            "items": items,
-            "defaultMode": _EXECUTABLE,
-        }
+        name, paths = name_of_files(part.experiment, part.uid, part.files), part.files.paths
+        items = [{"key": _key(place, path), "path": path} for place, path in enumerate(paths)]
+        source = {"name": name, "items": items, "defaultMode": _EXECUTABLE}
         mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
         pairs.append(({"name": "tuner-files", "configMap": source}, mount))
     if answers := launch.env.get(PARAMETER_ANSWERS):
@@ -608,8 +583,8 @@ def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> s
     if kind == "TrainJob":
         return (
             f"the pods of a {kind} are those of its runtime; print the metrics, or add the "
-            f"container "
-            f"{COLLECTOR_CONTAINER} there and name it in the {kind}, as docs/operators.md shows"
+            f"container {COLLECTOR_CONTAINER} there and name it in the {kind}, as "
+            "docs/operators.md shows"
         )
     return (
         f"the pod template of this {kind} that reports the metrics is not known, so the collector "
@@ -662,17 +637,12 @@ def warnings(manifest: AnyObject, path: str) -> Iterator[Problem]:
         policy = of_owner if beside else of_owner or of_pod
         key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+        what = "a failed program inside the attempt"
         if policy in ("OnFailure", "Always"):
-            yield Problem(
-                key_path,
-                f"{policy} restarts a failed program inside the attempt, at most 5 times; {cure}",
-            )
+            yield Problem(key_path, f"{policy} restarts {what}, at most 5 times; {cure}")
         elif policy is None and (preset is None or preset.restarts):
             kind = manifest.get("kind")
-            yield Problem(
-                key_path,
-                f"without it a {kind} may restart a failed program inside the attempt; {cure}",
-            )
+            yield Problem(key_path, f"without it a {kind} may restart {what}; {cure}")
 
 
 def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
@@ -696,11 +666,8 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
     # matchFields takes one value per requirement; all requirements of a term must hold.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-    put(
-        spec,
-        path,
-        [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}],
-    )
+    ours = {"weight": 100, "preference": {"matchFields": fields}}
+    put(spec, path, [*(at(spec, path) or ()), ours])
 
 
 def as_is(text: str) -> str:
@@ -710,13 +677,9 @@ def as_is(text: str) -> str:
 
 def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
     """Return the container that runs the trial: the file's, the kind's `usual` or the first."""
-    name = (
-        _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
-    )
-    containers = containers_in(spec)
-    return next(
-        (container for container in containers if container.get("name") == name), containers[0]
-    )
+    chosen = _mapping(part.template.cluster.get("primary")).get("container")
+    name, containers = chosen or usual or TRIAL_CONTAINER, containers_in(spec)
+    return next((each for each in containers if each.get("name") == name), containers[0])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:

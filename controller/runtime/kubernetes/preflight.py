@@ -19,7 +19,8 @@ import asyncio
 import contextlib
 import enum
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -179,18 +180,11 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
                 continue
             rights.append(Right(kind, ALL_OF_AN_ATTEMPT))
             if (preset := preset_of(manifest)) is not None and preset.between is not None:
-                rights.append(
-                    Right(
-                        Kind(*preset.between),
-                        ("get",),
-                        without=f"why the pods of a {kind.kind} are refused",
-                    )
-                )
-    return rights + (
-        list(QUEUE_RIGHTS)
-        if any(map(queue_of, objects)) and await served(client, "Workload")
-        else []
-    )
+                without = f"why the pods of a {kind.kind} are refused"
+                rights.append(Right(Kind(*preset.between), ("get",), without=without))
+    if any(map(queue_of, objects)) and await served(client, "Workload"):
+        rights += QUEUE_RIGHTS
+    return rights
 
 
 # What is found
@@ -224,10 +218,8 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
 def _access(access: ClusterAccess) -> Iterator[Finding]:
     """Yield what is known before the first request: credentials, proxy and TLS."""
     if access.impersonation:
-        yield ok(
-            "impersonation",
-            f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}",
-        )
+        acts_as = dict(access.impersonation)["Impersonate-User"]
+        yield ok("impersonation", f"user {access.user} acts as {acts_as}")
     yield _login(access.credentials)
     if access.proxy is not None:
         yield ok("proxy", f"{access.proxy.address}, from {access.proxy.source}")
@@ -299,10 +291,8 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
     try:
         stored = await client.get(NAMESPACES, None, namespace)
     except ApiNotFound:
-        return fail(
-            "namespace",
-            f"there is no namespace {namespace}; create it, or name another one with -n",
-        )
+        cure = "create it, or name another one with -n"
+        return fail("namespace", f"there is no namespace {namespace}; {cure}")
     except ApiForbidden:
         # most users may not read namespaces
         (verdict,) = await dry_run_of(client, namespace, [_PROBE])
@@ -349,51 +339,39 @@ def _quota(quota: ResourceQuota) -> Finding:
     used = status.get("used") or {}
     subject = f"quota {quota['metadata']['name']}"
     usage = ", ".join(f"{name} {used.get(name, 0)}/{limit}" for name, limit in hard.items())
-    full = [
-        name
-        for name, limit in hard.items()
-        if parse_quantity(used.get(name, 0)) >= parse_quantity(limit)
-    ]
+    in_use = {name: parse_quantity(used.get(name, 0)) for name in hard}
+    full = [name for name, limit in hard.items() if in_use[name] >= parse_quantity(limit)]
     if full:
         return warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait")
     return ok(subject, usage)
 
 
-def _listed(amounts: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-
-
 def _limits(limits: LimitRange) -> str:
     parts = []
     for limit in limits.get("spec", {}).get("limits") or ():
-        words = [
-            f"{word} {_listed(amounts)}"
-            for word, amounts in (
-                ("at least", limit.get("min")),
-                ("at most", limit.get("max")),
-                ("else", limit.get("default")),
-            )
-            if amounts
-        ]
+        words = []
+        for word, amounts in (
+            ("at least", limit.get("min")),
+            ("at most", limit.get("max")),
+            ("else", limit.get("default")),
+        ):
+            if amounts:
+                listed = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+                words.append(f"{word} {listed}")
         parts.append(f"{limit.get('type', '')} {'; '.join(words)}")
     return " / ".join(parts)
 
 
 def _gpus(nodes: Sequence[Node]) -> Finding:
-    offered: dict[str, int] = {}
+    offered: Counter[str] = Counter()
     having = 0
     for node in nodes:
         gpus = {name: int(amount) for name, amount in gpus_of(node).items()}
         having += any(gpus.values())
-        for name, count in gpus.items():
-            offered[name] = offered.get(name, 0) + count
+        offered.update(gpus)
     offer = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
-    return ok(
-        "nodes",
-        f"{len(nodes)}, {having} of them with GPUs: {offer}"
-        if offer
-        else f"{len(nodes)}, none with GPUs",
-    )
+    gpus_of_all = f"{having} of them with GPUs: {offer}" if offer else "none with GPUs"
+    return ok("nodes", f"{len(nodes)}, {gpus_of_all}")
 
 
 def gpus_of(node: Node) -> dict[str, str]:
@@ -434,8 +412,7 @@ async def check_needs(
     for image, policy in dict.fromkeys(chain.from_iterable(map(_images, specs))):
         yield _image(image, policy, nodes)
     for dependency in dict.fromkeys(chain.from_iterable(map(_dependencies, specs))):
-        finding = await _look(client, namespace, dependency)
-        if finding is not None:
+        if (finding := await _look(client, namespace, dependency)) is not None:
             yield finding
     never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
     if never:
@@ -485,15 +462,9 @@ async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[R
 
     "" if it can, or if unknown. Raises what the client raises.
     """
-    findings = [
-        await check_queue(client, namespace, queue)
-        for queue in filter(None, map(queue_of, objects))
-    ]
-    return "; ".join(
-        finding.detail
-        for finding in findings
-        if finding is not None and finding.level is Level.FAIL
-    )
+    queues = filter(None, map(queue_of, objects))
+    findings = [await check_queue(client, namespace, queue) for queue in queues]
+    return "; ".join(each.detail for each in findings if each and each.level is Level.FAIL)
 
 
 async def why_unschedulable(
@@ -508,16 +479,13 @@ async def why_unschedulable(
 
 
 def _finding(verdict: Verdict) -> Finding:
-    subject = f"dry run {verdict.kind}"
-    match verdict.answer:
-        case Answer.ACCEPTED:
-            return ok(subject, verdict.answer.value)
-        case Answer.WAITS | Answer.UNCHECKED:
-            return warn(subject, f"{verdict.answer.value}: {verdict.why}")
-        case Answer.REFUSED:
-            return fail(subject, f"{verdict.answer.value}: {verdict.why}")
-        case Answer.NOT_ALLOWED:
-            return fail(subject, f"{verdict.answer.value}: {verdict.why}", rights=True)
+    subject, answer = f"dry run {verdict.kind}", verdict.answer
+    if answer is Answer.ACCEPTED:
+        return ok(subject, answer.value)
+    detail = f"{answer.value}: {verdict.why}"
+    if answer in (Answer.WAITS, Answer.UNCHECKED):
+        return warn(subject, detail)
+    return fail(subject, detail, rights=answer is Answer.NOT_ALLOWED)
 
 
 def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
@@ -590,18 +558,15 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
     subject = f"{dependency.kind.kind} {dependency.name}"
     in_namespace = f" in {namespace}" if dependency.kind.namespaced else ""
     try:
-        existing = await client.get(
-            dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name
-        )
+        # `Kind.path` leaves the namespace out for other kinds.
+        existing = await client.get(dependency.kind, namespace, dependency.name)
     except ApiNotFound:
         return fail(subject, f"does not exist{in_namespace}; create it, or correct the file")
     except ApiForbidden:
         return None
-    if dependency.key and dependency.key not in {
-        **(existing.get("data") or {}),
-        **(existing.get("binaryData") or {}),
-    }:
-        keys = ", ".join(sorted(existing.get("data") or {})) or "none"
+    data, binary = existing.get("data") or {}, existing.get("binaryData") or {}
+    if dependency.key and dependency.key not in data.keys() | binary.keys():
+        keys = ", ".join(sorted(data)) or "none"
         return fail(subject, f"has no key {dependency.key}; its keys are {keys}")
     phase = existing.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
     if phase == "Lost":
@@ -679,14 +644,12 @@ class Verdict:
 
     @property
     def namespace_is_missing(self) -> bool:
-        return self.answer is Answer.REFUSED and any(
-            re.search(pattern, self.why) for pattern, _ in _CURES[:2]
-        )
+        is_missing = any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
+        return self.answer is Answer.REFUSED and is_missing
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}: {self.answer.value}" + (
-            f": {self.why}" if self.why else ""
-        )
+        why = f": {self.why}" if self.why else ""
+        return f"{self.kind} {self.name}: {self.answer.value}{why}"
 
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
@@ -716,22 +679,13 @@ async def dry_run_of(
 
 
 def _pod(parent: Raw, template: Raw, index: int) -> Raw:
-    owner = parent["metadata"]
+    owner, metadata = parent["metadata"], template.get("metadata", {})
     about = {
         "name": owner["name"] + (f"-{index}" if index else ""),
         "namespace": owner["namespace"],
+        **{key: metadata[key] for key in ("labels", "annotations") if key in metadata},
     }
-    metadata = {
-        key: value
-        for key, value in template.get("metadata", {}).items()
-        if key in ("labels", "annotations")
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": about | metadata,
-        "spec": template["spec"],
-    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
 
 
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
@@ -739,10 +693,8 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         if kind == "Pod":
             # Controllers of the cluster create the pods of trials;
             # only this check would need the right.
-            return (
-                Answer.UNCHECKED,
-                f"quota and pod security are checked when it runs; to check them now, add: {rule}",
-            )
+            later = "quota and pod security are checked when it runs"
+            return Answer.UNCHECKED, f"{later}; to check them now, add: {rule}"
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
     if match := _QUOTA.search(error.message):
         too_much = list(_beyond(match["asked"], match["limit"]))
@@ -758,10 +710,8 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         return Answer.WAITS, silent
     if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
         raise error
-    cure = next(
-        (cure for pattern, cure in _CURES if re.search(pattern, error.message)), "correct the file"
-    )
-    return Answer.REFUSED, f"{_sentence(error)}; {cure}"
+    cures = (cure for pattern, cure in _CURES if re.search(pattern, error.message))
+    return Answer.REFUSED, f"{_sentence(error)}; {next(cures, 'correct the file')}"
 
 
 def _beyond(requests: str, limit: str) -> Iterator[str]:

@@ -142,15 +142,10 @@ def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
             yield from _templates(item, copies)
     elif isinstance(node, dict):
         node = {key: value for key, value in node.items() if key not in POD_FIELDS}
-        inside = (
-            copies
-            * _whole(node.get("replicas"))
-            * _whole(node.get("numOfHosts"))
-            * min(
-                _whole(node.get("parallelism")),
-                _whole(node.get("completions"), _whole(node.get("parallelism"))),
-            )
-        )
+        parallelism = _whole(node.get("parallelism"))
+        at_once = min(parallelism, _whole(node.get("completions"), parallelism))
+        hosts = _whole(node.get("replicas")) * _whole(node.get("numOfHosts"))
+        inside = copies * hosts * at_once
         for key, value in node.items():
             if isinstance(value, dict) and (key == "template" or is_pod_template(value)):
                 yield value, inside
@@ -266,10 +261,8 @@ def _of_container(container: Container) -> dict[str, Decimal]:
 
 def _mapping(key: str, value: object) -> Raw:
     if not isinstance(value, dict | None):
-        raise ValueError(
-            f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: "
-            f"{{cpu: 4}}}}"
-        )
+        example = "resources: {limits: {cpu: 4}}"
+        raise ValueError(f"{key} of a container is {value!r}; write a mapping, as in {example}")
     return value or {}
 
 
@@ -357,13 +350,11 @@ class Reservations:
             launched = self._launched_of(pod)
             name = pod["metadata"]["name"]
             if launched is not None and name not in launched.pods:
-                launched.pods[name] = _Seen(
-                    _version(pod), now_s, demand_of([{**pod, "kind": "Pod"}])
-                )
-        for name in [
-            name for name, launched in self._launched.items() if _settled(launched, now_s)
-        ]:
-            del self._launched[name]
+                demand = demand_of([{**pod, "kind": "Pod"}])
+                launched.pods[name] = _Seen(_version(pod), now_s, demand)
+        for name, launched in list(self._launched.items()):
+            if _settled(launched, now_s):
+                del self._launched[name]
 
     def on_top(self, quota: ResourceQuota) -> dict[str, Decimal]:
         """Return what must be added to the `used` of this quota."""
@@ -372,10 +363,8 @@ class Reservations:
         for launched in self._launched.values():
             if launched.is_over(now_s):
                 continue
-            fresh = now_s - launched.at_s < SETTLE_S
-            remaining = charge(
-                launched.demand if fresh else replace(launched.demand, objects={}), quota
-            )
+            is_fresh, demand = now_s - launched.at_s < SETTLE_S, launched.demand
+            remaining = charge(demand if is_fresh else replace(demand, objects={}), quota)
             for pod in launched.pods.values():
                 newer = version is not None and pod.version is not None and version >= pod.version
                 if newer or now_s - pod.at_s >= SETTLE_S:
@@ -445,29 +434,30 @@ def never_fits(
 ) -> str:
     """Return why an attempt could not run even in an empty namespace; "" if it could."""
     demand = with_defaults(demand, limit_ranges)
-    return "; ".join(
-        dict.fromkeys([*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)])
-    )
+    obstacles = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
+    return "; ".join(dict.fromkeys(obstacles))
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
     """Return the demand with LimitRange defaults, for pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
-        for side, texts in (
-            ("requests", rule.get("defaultRequest")),
-            ("limits", rule.get("default")),
-        ):
-            for name, text in (texts or {}).items():
-                if side == "requests" or name in COMPUTE:
-                    defaults[f"{side}.{name}"] = parse_quantity(text)
-    shapes = [
-        replace(shape, per_pod={**defaults, **shape.per_pod}, others=())
+        for name, text in (rule.get("defaultRequest") or {}).items():
+            defaults[f"requests.{name}"] = parse_quantity(text)
+        for name, text in (rule.get("default") or {}).items():
+            if name in COMPUTE:
+                defaults[f"limits.{name}"] = parse_quantity(text)
+    has_compute = bool(_COMPUTE & defaults.keys())
+    first, *others = (
+        replace(
+            shape,
+            per_pod={**defaults, **shape.per_pod},
+            best_effort=shape.best_effort and not has_compute,
+            others=(),
+        )
         for shape in demand.shapes()
-    ]
-    compute = any(key.partition(".")[2] in ("cpu", "memory") for key in defaults)
-    shapes = [replace(shape, best_effort=shape.best_effort and not compute) for shape in shapes]
-    return replace(shapes[0], others=tuple(shapes[1:]))
+    )
+    return replace(first, others=tuple(others))
 
 
 # What a quota counts
@@ -537,11 +527,8 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
                 maximum = shown_amount(key, limit)
                 requested = shown_amount(key, requests[key])
                 yield f"{key} {requested} is above {maximum}, all that quota {_name(quota)} allows"
-            elif (
-                key in _MUST_BE_ASKED
-                and key not in requests
-                and _counts_pods_of(demand, quota, key)
-            ):
+            is_unasked = key in _MUST_BE_ASKED and key not in requests
+            if is_unasked and _counts_pods_of(demand, quota, key):
                 yield (
                     f"quota {_name(quota)} counts {key}, so every trial must request it: set "
                     f"spec.trial.resources"
@@ -550,9 +537,8 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
 
 def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
     """Whether the quota counts the key for these pods, whatever they request."""
-    asking = replace(
-        demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)}
-    )
+    asked = key if "." in key else f"requests.{key}"
+    asking = replace(demand, per_pod={**demand.per_pod, asked: Decimal(1)})
     return demand.pods > 0 and key in charge(asking, quota)
 
 
@@ -610,9 +596,8 @@ def shown_amount(key: str, amount: Decimal) -> str:
         for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
             if amount and amount % (1 << power) == 0:
                 return f"{amount / (1 << power):f}"[:20].removesuffix(".0") + suffix
-    if (
-        amount != amount.to_integral_value()
-        and (amount * 1000) == (amount * 1000).to_integral_value()
-    ):
-        return f"{(amount * 1000).to_integral_value():f}m"
+    thousandths = amount * 1000
+    is_whole = amount == amount.to_integral_value()
+    if not is_whole and thousandths == thousandths.to_integral_value():
+        return f"{thousandths.to_integral_value():f}m"
     return f"{amount.normalize():f}"

@@ -92,9 +92,8 @@ class Kind:
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]
-        return "/" + "/".join(
-            quote(part, safe="/" if part == self.api_version else "") for part in parts
-        )
+        quoted = (quote(part, safe="/" if part == self.api_version else "") for part in parts)
+        return "/" + "/".join(quoted)
 
 
 JOBS = Kind("batch/v1", "jobs", "Job")
@@ -255,15 +254,13 @@ class Connection:
             if error.status == 401 and not renewed and await self._renew(access, authorization):
                 renewed = True
                 continue
-            if error.status == 401 or (
-                error.refusal is not None and error.refusal.user == ANONYMOUS
-            ):
+            is_anonymous = error.refusal is not None and error.refusal.user == ANONYMOUS
+            if error.status == 401 or is_anonymous:
                 raise AccessDenied(self._credentials_rejected()) from error
             tries += 1
-            patience = error.status == 429 or (
-                error.status == 503 and error.retry_after_s is not None
-            )
-            if not patience or tries == _TRIES:
+            says_when = error.retry_after_s is not None
+            may_pass = error.status == 429 or (error.status == 503 and says_when)
+            if not may_pass or tries == _TRIES:
                 raise error
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
@@ -330,9 +327,7 @@ class Connection:
 
     async def _replace_transport(self) -> None:
         """Let the next request connect with other certificates. Streams keep their connections."""
-        previous = (
-            [self._transport, *self._replaced] if self._transport is not None else self._replaced
-        )
+        previous = [*filter(None, [self._transport]), *self._replaced]
         self._transport = None
         self._replaced = [transport for transport in previous if transport.open_responses]
         for transport in previous:
@@ -601,9 +596,8 @@ class KubernetesClient:
             "timeoutSeconds": str(math.ceil(timeout_s)),
         }
         silence_s = min(_SILENCE_S, math.ceil(timeout_s) * 1.25)
-        async with self._connection.response(
-            "GET", kind.path(namespace), query, silence_s=silence_s
-        ) as response:
+        path = kind.path(namespace)
+        async with self._connection.response("GET", path, query, silence_s=silence_s) as response:
             partial = b""
             async for chunk in response.chunks():
                 partial += chunk
@@ -652,9 +646,8 @@ class KubernetesClient:
         path = PODS.path(namespace, pod) + "/log"
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
-            async with self._connection.response(
-                "GET", path, query, silence_s=_SILENCE_S
-            ) as response:
+            streaming = self._connection.response("GET", path, query, silence_s=_SILENCE_S)
+            async with streaming as response:
                 async for chunk in response.chunks():
                     yield chunk
 
@@ -755,10 +748,9 @@ class KubernetesClient:
         definition of a kind.
         """
         group, _, version = api_version.rpartition("/")
+        root = "apis" if group else "api"
         try:
-            document = await self._call(
-                "GET", f"/openapi/v3/{'apis' if group else 'api'}/{api_version}"
-            )
+            document = await self._call("GET", f"/openapi/v3/{root}/{api_version}")
         except ApiError as error:
             if error.status not in (403, 404, 406):
                 raise
@@ -786,9 +778,8 @@ async def list_allowed(
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
-    return ({"labelSelector": labels} if labels else {}) | (
-        {"fieldSelector": fields} if fields else {}
-    )
+    chosen = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in chosen.items() if value}
 
 
 def _is_installed() -> bool:

@@ -177,9 +177,8 @@ class Reflector(Generic[ObjectT]):
         self._changed = changed
         self._resync_s = resync_s
         self._timing = timing
-        self._views: dict[
-            Key, list[ReflectorView[ObjectT]]
-        ] = {}  # by namespace and value of the label
+        # By namespace and value of the label.
+        self._views: dict[Key, list[ReflectorView[ObjectT]]] = {}
         self._version = ""
         self._resync_at = 0.0
         self._event_count = 0
@@ -356,9 +355,8 @@ class Reflector(Generic[ObjectT]):
                 error, needs_relist = self._report_bug(unforeseen), True
             # A watch that delivered something or lasted restarts at once;
             # otherwise the server is in trouble.
-            settled = (
-                self._event_count != received or time.monotonic() - began > self._timing.settled_s
-            )
+            lasted = time.monotonic() - began > self._timing.settled_s
+            settled = lasted or self._event_count != received
             tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 needs_relist = True
@@ -377,10 +375,8 @@ class Reflector(Generic[ObjectT]):
         )
 
     async def _relist(self) -> None:
-        listed_items, version = await self._client.list(
-            self.kind, self._namespace, **self._selection
-        )
-        items = cast(list[ObjectT], listed_items)  # the kind that was asked for
+        found, version = await self._client.list(self.kind, self._namespace, **self._selection)
+        items = cast(list[ObjectT], found)  # the kind that was asked for
         self._version = version
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
         listed = {_uid(item) for item in items}
@@ -388,14 +384,10 @@ class Reflector(Generic[ObjectT]):
         self._dropped &= listed
         self._hidden = {key: each for key, each in self._hidden.items() if each.uid not in listed}
         # An object that was put after the list was made is not missing from the list.
-        self._unconfirmed = {
-            uid: put for uid, put in self._unconfirmed.items() if put > int(version)
-        }
-        missing = [
-            obj
-            for obj in self.objects.values()
-            if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
-        ]
+        newer = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
+        self._unconfirmed = newer
+        shown = listed | newer.keys()
+        missing = [obj for obj in self.objects.values() if _uid(obj) not in shown]
         deleted = []
         for obj in missing:
             if _key(obj) not in names and self._may_be_hidden(obj):
@@ -421,29 +413,22 @@ class Reflector(Generic[ObjectT]):
     def _differs(self, listed: ObjectT) -> bool:
         """A list counts even with lower versions: a server may be restored from a backup."""
         cached = self.objects.get(_key(listed))
-        if _uid(listed) in self._dropped or (
-            cached is not None and _uid(cached) in self._unconfirmed
-        ):
+        if _uid(listed) in self._dropped:
             return False
-        return (
-            cached is None or _uid(cached) != _uid(listed) or _version(cached) != _version(listed)
-        )
+        if cached is None:
+            return True
+        if _uid(cached) in self._unconfirmed:
+            return False
+        return (_uid(cached), _version(cached)) != (_uid(listed), _version(listed))
 
     async def _watch(self) -> None:
         """Watch until the server ends it, or until a resync is due."""
         timeout_s = random.uniform(*self._timing.watch_s)
-        events = self._client.watch(
-            self.kind,
-            self._namespace,
-            **self._selection,
-            resource_version=self._version,
-            timeout_s=timeout_s,
-        )
+        since = {"resource_version": self._version, **self._selection}
+        events = self._client.watch(self.kind, self._namespace, **since, timeout_s=timeout_s)
+        left_s = max(0.0, self._resync_at - time.monotonic())
         with contextlib.suppress(TimeoutError):
-            async with (
-                asyncio.timeout(max(0.0, self._resync_at - time.monotonic())),
-                aclosing(events),
-            ):
+            async with asyncio.timeout(left_s), aclosing(events):
                 async for event in events:
                     self._apply_event(event)
 
@@ -500,13 +485,12 @@ class Reflector(Generic[ObjectT]):
     def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
         cached = self.objects.get(_key(obj))
-        if cached is not None and _uid(cached) == _uid(obj):
-            self._keep_labels(cached, obj)
-        if cached is not None and (_uid(cached), self._group_of(cached)) != (
-            _uid(obj),
-            self._group_of(obj),
-        ):
-            self._remove(cached)
+        if cached is not None:
+            is_same = _uid(cached) == _uid(obj)
+            if is_same:
+                self._keep_labels(cached, obj)
+            if not is_same or self._group_of(cached) != self._group_of(obj):
+                self._remove(cached)
         self._carry_over(cached, obj)
         self.objects[_key(obj)] = obj
         for view in self._views_of(obj):
@@ -529,12 +513,9 @@ class Reflector(Generic[ObjectT]):
             after["metadata"]["labels"] = {**after["metadata"].get("labels", {}), **kept}
 
     def _carry_over(self, cached: ObjectT | None, obj: ObjectT) -> None:
-        if (
-            self._keep is not None
-            and cached is not None
-            and cached is not obj
-            and _uid(cached) == _uid(obj)
-        ):
+        if self._keep is None or cached is None or cached is obj:
+            return
+        if _uid(cached) == _uid(obj):
             self._keep(cached, obj)
 
     def _set_error(self, error: Exception | None) -> None:

@@ -354,9 +354,8 @@ class OwnerLookup:
         """
         try:
             async with self._slots:
-                owned_object = await self._client.get(
-                    await kind_of(self._client, at), self._namespace, at["name"]
-                )
+                kind = await kind_of(self._client, at)
+                owned_object = await self._client.get(kind, self._namespace, at["name"])
         except ApiNotFound:
             return None
         if owned_object["metadata"]["uid"] != at["uid"]:
@@ -435,10 +434,8 @@ class Workloads:
     def _matters(self, before: Workload | None, after: Workload | None) -> bool:
         """Wake the reader only for our attempts: the namespace may have many others' Workloads."""
         self._by_owner = None
-        workload = after or before or {}
-        return any(map(self._is_attempt, _owners_of(workload))) and _workload_state(
-            before
-        ) != _workload_state(after)
+        is_ours = any(map(self._is_attempt, _owners_of(after or before or {})))
+        return is_ours and _workload_state(before) != _workload_state(after)
 
 
 # All kinds of one experiment
@@ -550,27 +547,20 @@ class Informer:
     @property
     def trouble(self) -> Exception | None:
         """Return why the cluster cannot be watched at present; None if it can."""
-        errors = (
-            *(view.reflector.error for view in self._objects.values()),
-            self.pods.reflector.error,
-        )
-        return next((error for error in errors if error is not None), None)
+        errors = [view.reflector.error for view in self._objects.values()]
+        return next(filter(None, [*errors, self.pods.reflector.error]), None)
 
     @property
     def quotas(self) -> list[ResourceQuota]:
         """Return no quotas without the right to see them: a wait on old ones would never end."""
-        return (
-            [] if self._quotas.reflector.error is not None else list(self._quotas.objects.values())
-        )
+        is_readable = self._quotas.reflector.error is None
+        return list(self._quotas.objects.values()) if is_readable else []
 
     @property
     def has_quota(self) -> bool:
         """Whether the namespace has a quota, or this is unknown."""
-        return (
-            not self._quotas_shown
-            or self._quotas.reflector.error is not None
-            or bool(self._quotas.objects)
-        )
+        is_known = self._quotas_shown and self._quotas.reflector.error is None
+        return not is_known or bool(self._quotas.objects)
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
         for kind, view in self._objects.items():
@@ -631,9 +621,8 @@ class Informer:
         by_attempt: dict[AttemptKey, list[Pod]] = {}
         existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        deleted = [
-            as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing
-        ]
+        gone = self.pods.deleted.items()
+        deleted = [as_deleted(pod) for name, pod in gone if name not in existing]
         # Of pods created in the same second the last in the list counts:
         # existing ones, not deleted ones.
         for pod in (*deleted, *existing.values()):
@@ -643,12 +632,8 @@ class Informer:
 
     def pods_of(self, attempt: AttemptKey) -> list[Pod]:
         """Return the existing pods of an attempt that are not being deleted."""
-        existing = self.pods.objects.values()
-        return [
-            pod
-            for pod in existing
-            if attempt_of(pod) == attempt and "deletionTimestamp" not in pod["metadata"]
-        ]
+        pods = (pod for pod in self.pods.objects.values() if attempt_of(pod) == attempt)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def forget_pods(self, attempt: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):
@@ -669,12 +654,9 @@ def pod_matters(before: Pod | None, after: Pod | None) -> bool:
 
 
 def _job_state(job: AttemptObject) -> tuple[object, ...]:
-    suspended = job.get("spec", {}).get("suspend") or False
-    return (
-        suspended,
-        job.get("status", {}).get("conditions"),
-        "deletionTimestamp" in job.get("metadata", {}),
-    )
+    is_suspended = job.get("spec", {}).get("suspend") or False
+    is_going = "deletionTimestamp" in job.get("metadata", {})
+    return is_suspended, job.get("status", {}).get("conditions"), is_going
 
 
 def _pod_state(pod: Pod) -> tuple[object, ...]:
@@ -689,15 +671,8 @@ def _pod_state(pod: Pod) -> tuple[object, ...]:
         or (condition.get("type"), condition.get("status")) == ("PodScheduled", "False")
     ]
     going = pod.get("metadata", {}).get("deletionTimestamp")
-    begins = phase in ("", "Pending")
-    return (
-        begins or phase,
-        status.get("reason"),
-        containers,
-        status.get("initContainerStatuses"),
-        troubles,
-        going,
-    )
+    begins, inits = phase in ("", "Pending"), status.get("initContainerStatuses")
+    return begins or phase, status.get("reason"), containers, inits, troubles, going
 
 
 def _owners_of(obj: KubernetesObject) -> Iterator[str]:
@@ -707,8 +682,5 @@ def _owners_of(obj: KubernetesObject) -> Iterator[str]:
 
 def _workload_state(workload: Workload | None) -> tuple[object, ...]:
     status: WorkloadStatus = (workload or {}).get("status") or {}
-    return (
-        (workload or {}).get("spec", {}).get("active"),
-        status.get("conditions"),
-        status.get("admissionChecks"),
-    )
+    active = (workload or {}).get("spec", {}).get("active")
+    return active, status.get("conditions"), status.get("admissionChecks")

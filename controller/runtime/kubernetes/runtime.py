@@ -273,11 +273,9 @@ class KubernetesRuntime:
         self._queue.drop(name)
         await creations.requests.settle(name)
         attempt = self._find(informer, name)
-        if (
-            attempt is None
-            or (attempt.existing is None and not attempt.pods)
-            or attempt.status().exit is not None
-        ):
+        if attempt is None or (attempt.existing is None and not attempt.pods):
+            return
+        if attempt.status().exit is not None:
             return
         attempt.forget_status()
         await self._ask(self._lease.check())
@@ -297,20 +295,19 @@ class KubernetesRuntime:
         if attempt.existing is not None:
             await self._ask(self._lease.check())
         # The pods of an attempt whose object was deleted without them.
-        orphans = (
-            [] if attempt.existing is not None or attempt.removed else informer.pods_of(attempt.key)
-        )
+        is_gone = attempt.existing is None
+        orphans = informer.pods_of(attempt.key) if is_gone and not attempt.removed else []
         if attempt.existing is not None or attempt.record is not None:
             self._records.remove(attempt.key)
-        if not self._deletions.is_under_way(name):
-            if attempt.existing is not None:
-                if _is_retained(attempt):
-                    self._retained.add(attempt.key)
-                else:
-                    removal = self._remove(informer, attempt, *attempt.existing)
-                    await self._start_deletion(name, removal)
-            elif orphans:
-                await self._start_deletion(name, self._delete_pods(orphans, grace_s=0))
+        if self._deletions.is_under_way(name):
+            pass
+        elif _is_retained(attempt):
+            self._retained.add(attempt.key)
+        elif attempt.existing is not None:
+            removal = self._remove(informer, attempt, *attempt.existing)
+            await self._start_deletion(name, removal)
+        elif orphans:
+            await self._start_deletion(name, self._delete_pods(orphans, grace_s=0))
         informer.forget_pods(attempt.key)
         self._latest = None
         self._attempts.pop(name, None)
@@ -320,9 +317,8 @@ class KubernetesRuntime:
         informer, creations = await self._current()
         latest, self._latest = self._latest, None
         if latest is None:
-            latest = [
-                (attempt, attempt.current_status()) for attempt in self._look(informer).attempts
-            ]
+            attempts = self._look(informer).attempts
+            latest = [(attempt, attempt.current_status()) for attempt in attempts]
         statuses = {
             attempt.name: self._barred(await self._priced(attempt.shown_status(status)))
             for attempt, status in latest

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T = TypeVar("T")
+# Raised by the conversion of a damaged row.
+_OF_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidArgument)
 _CREATE = failpoints.register("controller.experiment_store.create_experiment")
 _REVISE = failpoints.register("controller.experiment_store.add_revision")
 _REQUEST = failpoints.register("controller.experiment_store.request_stop")
@@ -227,14 +229,9 @@ class SqlExperimentStore:
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
         try:
             with self._writing(_CREATE) as connection:
-                connection.execute(
-                    sa.insert(tables.experiments).values(tables.experiment_row(experiment))
-                )
-                connection.execute(
-                    sa.insert(tables.revisions).values(
-                        tables.revision_row(experiment.uid, revision)
-                    )
-                )
+                row = tables.experiment_row(experiment)
+                connection.execute(sa.insert(tables.experiments).values(row))
+                _add_revision(connection, experiment.uid, revision)
         except sa.exc.IntegrityError as error:
             raise AlreadyExists(
                 f"there is an experiment {experiment.name} in {experiment.namespace}"
@@ -250,13 +247,8 @@ class SqlExperimentStore:
         while_newest: Return False, having written nothing, if the experiment has another newest
         event by now.
         """
-        copied = (
-            tables.experiments,
-            tables.revisions,
-            tables.attempts,
-            tables.events,
-            tables.attempt_objects,
-        )
+        of_attempts = (tables.attempts, tables.events, tables.attempt_objects)
+        copied = (tables.experiments, tables.revisions, *of_attempts)
         rows: dict[sa.Table, list[dict[str, Any]]] = {}
         with self._database.reading() as here:
             if while_newest not in (None, here.execute(_NEWEST_EVENT, {"of_uid": uid}).scalar()):
@@ -335,20 +327,13 @@ class SqlExperimentStore:
             values |= tables.final_columns(experiment)
         try:
             with self._writing(_REVISE) as connection:
-                connection.execute(
-                    sa.insert(tables.revisions).values(
-                        tables.revision_row(experiment.uid, revision)
-                    )
+                _add_revision(connection, experiment.uid, revision)
+                rows = tables.experiments.c
+                has_ended = rows.state.in_([s.value for s in ExperimentState if s.finished])
+                update = sa.update(tables.experiments).where(
+                    rows.uid == experiment.uid, has_ended == experiment.state.finished
                 )
-                finished = tables.experiments.c.state.in_(
-                    [state.value for state in ExperimentState if state.finished]
-                )
-                this = (tables.experiments.c.uid == experiment.uid) & (
-                    finished == experiment.state.finished
-                )
-                if not connection.execute(
-                    sa.update(tables.experiments).where(this).values(**values)
-                ).rowcount:
+                if not connection.execute(update.values(**values)).rowcount:
                     raise changed
                 _write(connection, experiment.uid, Changes(events=(event,)))
         except sa.exc.IntegrityError as error:
@@ -364,10 +349,8 @@ class SqlExperimentStore:
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None:
         with self._writing(_REQUEST) as connection:
-            this = tables.experiments.c.uid == uid
-            connection.execute(
-                sa.update(tables.experiments).where(this).values(stop_requested=wanted)
-            )
+            update = sa.update(tables.experiments).where(tables.experiments.c.uid == uid)
+            connection.execute(update.values(stop_requested=wanted))
 
     def requests(self, uid: Uid) -> ControllerRequests:
         """Return what other processes ask of the controller."""
@@ -486,17 +469,9 @@ class SqlExperimentStore:
         """
         try:
             yield
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            InvalidArgument,
-        ) as error:
-            raise DamagedRow(f"{type(error).__name__}: {error}").broken(
-                self._database.place
-            ) from error
+        except _OF_DAMAGE as error:
+            damage = DamagedRow(f"{type(error).__name__}: {error}")
+            raise damage.broken(self._database.place) from error
 
     @contextmanager
     def _writing(self, points: Failpoints) -> Iterator[sa.Connection]:
@@ -546,10 +521,9 @@ class StoredObjectRecords:
         trial, number = key
         objects = tables.attempt_objects.c
         this = (objects.uid == self._uid) & (objects.trial == table_rows.trial_column(trial))
+        deletion = sa.delete(tables.attempt_objects).where(this, objects.number == number)
         with self._store._writing(_OBJECT) as connection:
-            connection.execute(
-                sa.delete(tables.attempt_objects).where(this & (objects.number == number))
-            )
+            connection.execute(deletion)
 
 
 # Any: each dialect has an Insert of its own
@@ -566,11 +540,8 @@ def _insert(table: sa.Table, dialect: str) -> Any:
 def _upsert(table: sa.Table, dialect: str) -> sa.Insert:
     statement = _insert(table, dialect)
     keys = [column.name for column in table.primary_key]
-    updates = {
-        column.name: statement.excluded[column.name]
-        for column in table.c
-        if column.name not in keys
-    }
+    others = [column.name for column in table.c if column.name not in keys]
+    updates = {name: statement.excluded[name] for name in others}
     complete: sa.Insert = statement.on_conflict_do_update(index_elements=keys, set_=updates)
     return complete
 
@@ -692,6 +663,10 @@ _EVENTS_OF_TRIAL = _EVENTS.where(tables.events.c.trial == sa.bindparam("trial"))
 _LATEST_EVENTS = (
     _of_uid(tables.events).order_by(tables.events.c.id.desc()).limit(sa.bindparam("count"))
 )
+
+
+def _add_revision(connection: sa.Connection, uid: Uid, revision: Revision) -> None:
+    connection.execute(sa.insert(tables.revisions).values(tables.revision_row(uid, revision)))
 
 
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:

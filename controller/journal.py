@@ -201,11 +201,9 @@ class Journal:
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""
-        trials = (
-            f"trial {numbers[0]}"
-            if len(numbers) == 1
-            else f"{len(numbers)} trials up to {numbers[-1]}"
-        )
+        trials = f"{len(numbers)} trials up to {numbers[-1]}"
+        if len(numbers) == 1:
+            trials = f"trial {numbers[0]}"
         what = "its database was set back to an older state; cancelled, and the search goes on"
         message = f"the study has lost {trials}: {what}"
         if not any(event.message == message for event in self._store.events(self.experiment.uid)):

@@ -92,6 +92,8 @@ _STOP = failpoints.register("runtime.stop")
 _REMOVE = failpoints.register("runtime.remove")
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
+NO_TRIAL = "the suggestion service gave no trial, though its search is not exhausted"
+OTHERS_RUN = "the next trial waits for trials of the study that other clients run"
 
 Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Awaitable[Launch]]
 """Creates the folder of the trial's newest attempt and returns what to execute there.
@@ -187,11 +189,8 @@ class Loop:
 
     def request(self, desired: DesiredState) -> None:
         """Set what the loop has to do from now on, unless a stronger request was made before."""
-        self._desired = max(
-            self._desired,
-            desired,
-            key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index,
-        )
+        by_strength = [DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP]
+        self._desired = max(self._desired, desired, key=by_strength.index)
         self._runtime.wake()
 
     def detach(self) -> None:
@@ -405,9 +404,8 @@ class Loop:
         trials = await self._cancel_reissued(await self._search.trials(), attempts)
         trials = await self._reopened(trials, attempts)
         # The circuit breaker judges trials in the order in which they ended.
-        for trial in sorted(
-            (t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)
-        ):
+        ended = [trial for trial in trials if trial.finished]
+        for trial in sorted(ended, key=lambda t: (t.end_time or EARLIEST, t.number)):
             of_trial = attempts.get(trial.number, [])
             if _runs_again(trial, of_trial):
                 memory.recall_set_aside(trial, of_trial[-1])
@@ -428,10 +426,9 @@ class Loop:
         self._memory = memory
         await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
-        if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
-            self._journal.experiment_changed(
-                ExperimentState.RUNNING, "", None, now=self._clock.now()
-            )
+        running = ExperimentState.RUNNING
+        if self.experiment.state not in (running, ExperimentState.PAUSED):
+            self._journal.experiment_changed(running, "", None, now=self._clock.now())
 
     async def _cancel_reissued(
         self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
@@ -465,12 +462,8 @@ class Loop:
             trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))
         }
         experiment = self.experiment
-        if (
-            not marked
-            or experiment.state is not ExperimentState.RUNNING
-            or experiment.stop_requested
-            or experiment.ended_by
-        ):
+        goes_on = experiment.state is ExperimentState.RUNNING and not experiment.ended_by
+        if not marked or not goes_on or experiment.stop_requested:
             return trials
         rest_of_study = Memory(experiment.spec)
         for trial in trials:
@@ -514,9 +507,8 @@ class Loop:
         if self.experiment.spec.is_metered:
             self._journal.note_spent(self._spent())
         actions = core.decide(self._snapshot())
-        if self._search.unanswered and not any(
-            isinstance(action, wanted.Suggest) for action in actions
-        ):
+        asks = any(isinstance(action, wanted.Suggest) for action in actions)
+        if self._search.unanswered and not asks:
             # No later request repeats this id: take in the trials
             # that the lost reply handed out now or never.
             trials = await self._search.trials()
@@ -602,9 +594,7 @@ class Loop:
             final=memory.final(),
             streak=memory.streak,
             set_aside=frozenset(memory.set_aside),
-            paused={
-                number: opened.trial.fidelity or 0.0 for number, opened in memory.paused.items()
-            },
+            paused={n: opened.trial.fidelity or 0.0 for n, opened in memory.paused.items()},
             none_goes_on=memory.none_goes_on,
             none_begins=memory.none_begins,
             regret_bound=memory.regret_bound,
@@ -668,11 +658,9 @@ class Loop:
             if status is not None and status.barred:
                 barred[number] = status.barred
             # The log of a vanished attempt still counts.
-            ended = (
-                status.exit is not None
-                if status is not None
-                else newest.state is not AttemptState.CREATED
-            )
+            ended = newest.state is not AttemptState.CREATED
+            if status is not None:
+                ended = status.exit is not None
             if status is not None or ended:
                 read_whole = await self._read_log(opened, ended=ended)
                 self._is_behind |= not read_whole
@@ -706,14 +694,10 @@ class Loop:
 
         The final stage and reruns repeat what a trial did, and end nothing.
         """
-        newest = opened.attempts[-1]
-        if (
-            opened.requests.ends_search
-            and newest.trial is not FINAL
-            and not self.experiment.ended_by
-            and self.experiment.spec.rerun is None
-        ):
-            number = newest.trial
+        number, experiment = opened.attempts[-1].trial, self.experiment
+        if number is FINAL or experiment.spec.rerun is not None:
+            return
+        if opened.requests.ends_search and not experiment.ended_by:
             self._journal.end_asked(f"trial {number}", number, now=self._clock.now())
 
     def _priced(self, attempt: Attempt, status: AttemptStatus | None) -> Attempt:
@@ -726,9 +710,8 @@ class Loop:
     async def _read_log(self, opened: Opened, *, ended: bool) -> bool:
         """Read the next part of the log and of the measurements; True if that is all for now."""
         name = self._journal.name(opened.attempts[-1])
-        is_whole = await self._feed(
-            opened, opened.log, partial(self._runtime.read_log, name), ended=ended
-        )
+        read_portion = partial(self._runtime.read_log, name)
+        is_whole = await self._feed(opened, opened.log, read_portion, ended=ended)
         if opened.metrics is not opened.log:
             read_portion = partial(self._runtime.read_metrics, name)
             is_whole &= await self._feed(opened, opened.metrics, read_portion, ended=ended)
@@ -797,10 +780,9 @@ class Loop:
             case wanted.AskStop(number, cause, reason):
                 self._change(opened[number], StopAsked(cause, reason))
             case wanted.SendStop(number, grace_s):
+                name = self._journal.name(opened[number].attempts[-1])
                 with _STOP:
-                    await self._runtime.stop(
-                        self._journal.name(opened[number].attempts[-1]), grace_s=grace_s
-                    )
+                    await self._runtime.stop(name, grace_s=grace_s)
                 self._memory.stops_sent[number] = grace_s
             case wanted.RemoveAttempt(number):
                 await self._remove(opened[number].attempts[-1])
@@ -897,10 +879,8 @@ class Loop:
             )
         except LimitReached as full:
             # Running trials still finish. Once a person has freed space, `tuner resume` continues.
-            code = ReasonCode.LIMIT_REACHED
-            self._journal.experiment_changed(
-                ExperimentState.PAUSED, str(full), code, now=self._clock.now()
-            )
+            state, code = ExperimentState.PAUSED, ReasonCode.LIMIT_REACHED
+            self._journal.experiment_changed(state, str(full), code, now=self._clock.now())
             return
         for trial in suggestions.trials:
             memory.handed_out += 1
@@ -918,21 +898,15 @@ class Loop:
         memory.independent, memory.none_begins = suggestions.independent, suggestions.waiting
         if not suggestions.trials and not suggestions.exhausted:
             if not suggestions.waiting:
-                raise Unavailable(
-                    "the suggestion service gave no trial, though its search is not exhausted"
-                )
+                raise Unavailable(NO_TRIAL)
             if not any(opened.running for opened in memory.opened.values()):
-                raise _OthersRun(
-                    "the next trial waits for trials of the study that other clients run"
-                )
+                raise _OthersRun(OTHERS_RUN)
 
     async def _start(self, opened: Opened) -> None:
         try:
             launch = await self._launcher(self.experiment, opened.trial, opened.attempts)
-            if launch.starts_over:
-                self._journal.starts_over(
-                    opened.attempts[-1], launch.starts_over, now=self._clock.now()
-                )
+            if why := launch.starts_over:
+                self._journal.starts_over(opened.attempts[-1], why, now=self._clock.now())
             # the final stage; trials were checked earlier
             if self._runtime.slots(launch.gpu, launch.workers) == 0:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")

@@ -6,6 +6,7 @@ Nothing in this module is authoritative, does I/O or makes decisions.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,9 +167,8 @@ class Memory:
         They count on from the stored steps of earlier attempts, so that a restarted controller
         counts in the same way.
         """
-        reached = next(
-            (attempt.step for attempt in reversed(attempts[:-1]) if attempt.step is not None), 0
-        )
+        steps = (attempt.step for attempt in reversed(attempts[:-1]))
+        reached = next((step for step in steps if step is not None), 0)
         spec = self._spec
         metrics = LogReader(
             spec.metrics,
@@ -198,11 +198,8 @@ class Memory:
         then it continues as it is.
         """
         opened = self.opened.get(trial.number)
-        if (
-            trial.finished
-            or trial.state is TrialState.PAUSED
-            or (opened is not None and opened.running)
-        ):
+        is_open = opened is not None and opened.running
+        if is_open or trial.finished or trial.state is TrialState.PAUSED:
             return
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
@@ -227,9 +224,8 @@ class Memory:
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
         """Keep the final stage's attempts that belong to `begun`; if it is None, none counts."""
-        self.finals = [
-            attempt for attempt in attempts if begun is not None and attempt.number >= begun.first
-        ]
+        first = math.inf if begun is None else begun.first
+        self.finals = [attempt for attempt in attempts if attempt.number >= first]
         earlier = [attempt.number for attempt in attempts if attempt not in self.finals]
         self.earlier_finals = max([self.earlier_finals, *earlier])
 

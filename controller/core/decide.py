@@ -49,6 +49,7 @@ MAX_SUGGESTIONS = 100  # per request
 # suggested without the results of what runs; `parallelism` may be far above what has room.
 MOST_WAITING = 300
 PAUSED = "the experiment was paused before it started"
+COMPLETED_ELSEWHERE = "the trial was completed by another client"
 
 
 @dataclass(slots=True)
@@ -98,10 +99,8 @@ class _Turn:
         if not snapshot.spec.criteria.is_plain:
             # Only the next turn knows whether one of them joined the front:
             # the study needs all of its values first.
-            succeeded = turn.counts.get(TrialState.SUCCEEDED, 0)
-            turn.improved = turn.improved or succeeded > snapshot.counts.get(
-                TrialState.SUCCEEDED, 0
-            )
+            before = snapshot.counts.get(TrialState.SUCCEEDED, 0)
+            turn.improved |= turn.counts.get(TrialState.SUCCEEDED, 0) > before
         return turn
 
     def _count(self, trial: UnfinishedTrial, closing: Complete, snapshot: Snapshot) -> None:
@@ -114,7 +113,7 @@ class _Turn:
         self.streak = self.streak.after(closing.trial, outcome)
         if outcome.state is TrialState.SUCCEEDED:
             better = snapshot.spec.objective.better(self.best, outcome.value)
-            self.improved = self.improved or better != self.best
+            self.improved |= better != self.best
             self.best = better
         self.since_best += outcome.state is not TrialState.CANCELLED
 
@@ -158,9 +157,8 @@ class _Verdict:
         trip = _trip(unfinished, turn.streak, snapshot)
         one_more = _one_more(unfinished, turn.counts, turn.streak, snapshot)
         failing = ending is None or ending.state is ExperimentState.FAILED
-        suspended = failing and (
-            trip is not None or one_more or _undecided(unfinished, turn.streak, snapshot)
-        )
+        waits = one_more or _undecided(unfinished, turn.streak, snapshot)
+        suspended = failing and (trip is not None or waits)
         # If only the breaker keeps the experiment from ending, the running trials decide, or one
         # more if none runs.
         awaited = ending is not None and bool(unfinished)
@@ -169,10 +167,8 @@ class _Verdict:
         if ending is not None:
             ending = replace(ending, reason=spec.words(ending.reason))
             return cls(ending, None, one_more, may_suggest=False)
-        may_suggest = (
-            trip is None and not awaited and not _may_end_without_improvement(turn, snapshot)
-        )
-        return cls(None, trip, one_more, may_suggest)
+        may_end = awaited or _may_end_without_improvement(turn, snapshot)
+        return cls(None, trip, one_more, may_suggest=trip is None and not may_end)
 
 
 def decide(snapshot: Snapshot) -> list[Action]:
@@ -182,9 +178,8 @@ def decide(snapshot: Snapshot) -> list[Action]:
     actions += turn.actions
     actions += _search(turn, verdict, snapshot)
     actions += turn.forgets
-    if verdict.ending is None and budget.needs_estimate(
-        snapshot.spec, turn.counts, snapshot.estimated
-    ):
+    needs_estimate = budget.needs_estimate(snapshot.spec, turn.counts, snapshot.estimated)
+    if verdict.ending is None and needs_estimate:
         # Takes time, and no slot waits for it.
         actions.append(BoundRegret(budget.spent_trials(turn.counts)))
     unfinished = list(turn.unfinished)
@@ -206,9 +201,8 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
     stopping = _stop_cause(snapshot, ending)
     # Otherwise the trial is closed with all its attempts.
     if stopping is None or stopping[0] is StopCause.INTERRUPTED:
-        yield from (
-            RemoveAttempt(trial.number) for trial in unfinished if _is_over(trial, snapshot)
-        )
+        ended = (trial for trial in unfinished if _is_over(trial, snapshot))
+        yield from (RemoveAttempt(trial.number) for trial in ended)
     if stopping is not None:
         yield from _stop_everything(unfinished, snapshot, *stopping)
         if stopping[0] is StopCause.CANCELLED:
@@ -342,11 +336,9 @@ def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[Stop
 
 def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
     """Return whether the final stage has to run (again) before the experiment may end."""
-    if (
-        snapshot.spec.final is None
-        or snapshot.best is None
-        or snapshot.desired is DesiredState.STOP
-    ):
+    if snapshot.spec.final is None or snapshot.best is None:
+        return False
+    if snapshot.desired is DesiredState.STOP:
         return False
     if ending is None or ending.state is not ExperimentState.SUCCEEDED:
         return False
@@ -377,11 +369,8 @@ def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
     were decided before the suggestion are still pending, and one of them may be to forget how the
     final stage last ended.
     """
-    return [
-        action
-        for action in decide(snapshot)
-        if isinstance(action, CreateAttempt) and action.trial is not FINAL
-    ]
+    created = (action for action in decide(snapshot) if isinstance(action, CreateAttempt))
+    return [action for action in created if action.trial is not FINAL]
 
 
 def follow_ups(snapshot: Snapshot) -> list[Action]:
@@ -443,9 +432,8 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
         case AttemptState.SUCCEEDED:
             return Complete(number, Outcome(TrialState.SUCCEEDED, newest.value))
         case AttemptState.PRUNED:
-            value = (
-                newest.value if newest.value is not None and math.isfinite(newest.value) else None
-            )
+            is_number = newest.value is not None and math.isfinite(newest.value)
+            value = newest.value if is_number else None
             return Complete(number, Outcome(TrialState.PRUNED, value, newest.reason))
         case AttemptState.INFEASIBLE:
             return Complete(number, Outcome(TrialState.INFEASIBLE, reason=newest.reason))
@@ -463,10 +451,8 @@ def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
-    if newest.set_aside:
-        return True
-    if newest.failure_class is FailureClass.CONFIGURATION:
-        # This failure paused the experiment; resuming runs the trial again.
+    # A configuration failure paused the experiment; resuming runs the trial again.
+    if newest.set_aside or newest.failure_class is FailureClass.CONFIGURATION:
         return True
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
 
@@ -487,9 +473,7 @@ def _stops(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterato
             if trial.number not in snapshot.stops_sent:
                 yield SendStop(trial.number, snapshot.spec.trial.grace_s)
         elif not trial.running:
-            yield AskStop(
-                trial.number, StopCause.CANCELLED, "the trial was completed by another client"
-            )
+            yield AskStop(trial.number, StopCause.CANCELLED, COMPLETED_ELSEWHERE)
         elif trial.number in snapshot.advised:
             yield AskStop(trial.number, StopCause.PRUNED, snapshot.advised[trial.number])
         elif trial.number in snapshot.barred:
@@ -536,9 +520,8 @@ def _starts(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
     begun = list(_attempts(turn.unfinished, snapshot, may_create=verdict.trip is None))
     yield from begun
     if verdict.may_suggest and snapshot.state is not ExperimentState.PAUSED:
-        free = _free(turn.unfinished, snapshot) - sum(
-            isinstance(action, CreateAttempt) for action in begun
-        )
+        created = sum(isinstance(action, CreateAttempt) for action in begun)
+        free = _free(turn.unfinished, snapshot) - created
         yield from _requests(turn, snapshot, min(free, MAX_SUGGESTIONS), one_more=verdict.one_more)
 
 
@@ -546,11 +529,8 @@ def _attempts(
     unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, *, may_create: bool = True
 ) -> Iterator[StartAttempt | CreateAttempt]:
     """Yield the starts of attempts that were created, and new attempts of trials that have none."""
-    free = (
-        _free(unfinished, snapshot)
-        if may_create and snapshot.state is not ExperimentState.PAUSED
-        else 0
-    )
+    may_create = may_create and snapshot.state is not ExperimentState.PAUSED
+    free = _free(unfinished, snapshot) if may_create else 0
     for trial in unfinished:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
@@ -625,37 +605,28 @@ def _change(
         ending = None
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:
-        if unfinished or actions:
-            if snapshot.state is not ExperimentState.STOPPING:
-                yield ChangeState(
-                    ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED
-                )
-        else:
-            yield ChangeState(
-                ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED
-            )
+        code = ReasonCode.STOP_REQUESTED
+        if not (unfinished or actions):
+            yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, code)
+        elif snapshot.state is not ExperimentState.STOPPING:
+            yield ChangeState(ExperimentState.STOPPING, "tuner stop", False, code)
     elif ending is not None and not unfinished and not actions:
         yield ChangeState(ending.state, ending.reason + failure, True, ending.code)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
-        gpus = f"{trial.resources.gpu:g}" + (
-            f" for each of {trial.workers} workers" if trial.workers > 1 else ""
-        )
-        reason = (
+        gpus = f"{trial.resources.gpu:g}"
+        if trial.workers > 1:
+            gpus += f" for each of {trial.workers} workers"
+        reason = snapshot.spec.words(
             f"a trial asks for more GPUs ({gpus}) than this machine has; lower "
             "spec.trial.resources.gpu"
         )
-        yield ChangeState(
-            ExperimentState.PAUSED, snapshot.spec.words(reason), True, ReasonCode.TOO_FEW_GPUS
-        )
+        yield ChangeState(ExperimentState.PAUSED, reason, True, ReasonCode.TOO_FEW_GPUS)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
     elif snapshot.desired is DesiredState.INTERRUPT and not busy:
-        runs = (
-            "its final stage runs"
-            if unfinished and unfinished[-1].number is FINAL
-            else "its trials run"
-        )
+        is_final = bool(unfinished) and unfinished[-1].number is FINAL
+        runs = "its final stage runs" if is_final else "its trials run"
         reason = f"interrupted; {runs} again on resume"
         yield ChangeState(ExperimentState.STOPPED, reason, True, ReasonCode.INTERRUPTED)

@@ -57,7 +57,10 @@ class Printer:
         self._entries(
             fresh,
             csv=lambda: (text_tables.STUDY_CSV, text_tables.study_csv_rows(fresh)),
-            table=lambda now: (text_tables.STUDY_COLUMNS, text_tables.study_rows(fresh, now=now)),
+            table=lambda now: (
+                text_tables.STUDY_COLUMNS,
+                [text_tables.study_row(study, now=now) for study in fresh],
+            ),
         )
 
     def _entries(

@@ -296,10 +296,8 @@ def _why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.PAUSED:
             return f"paused, {experiment.reason}; {cure(experiment)}"
         case ExperimentState.STOPPING:
-            return (
-                f"a stop was requested; {quantity(running, 'trial')} "
-                f"{'is' if running == 1 else 'are'} ending"
-            )
+            are = "is" if running == 1 else "are"
+            return f"a stop was requested; {quantity(running, 'trial')} {are} ending"
         case ExperimentState.STOPPED:
             return f"{experiment.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
@@ -378,10 +376,10 @@ def retry_failed(experiment: Experiment) -> str:
 
     It does not know of a function that was corrected.
     """
-    stored = (
-        " (it calls the function as it is stored)" if experiment.spec.trial.calls_function else ""
-    )
-    return f"{command('retry', experiment.name, '--failed')}{stored}"
+    again = command("retry", experiment.name, "--failed")
+    if experiment.spec.trial.calls_function:
+        return f"{again} (it calls the function as it is stored)"
+    return again
 
 
 def _call_again(experiment: Experiment) -> str:
@@ -439,10 +437,9 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
         case TrialState.QUEUED if (
             entry.waiting and newest is not None and newest.reason and record.controlled_by
         ):
-            reason_to_wait = (
-                " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
-            )
-            return f"it waits{reason_to_wait}, and starts by itself{attempts}: {reason}"
+            by_quota = newest.reason.startswith(QUOTA_EXCEEDED)
+            room = " for room in its namespace" if by_quota else ""
+            return f"it waits{room}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
         case TrialState.PAUSED:
@@ -505,9 +502,9 @@ def _log_gaps(record: ExperimentRecord) -> str:
     if not gaps:
         return ""
     doubted = [entry for entry in gaps if entry.value_doubt]
-    in_doubt = (
-        f"; in doubt: {_trial_numbers(doubted)}" if doubted else ", and no value depends on them"
-    )
+    in_doubt = ", and no value depends on them"
+    if doubted:
+        in_doubt = f"; in doubt: {_trial_numbers(doubted)}"
     look = command("describe", f"{record.experiment.name}/{(doubted or gaps)[0].trial.number}")
     return f"{_trial_numbers(gaps)}{in_doubt}; see: {look}"
 
@@ -528,33 +525,24 @@ def describe_objective(objective: ExperimentObjective) -> str:
 def _metric_rows(measured: Sequence[Measurement]) -> list[list[str]]:
     """Return the table of the newest attempt that measured anything."""
     attempt = max(measurement.attempt for measurement in measured)
+    by_metric: dict[str, list[float]] = {}
+    for measurement in measured:
+        values = by_metric.setdefault(measurement.metric, [])
+        if measurement.attempt == attempt:
+            values.append(measurement.value)
     rows = []
-    for metric in dict.fromkeys(measurement.metric for measurement in measured):
-        values = [
-            measurement.value
-            for measurement in measured
-            if measurement.metric == metric and measurement.attempt == attempt
-        ]
+    for metric, values in by_metric.items():
         if values:
-            ends = [values[0], values[-1], min(values), max(values)]
-            rows.append(
-                [
-                    metric,
-                    str(len(values)),
-                    *map(formatting.number, ends),
-                    formatting.sparkline(values, 24),
-                ]
-            )
+            ends = map(formatting.number, [values[0], values[-1], min(values), max(values)])
+            trend = formatting.sparkline(values, 24)
+            rows.append([metric, str(len(values)), *ends, trend])
     return rows
 
 
 def _last_failed(record: ExperimentRecord) -> str:
-    bad = [
-        entry.trial.number
-        for entry in record.trials
-        if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE)
-    ]
-    return str(bad[-1]) if bad else "0"
+    states = (TrialState.FAILED, TrialState.INFEASIBLE)
+    bad = (entry.trial.number for entry in reversed(record.trials) if entry.state in states)
+    return str(next(bad, 0))
 
 
 def _events(events: Sequence[Event]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from controller.core.model import Attempt, AttemptState
 from controller.report import colors, formatting
 from controller.report.record import TrialList, TrialRecord
-from suggest.space import Choice, Domain, Parameter, Scale
+from suggest.space import Choice, Domain, Parameter, Scale, Value
 from suggest.study import MIN_TRIALS_TO_RANK, Direction
 from suggest.trial import Measurement, TrialState
 
@@ -106,11 +106,9 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
     if len({row["step"] for row in rows}) < 2:
         # A single report per trial does not make a curve.
         rows = []
-    line = (
-        {"opacity": 0.55, "strokeWidth": 1.2}
-        if len(drawn) > 1 and not color_trials
-        else {"strokeWidth": 2}
-    )
+    line: Json = {"strokeWidth": 2}
+    if len(drawn) > 1 and not color_trials:
+        line = {"opacity": 0.55, "strokeWidth": 1.2}
     figure = _figure(
         f"{metric} by step",
         rows,
@@ -150,9 +148,8 @@ def _metrics_of_curves(record: TrialList) -> list[str]:
     for measurement in chain.from_iterable(record.measurements.values()):
         if first_steps.setdefault(measurement.metric, measurement.step) != measurement.step:
             several.add(measurement.metric)
-    objectives = [
-        objective.metric for objective in record.criteria.objectives if objective.metric in several
-    ]
+    metrics = [objective.metric for objective in record.criteria.objectives]
+    objectives = [metric for metric in metrics if metric in several]
     return objectives + sorted(several.difference(objectives))
 
 
@@ -196,18 +193,19 @@ def parallel(record: TrialList) -> Json:
 
 def _coordinates_of(entry: TrialRecord, parameters: Sequence[Parameter]) -> list[Json]:
     """Return the data of a trial's line: one row for each active parameter."""
-    trial = entry.trial
-    return [
-        {
-            "trial": trial.number,
-            "value": _value(entry),
-            "parameter": parameter.name,
-            "place": _place(parameter.domain, trial.parameters[parameter.name]),
-            "is": formatting.parameter(trial.parameters[parameter.name]),
-        }
-        for parameter in parameters
-        if parameter.name in trial.parameters
-    ]
+    about: Json = {"trial": entry.trial.number, "value": _value(entry)}
+    given = entry.trial.parameters
+    active = [parameter for parameter in parameters if parameter.name in given]
+    return [about | _coordinate(parameter, given[parameter.name]) for parameter in active]
+
+
+def _coordinate(parameter: Parameter, value: Value) -> Json:
+    """Return where a value of a parameter is on its axis."""
+    return {
+        "parameter": parameter.name,
+        "place": _place(parameter.domain, value),
+        "is": formatting.parameter(value),
+    }
 
 
 def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
@@ -295,16 +293,15 @@ def contour(record: TrialList) -> Json:
 
 
 def _contour_row(entry: TrialRecord, parameters: Sequence[Parameter]) -> Json:
-    values = entry.trial.parameters
-    places = [
-        _place(parameter.domain, values[parameter.name]) if parameter.name in values else None
-        for parameter in parameters
-    ]
+    given = entry.trial.parameters
     return {
         "trial": entry.trial.number,
         "value": _value(entry),
-        "parameters": formatting.parameters(values),
-        "places": places,
+        "parameters": formatting.parameters(given),
+        "places": [
+            _place(each.domain, given[each.name]) if each.name in given else None
+            for each in parameters
+        ],
     }
 
 
@@ -347,9 +344,8 @@ def _contour_names(names: Sequence[str]) -> list[Json]:
     layers: list[Json] = []
     for place, chosen in zip(places, ("xParameter", "yParameter"), strict=True):
         text = {"expr": f"{json.dumps(names)}[{chosen}]"}
-        layers.append(
-            {"data": {"values": [{}]}, "mark": _mark("text", **style, **place, text=text)}
-        )
+        mark = _mark("text", **style, **place, text=text)
+        layers.append({"data": {"values": [{}]}, "mark": mark})
     return layers
 
 
@@ -456,11 +452,8 @@ def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
 def front(record: TrialList) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
-    succeeded = [
-        entry
-        for entry in record.trials
-        if entry.state is TrialState.SUCCEEDED and entry.trial.further
-    ]
+    ended = (entry for entry in record.trials if entry.state is TrialState.SUCCEEDED)
+    succeeded = [entry for entry in ended if entry.trial.further]
     drawn = _some(record, succeeded, MOST_TRIALS)
     best = {trial.number for trial in record.front}
     rows: list[Json] = []
@@ -566,9 +559,8 @@ def _short(value: object) -> object:
 def _valued(record: TrialList, *states: TrialState) -> list[TrialRecord]:
     """Return the trials of these states that have a value; without states, of both that can."""
     states = states or (TrialState.SUCCEEDED, TrialState.PRUNED)
-    return [
-        entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)
-    ]
+    chosen = (entry for entry in record.trials if entry.state in states)
+    return [entry for entry in chosen if _is_finite(entry.trial.value)]
 
 
 def _began(record: TrialList) -> list[TrialRecord]:
@@ -598,10 +590,7 @@ def _some(record: TrialList, trials: Sequence[TrialRecord], limit: int) -> list[
     sign = record.criteria.objectives[0].direction.sign
 
     def loss(entry: TrialRecord) -> float:
-        value = entry.trial.value
-        if value is None or not math.isfinite(value):
-            return math.inf
-        return sign * value
+        return sign * _value(entry) if _is_finite(entry.trial.value) else math.inf
 
     ranked = sorted(trials, key=loss)
     best, others = ranked[: limit // 2], ranked[limit // 2 :]
@@ -637,11 +626,8 @@ def _place(domain: Domain, value: Any) -> float | None:
         return None if index is None else index / max(1, len(domain.values) - 1)
     low, high, position = float(domain.min), float(domain.max), float(value)
     if domain.scale is Scale.LOG:
-        low, high, position = (
-            math.log(low),
-            math.log(high),
-            math.log(position) if position > 0 else math.log(low),
-        )
+        position = position if position > 0 else low
+        low, high, position = map(math.log, (low, high, position))
     # Also the logarithms of two neighboring doubles.
     if high <= low:
         return 0.5
@@ -655,14 +641,8 @@ def _places(parameter: Parameter) -> list[Json]:
             labeled = values if len(values) <= MOST_LABELS else (values[0], values[-1])
         case domain:
             labeled = (domain.min, domain.max)
-    return [
-        {
-            "parameter": parameter.name,
-            "place": _place(parameter.domain, value),
-            "is": formatting.parameter(value)[:20],
-        }
-        for value in labeled
-    ]
+    labels = [_coordinate(parameter, value) for value in labeled]
+    return [label | {"is": label["is"][:20]} for label in labels]
 
 
 def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
@@ -676,25 +656,20 @@ def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
         else {"low": domain.min, "high": domain.max, "log": domain.scale is Scale.LOG}
         for domain in domains
     ]
-    range_of_axis = f"{json.dumps(ranges)}[{chosen}]"
-    place = f"(datum.value * ({range_of_axis}.values.length - 1))"
-    choice = (
-        f"(abs({place} - round({place})) < 0.001 ? {range_of_axis}.values[round({place})] : '')"
-    )
-    number = (
-        f"({range_of_axis}.log ? {range_of_axis}.low * pow({range_of_axis}.high / "
-        f"{range_of_axis}.low, datum.value) : {range_of_axis}.low + ({range_of_axis}.high - "
-        f"{range_of_axis}.low) * datum.value)"
-    )
-    return f"{range_of_axis}.values ? {choice} : format({number}, '.3~g')"
+    axis = f"{json.dumps(ranges)}[{chosen}]"
+    place = f"(datum.value * ({axis}.values.length - 1))"
+    choice = f"(abs({place} - round({place})) < 0.001 ? {axis}.values[round({place})] : '')"
+    by_factor = f"{axis}.low * pow({axis}.high / {axis}.low, datum.value)"
+    by_sum = f"{axis}.low + ({axis}.high - {axis}.low) * datum.value"
+    number = f"({axis}.log ? {by_factor} : {by_sum})"
+    return f"{axis}.values ? {choice} : format({number}, '.3~g')"
 
 
 def _axis(domain: Domain, field: str, title: str) -> Json:
     if isinstance(domain, Choice):
         return _word(field, title=title)
-    return _quantity(
-        field, title=title, scale={"type": "log"} if domain.scale is Scale.LOG else {"zero": False}
-    )
+    scale = {"type": "log"} if domain.scale is Scale.LOG else {"zero": False}
+    return _quantity(field, title=title, scale=scale)
 
 
 def _scale(values: Iterable[float]) -> Json:

@@ -84,17 +84,11 @@ class TrialRecord:
         """
         if self.by_client:
             return self.trial.state
-        if (
-            self.trial.state is TrialState.FAILED
-            and self.newest is not None
-            and self.newest.set_aside
-        ):
+        state, newest = self.trial.state, self.newest
+        if state is TrialState.FAILED and newest is not None and newest.set_aside:
             return TrialState.QUEUED
-        if self.trial.state is TrialState.RUNNING and (
-            self.newest is None or self.newest.ended or self.waiting
-        ):
-            return TrialState.QUEUED
-        return self.trial.state
+        is_held = newest is None or newest.ended or self.waiting
+        return TrialState.QUEUED if state is TrialState.RUNNING and is_held else state
 
     def so_far(self, last: Measurement | None) -> TrialRecord:
         """Return a running trial with the last value that it has reported.
@@ -113,17 +107,15 @@ class TrialRecord:
         """Return the start time of its first attempt that began."""
         if self.by_client:
             return self.trial.create_time
-        return min(
-            (attempt.start_time for attempt in self.attempts if attempt.start_time is not None),
-            default=None,
-        )
+        times = (attempt.start_time for attempt in self.attempts)
+        return min(filter(None, times), default=None)
 
     @property
     def end_time(self) -> datetime | None:
         """Return the end time; None while the trial is unfinished."""
-        if self.by_client or not self.trial.finished:
-            return self.trial.end_time if self.by_client else None
-        return None if self.newest is None else self.newest.end_time
+        if self.by_client:
+            return self.trial.end_time
+        return self.newest.end_time if self.trial.finished and self.newest is not None else None
 
 
 Metrics = Mapping[int, Mapping[str, float]]
@@ -199,13 +191,12 @@ def last_values(
     """Return, by trial, each metric's last value in the newest attempt, except of `without`."""
     latest: dict[int, dict[str, Measurement]] = {}
     note_latest(latest, measured)
-    values = {
-        number: {
-            name: measurement.value for name, measurement in by_metric.items() if name != without
-        }
-        for number, by_metric in latest.items()
-    }
-    return {number: by_metric for number, by_metric in values.items() if by_metric}
+    values: dict[int, dict[str, float]] = {}
+    for number, by_metric in latest.items():
+        by_metric.pop(without, None)
+        if by_metric:
+            values[number] = {name: last.value for name, last in by_metric.items()}
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,15 +315,10 @@ class ExperimentRecord(TrialList):
         criteria = self.criteria
         if len(criteria.objectives) == 1:
             return None
-        succeeded = [
-            entry.trial for entry in self.trials if entry.trial.state is TrialState.SUCCEEDED
-        ]
-        feasible = [
-            losses
-            for t in succeeded
-            if (losses := criteria.losses(t)) and criteria.violation(t) == 0
-        ]
-        return pareto.dominated_share(feasible)
+        trials = (entry.trial for entry in self.trials)
+        succeeded = [trial for trial in trials if trial.state is TrialState.SUCCEEDED]
+        feasible = [trial for trial in succeeded if criteria.violation(trial) == 0]
+        return pareto.dominated_share([*filter(None, map(criteria.losses, feasible))])
 
     @property
     def gpus(self) -> float:
@@ -371,9 +357,8 @@ class ExperimentRecord(TrialList):
             return record.trial.reason or (newest.reason if newest is not None else "")
         experiment, newest = self.experiment, record.newest
         if experiment.state is ExperimentState.PAUSED:
-            if newest is not None and (
-                newest.set_aside or newest.failure_class is FailureClass.CONFIGURATION
-            ):
+            cannot_run = FailureClass.CONFIGURATION
+            if newest is not None and (newest.set_aside or newest.failure_class is cannot_run):
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
         if not self.controlled_by:

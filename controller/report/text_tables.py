@@ -107,12 +107,8 @@ def _done(record: ExperimentRecord) -> str:
 STUDY_COLUMNS = ("NAME", "NAMESPACE", "ALGORITHM", "METRIC", "TRIALS", "BEST", "AGE")
 
 
-def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[list[str]]:
-    """Return the rows of studies in the form of `documents.study`."""
-    return [_study_row(study, now) for study in studies]
-
-
-def _study_row(study: Mapping[str, Any], now: datetime) -> list[str]:
+def study_row(study: Mapping[str, Any], *, now: datetime) -> list[str]:
+    """Return the row of a study in the form of `documents.study`."""
     trials = "?"
     if "trials" in study:
         trials = ", ".join(f"{n} {state}" for state, n in study["trials"].items())
@@ -253,9 +249,7 @@ def _parameter_column(name: str) -> Column:
         return value if isinstance(value, str) or number(value) is not None else compact_json(value)
 
     def shown(row: TrialRecord) -> str:
-        if name in row.trial.parameters:
-            return formatting.parameter(row.trial.parameters[name])
-        return ""
+        return formatting.parameter_of(row.trial.parameters, name)
 
     return Column(f"parameters.{name}", name, raw, shown)
 
@@ -264,9 +258,8 @@ def _metric_column(record: TrialList, name: str) -> Column:
     def value(row: TrialRecord) -> float | None:
         return record.metrics.get(row.trial.number, {}).get(name)
 
-    return Column(
-        f"metrics.{name}", f"metrics.{name}", value, lambda row: formatting.number(value(row))
-    )
+    title = f"metrics.{name}"
+    return Column(title, title, value, lambda row: formatting.number(value(row)))
 
 
 def metric_names(record: TrialList) -> list[str]:

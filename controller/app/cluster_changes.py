@@ -236,20 +236,17 @@ async def resume(client: KubernetesClient, namespace: str, name: str) -> Resourc
             return None
         return {"metadata": {"annotations": {RESUME: "true"}}}
 
+    def is_seen(resource: Resource) -> bool:
+        return _is_observed(resource) and RESUME not in _annotations(resource)
+
+    def goes_on(resource: Resource) -> bool:
+        return _state(resource) not in RESTING
+
     before = await _edit(client, namespace, name, change)
-    begun = await _until(
-        client,
-        before,
-        lambda each: _is_observed(each) and RESUME not in _annotations(each),
-        within_s=_ANSWER_S,
-    )
-    if _state(begun) not in RESTING:
-        return begun
+    begun = await _until(client, before, is_seen, within_s=_ANSWER_S)
     # The status follows. What pauses again at once may never be seen to run.
     with suppress(Unavailable):
-        return await _until(
-            client, begun, lambda each: _state(each) not in RESTING, within_s=_SEEN_S
-        )
+        return await _until(client, begun, goes_on, within_s=_SEEN_S)
     return begun
 
 
@@ -324,10 +321,11 @@ async def retry(
             patch["spec"] = _without_suspension(resource)
         return patch
 
+    def has_begun(resource: Resource) -> bool:
+        return RETRY not in _annotations(resource)
+
     changed = await _edit(client, namespace, name, change)
-    return await _until(
-        client, changed, lambda each: RETRY not in _annotations(each), within_s=_ANSWER_S
-    )
+    return await _until(client, changed, has_begun, within_s=_ANSWER_S)
 
 
 async def delete(client: KubernetesClient, namespace: str, name: str, *, keep_study: bool) -> None:
@@ -398,10 +396,7 @@ def merge_patch(before: Any, after: Any) -> Raw:  # Any: JSON mappings
 
 
 async def _edit(
-    client: KubernetesClient,
-    namespace: str,
-    name: str,
-    change: Callable[[Resource], Raw | None],
+    client: KubernetesClient, namespace: str, name: str, change: Callable[[Resource], Raw | None]
 ) -> Resource:
     """Apply the merge patch that `change` makes of the present resource; None: there is none.
 
@@ -558,7 +553,5 @@ def _is_observed(resource: Resource) -> bool:
 
 
 def _is_judged(resource: Resource) -> bool:
-    return _is_observed(resource) and _condition(resource, "Accepted").get("reason") not in (
-        None,
-        "NotChecked",
-    )
+    reason = _condition(resource, "Accepted").get("reason")
+    return _is_observed(resource) and reason not in (None, "NotChecked")

@@ -57,9 +57,8 @@ class _Clients:
 
     async def of(self, service: str) -> SessionClient:
         if service not in self._connected:
-            self._connected[service] = await self._stack.enter_async_context(
-                self._workspace.connected(service)
-            )
+            connecting = self._workspace.connected(service)
+            self._connected[service] = await self._stack.enter_async_context(connecting)
         return self._connected[service]
 
 
@@ -140,10 +139,9 @@ def _find(
 
 
 def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
-    attempts = quantity(
-        sum(len(experiments.attempts(experiment.uid)) for experiment in found), "attempt"
-    )
-    folders = [experiments.folders(experiment.uid).root for experiment in found]
+    uids = [experiment.uid for experiment in found]
+    attempts = quantity(sum(len(experiments.attempts(uid)) for uid in uids), "attempt")
+    folders = [experiments.folders(uid).root for uid in uids]
     if len(found) == 1:
         return f"{found[0].name}, the logs and outputs of its {attempts} in {folders[0]}"
     names = ", ".join(experiment.name for experiment in found)
@@ -175,11 +173,9 @@ async def _delete_study(
             )
             kind = Unavailable if isinstance(error, Unavailable | TimeoutError) else type(error)
             raise kind(f"{error}\n{cure}") from error
-        why = (
-            f"no answer within {FORCED_PATIENCE_S:g} s"
-            if isinstance(error, TimeoutError)
-            else str(error)
-        )
+        why = str(error)
+        if isinstance(error, TimeoutError):
+            why = f"no answer within {FORCED_PATIENCE_S:g} s"
         return f"the study {name} with its trials, in the {described(service)} ({why})"
     return ""
 

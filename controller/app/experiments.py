@@ -38,9 +38,8 @@ _BASE32 = _LETTERS + "234567"
 
 def new_uid() -> Uid:
     """Return a random uid that is a DNS label, because names of objects on a cluster contain it."""
-    return secrets.choice(_LETTERS) + "".join(
-        secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1)
-    )
+    others = (secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1))
+    return "".join([secrets.choice(_LETTERS), *others])
 
 
 class ControlledElsewhere(FailedPrecondition):
@@ -252,7 +251,7 @@ def final_attempts(
 
 def final_has_failed(experiments: ReadableExperiments, experiment: Experiment) -> bool:
     """Return whether the final stage of a finished experiment failed for good."""
+    if not experiment.state.finished:
+        return False
     attempts = final_attempts(experiments, experiment)
-    return (
-        experiment.state.finished and bool(attempts) and attempts[-1].state is AttemptState.FAILED
-    )
+    return bool(attempts) and attempts[-1].state is AttemptState.FAILED

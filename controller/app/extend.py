@@ -100,12 +100,8 @@ async def extend(
         )
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
-    with service.known_and_leased(
-        named, namespace, refused="{name} cannot be extended while it runs"
-    ) as (
-        experiment,
-        lease,
-    ):
+    refused = "{name} cannot be extended while it runs"
+    with service.known_and_leased(named, namespace, refused=refused) as (experiment, lease):
         server = workspace.service_of(experiment)
         if file is not None:
             document, again = service.completed(experiment, file.document), False
@@ -123,8 +119,9 @@ async def extend(
                 f"{experiment.reason}; specify what to extend, such as --trials +20 for 20 more (a "
                 "number without + is the total)"
             )
+        directory = None if file is None else file.directory
         admitted = service.extend_or_retry(
-            experiment, lease, document, changes, directory=None if file is None else file.directory
+            experiment, lease, document, changes, directory=directory
         )
     for sentence in notices(document):
         print_line(sentence)
@@ -243,10 +240,8 @@ def allowed_extension(experiment: Experiment, document: Document) -> list[Change
         message = (
             f"these changes would make {experiment.name} another search:\n{listed(refused)}\n"
             "tuner extend accepts additions under spec.parameters and at the end of spec.initial, "
-            "changes of "
-            "spec.objective.target, and what tuner resume accepts. For anything else write a file "
-            "with another "
-            f"metadata.name, and import these trials: "
+            "changes of spec.objective.target, and what tuner resume accepts. For anything else "
+            "write a file with another metadata.name, and import these trials: "
             f"{command('import', 'FILE', '--from', experiment.name)}"
         )
         raise Changed(document.spec.words(message))

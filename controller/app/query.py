@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -127,13 +128,11 @@ async def gather(
     objective = experiment.spec.objective.metric
     latest_of: dict[int, dict[str, Measurement]] = {}
     note_latest(latest_of, last)
+    reached = {number: by_metric.get(objective) for number, by_metric in latest_of.items()}
     return ExperimentRecord(
         experiment=experiment,
         trials=[
-            TrialRecord(t, attempts.get(t.number, ())).so_far(
-                latest_of.get(t.number, {}).get(objective)
-            )
-            for t in trials
+            TrialRecord(t, attempts.get(t.number, ())).so_far(reached.get(t.number)) for t in trials
         ],
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
@@ -220,20 +219,15 @@ async def with_estimate(
     """
     async with _found(workspace, name, namespace) as (experiments, experiment, studies):
         record = await gather(experiments, experiment, studies)
+        study, objective = study_name(experiment), experiment.spec.objective.metric
         if record.best is not None:
-            last = await studies.list_measurements(
-                study_name(experiment), record.best.number, latest=True
-            )
-            record = replace(
-                record, metrics=last_values(last, without=experiment.spec.objective.metric)
-            )
-        if (
-            not experiment.spec.criteria.is_plain
-            or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS
-        ):
+            last = await studies.list_measurements(study, record.best.number, latest=True)
+            record = replace(record, metrics=last_values(last, without=objective))
+        is_plain = experiment.spec.criteria.is_plain
+        if not is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
             return record, None
         try:
-            return record, await studies.estimate(study_name(experiment))
+            return record, await studies.estimate(study)
         except (FailedPrecondition, Unavailable):
             return record, None
 
@@ -325,22 +319,15 @@ async def all_experiments(
             for each in experiments.never_ran():
                 on_error(FailedPrecondition(str(each)))
             records: dict[str, ExperimentRecord] = {}
-            for service in dict.fromkeys(experiment.server for experiment in stored):
-                reachable = [experiment for experiment in stored if experiment.server == service]
+            for service in dict.fromkeys(each.server for each in stored):
+                reachable = [each for each in stored if each.server == service]
                 try:
                     async with workspace.reading(service) as studies:
                         told = await overviews(experiments, reachable, studies)
-                        answers = [
-                            await _without_lost_trials(
-                                experiments,
-                                experiment,
-                                studies,
-                                on_error,
-                                told=told.get(experiment.uid),
-                                at_work=at_work,
-                            )
-                            for experiment in reachable
-                        ]
+                        read = partial(
+                            _without_lost_trials, experiments, studies, on_error, at_work=at_work
+                        )
+                        answers = [await read(each, told=told.get(each.uid)) for each in reachable]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
                     on_error(error)
                     answers = [_unread(experiments, experiment) for experiment in reachable]
@@ -352,9 +339,9 @@ async def all_experiments(
 
 async def _without_lost_trials(
     experiments: ReadableExperiments,
-    experiment: Experiment,
     studies: StudyReads,
     on_error: OnError,
+    experiment: Experiment,
     *,
     told: Overview | None,
     at_work: bool,

@@ -124,13 +124,9 @@ async def reproducing(
             records.notes.append(f"it runs by revision {search.revision} of the file, in force now")
     changes = _image(as_it_was, attempt, records)
     _compare(as_it_was, records)
+    seeds = [trial_seed(search, number)] * times
     reruns = derived(
-        as_it_was,
-        name,
-        [entry.trial],
-        [trial_seed(search, number)] * times,
-        directory=str(directory),
-        changes=changes,
+        as_it_was, name, [entry.trial], seeds, directory=str(directory), changes=changes
     )
     refuse_others(workspace, reruns)
     return Reproduction(reruns, uid, number, values_of(entry, search), records.notes)

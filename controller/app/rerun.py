@@ -52,9 +52,8 @@ async def asked_by_file(workspace: ReadableWorkspace, search: Experiment) -> Rer
     rule = search.spec.confirm
     if rule is None or search.state is not ExperimentState.SUCCEEDED:
         return None
-    return await confirming(
-        workspace, search.name, search.namespace, top=rule.top, seeds=rule.seeds
-    )
+    named = search.name, search.namespace
+    return await confirming(workspace, *named, top=rule.top, seeds=rule.seeds)
 
 
 async def confirming(
@@ -205,10 +204,9 @@ async def confirmation_of(
     workspace: ReadableWorkspace, search: ExperimentRecord
 ) -> Confirmation | None:
     experiment = search.experiment
+    name = confirmation_name(experiment.name)
     try:
-        reruns = await query.look_up(
-            workspace, confirmation_name(experiment.name), experiment.namespace
-        )
+        reruns = await query.look_up(workspace, name, experiment.namespace)
     except NotFound:
         return None
     rerun = reruns.experiment.spec.rerun

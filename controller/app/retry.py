@@ -87,7 +87,7 @@ def choose(
     if unknown:
         existing = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
         raise NotFound(f"{name} has no trial {ranges(unknown)}; {existing}")
-    again = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
+    again = _run_again(trials, attempts)
     failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in again]
     if selection.numbers:
         named_ones = set(selection.numbers)
@@ -100,10 +100,8 @@ def choose(
     elif selection.reason:
         fitting = [trial for trial in failed if selection.matches(trial)]
         if failed and not fitting and not again:
-            classes = ", ".join(
-                f"{word} ({n})"
-                for word, n in Counter(t.failure_class for t in failed).most_common()
-            )
+            counts = Counter(t.failure_class for t in failed).most_common()
+            classes = ", ".join(f"{word} ({n})" for word, n in counts)
             raise FailedPrecondition(
                 f"no trial of {name} failed with the reason {selection.reason!r}; there are "
                 f"{classes}"
@@ -149,6 +147,12 @@ def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
     )
 
 
+def _run_again(
+    trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
+) -> set[int]:
+    return {each.number for each in trials if _runs_again(each, attempts.get(each.number, ()))}
+
+
 async def retry(
     workspace: Workspace,
     experiments: LocalExperiments,
@@ -182,14 +186,9 @@ async def retry(
                 trials = await client.list_trials(study_name(experiment), client_id=experiment.uid)
             except NotFound:  # its controller was killed before it created the study
                 trials = []
-        attempts = by_trial(
-            (attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid)
-        )
+        attempts = by_trial((each.trial, each) for each in experiments.attempts(experiment.uid))
         chosen = choose(experiment.name, selection, trials, attempts)
-        again = set(chosen.failures)
-        again |= {
-            trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))
-        }
+        again = _run_again(trials, attempts) | chosen.failures.keys()
         spec = experiment.spec if document is None else document.spec
         others = ((t.state, t.value) for t in trials if t.number not in again)
         ending = ending_now(experiment, spec, others, chain.from_iterable(attempts.values()))

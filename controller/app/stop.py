@@ -57,10 +57,8 @@ async def stop(
 
 def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
     """Return whether a request and not Ctrl-C stopped it, so that no trial waits to run again."""
-    if (experiment.state, experiment.reason_code) != (
-        ExperimentState.STOPPED,
-        ReasonCode.STOP_REQUESTED,
-    ):
+    is_stopped = experiment.state is ExperimentState.STOPPED
+    if not is_stopped or experiment.reason_code is not ReasonCode.STOP_REQUESTED:
         return False
     return all(attempt.ended for attempt in experiments.attempts(experiment.uid))
 

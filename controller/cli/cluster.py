@@ -121,9 +121,8 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
 def extend(arguments: argparse.Namespace) -> ExitCode:
     extension = extension_of(arguments)
     if not is_name(arguments.name):
-        raise InvalidArgument.at(
-            "", f"name the experiment, or use: {command('apply', '-f', 'FILE')}"
-        )
+        apply_file = command("apply", "-f", "FILE")
+        raise InvalidArgument.at("", f"name the experiment, or use: {apply_file}")
     if not extension:
         raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
     return _revise(arguments, extension)
@@ -145,9 +144,8 @@ def retry(arguments: argparse.Namespace) -> ExitCode:
         arguments.numbers, failed=arguments.failed, reason=arguments.reason
     )
     if not is_name(arguments.name) or arguments.set:
-        raise InvalidArgument.at(
-            "", f"name the experiment; to change it first: {command('apply', '-f', 'FILE')}"
-        )
+        apply_file = command("apply", "-f", "FILE")
+        raise InvalidArgument.at("", f"name the experiment; to change it first: {apply_file}")
     api, name = cluster_of(arguments), arguments.name
     namespace = arguments.namespace
     numbers = asyncio.run(

@@ -250,12 +250,8 @@ def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) 
     if best is not None and experiment.spec.rerun is None:
         print(report.ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
-    if (
-        not arguments.quiet
-        or best is None
-        or experiment.state in _NEED_A_PERSON
-        or result.final_failed
-    ):
+    is_failure = best is None or result.final_failed
+    if not arguments.quiet or is_failure or experiment.state in _NEED_A_PERSON:
         words = report.ending.next_step(
             experiment,
             result.counts,
@@ -331,9 +327,8 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         remarks = outside if parameter in experiment.spec.space.by_name else unknown
         remarks.append(f"{parameter} ({n})")
     if unknown:
-        print_line(
-            f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}"
-        )
+        listed = ", ".join(unknown[:8])
+        print_line(f"ignored, not parameters of {name} (number of trials): {listed}")
     if outside:
         print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values "

@@ -322,24 +322,20 @@ def _copy(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
 
 
 def _rows(connection: sqlite3.Connection) -> dict[str, int]:
-    names = [
-        row[0]
-        for row in connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-        )
-    ]
-    tables = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
-    return {
-        name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables
-    }
+    names = _tables(connection)
+    shown = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
+    counts = ((name, connection.execute(f'SELECT count(*) FROM "{name}"')) for name in shown)
+    return {name: count.fetchone()[0] for name, count in counts}
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    return [name for (name,) in connection.execute(query)]
 
 
 def _kind(path: Path) -> str:
     with closing(_connect(path, "mode=ro")) as connection, _translated(path):
-        names = {
-            row[0]
-            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        names = _tables(connection)
     for table, kind in _VERSION_TABLES.items():
         if table in names:
             return kind

@@ -72,14 +72,13 @@ def _fields(row: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:
     reason, code = _reason_of(row["reason"])
+    trial = row["final_trial"]
     return Experiment(
         spec=spec,
         state=ExperimentState(row["state"]),
         reason=reason,
         reason_code=code,
-        final=None
-        if row["final_trial"] is None
-        else FinalRun(row["final_trial"], row["final_first"]),
+        final=None if trial is None else FinalRun(trial, row["final_first"]),
         **_fields(
             row, "name", "namespace", "state", "reason", "final_trial", "final_first", "document"
         ),

@@ -38,7 +38,7 @@ from controller.kube.errors import ApiError, line_of_role
 from controller.kube.objects import Raw
 from controller.phrases import command
 from controller.runtime.kubernetes.job_builder import files_in, files_object, name_of_files
-from controller.runtime.kubernetes.labels import owned
+from controller.runtime.kubernetes.labels import MANAGED_BY, owned
 from controller.runtime.trial_files import TrialFiles, sent
 from controller.search import study_name
 from controller.spec import SUSPEND, Change, Document, diff, file_text, read, written
@@ -353,12 +353,7 @@ def _revision(resource: Resource, extension: Extension) -> tuple[Raw, list[Chang
     if _is_katib(resource):
         return _katib_revision(resource["spec"], about["name"], extension)
     spec = {key: value for key, value in resource["spec"].items() if key != SUSPEND}
-    file = {
-        "apiVersion": EXPERIMENTS.api_version,
-        "kind": EXPERIMENTS.kind,
-        "metadata": {"name": about["name"], "namespace": about["namespace"]},
-        "spec": {**spec, "runtime": "kubernetes"},
-    }
+    file = file_of(EXPERIMENTS, about["name"], about, spec)
     text, source = json.dumps(file), about["name"]
     before = read(text, source=source, is_file=False).spec
     after = edited(before, extension).spec
@@ -381,6 +376,18 @@ def _katib_revision(
     before = {"spec": spec}
     after: Any = written(json.dumps(before), name, overrides)
     return merge_patch(spec, after["spec"]), diff(before, after)
+
+
+def file_of(kind: Kind, name: str, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Raw:
+    """Return the file of a resource with this metadata, with the runtime that it runs on."""
+    labels = dict(about.get("labels") or {})
+    labels.pop(MANAGED_BY, None)  # Helm and others set it; its Jobs have the controller's
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name, "namespace": about["namespace"], "labels": labels},
+        "spec": {**spec, "runtime": "kubernetes"},
+    }
 
 
 def merge_patch(before: Any, after: Any) -> Raw:  # Any: JSON mappings

@@ -214,11 +214,9 @@ def _columns(
     candidates = [value] if value else [name for name in dict.fromkeys(usual) if name not in taken]
     found = _first(candidates, header)
     if found is None:
-        column = (
-            f"column {value!r}"
-            if value
-            else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
-        )
+        column = f"column {value!r}"
+        if not value:
+            column = f"column {' or '.join(map(repr, candidates[:2]))} for the value"
         problems.append(f"has no {column}; {has}; select one with --value COLUMN")
     further: dict[str, str] = {}
     if found is not None and any(each.metric == metric for each in spec.constraints):

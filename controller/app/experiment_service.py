@@ -386,16 +386,10 @@ class ExperimentService:
         now = datetime.now(UTC)
         attempts = self._store.attempts(experiment.uid)
         marked = {attempt.trial: replace(attempt, set_aside=True) for attempt in failed}
-        events = [
-            Event(
-                now,
-                "retried",
-                f"trial {attempt.trial} runs again; it failed: {attempt.reason}",
-                attempt.trial,
-                attempt.number,
-            )
-            for attempt in failed
-        ]
+        events = []
+        for attempt in failed:
+            message = f"trial {attempt.trial} runs again; it failed: {attempt.reason}"
+            events.append(Event(now, "retried", message, attempt.trial, attempt.number))
         if experiment.state is not ExperimentState.RUNNING:
             before = experiment.state.value
             # A person has seen these failures, unless the experiment was only stopped: the circuit
@@ -529,11 +523,9 @@ class ExperimentService:
             # The file may be unchanged: another version of tuner can read it differently.
             way_on += f"continue with the stored file: {command('resume', experiment.name)}, or "
         in_force = self._store.revision_source(experiment.uid, experiment.revision)
-        since = (
-            f"The file in effect since revision {experiment.revision}: {in_force}\n"
-            if experiment.revision > 1
-            else ""
-        )
+        since = ""
+        if experiment.revision > 1:
+            since = f"The file in effect since revision {experiment.revision}: {in_force}\n"
         message = (
             f"{document.source} differs from the existing experiment "
             f"{experiment.name}:\n{listed(changes)}\n{since}"
@@ -598,10 +590,9 @@ class ExperimentService:
         if not renamings:
             return
         attempts = self._store.attempts(experiment.uid)
-        is_missing = experiment.state is ExperimentState.PAUSED and any(
-            attempt.set_aside and attempt.failure_class is FailureClass.METRICS_MISSING
-            for attempt in attempts
-        )
+        marked = [attempt.failure_class for attempt in attempts if attempt.set_aside]
+        is_paused = experiment.state is ExperimentState.PAUSED
+        is_missing = is_paused and FailureClass.METRICS_MISSING in marked
         if is_missing or all(attempt.value is None for attempt in attempts):
             return
         message = (

@@ -36,7 +36,6 @@ from controller.kube.errors import ApiConflict, ApiError, ApiForbidden, ApiNotFo
 from controller.kube.objects import Raw
 from controller.phrases import quantity
 from controller.report.formatting import timestamp
-from controller.runtime.kubernetes.labels import MANAGED_BY
 from controller.spec import Document, file_text, read, written
 from controller.spec.problems import SpecErrors
 from suggest.errors import (
@@ -231,20 +230,7 @@ def _document(found: Found, context: str) -> Document:
         raise FailedPrecondition(
             f"spec.maxTrialCount: Katib has begun all {spec['maxTrialCount']} trials; let it end"
         )
-    whole = {
-        "apiVersion": KATIB_EXPERIMENTS.api_version,
-        "kind": KATIB_EXPERIMENTS.kind,
-        "metadata": {
-            "name": about["name"],
-            "namespace": about["namespace"],
-            "labels": {
-                key: value
-                for key, value in (about.get("labels") or {}).items()
-                if key != MANAGED_BY  # Helm and others set it; its Jobs have the controller's
-            },
-        },
-        "spec": {**spec, "runtime": "kubernetes"},
-    }
+    whole = cluster_changes.file_of(KATIB_EXPERIMENTS, about["name"], about, spec)
     source = f"experiments.kubeflow.org {found.namespace}/{found.name}"
     document = read(
         json.dumps(whole),

@@ -101,11 +101,9 @@ class Interruptions:
             ending = f"; ending {interrupted}" if running else ""
             self.print_line(f"{_NAMES[number]}: stopping{ending} ({again}; once more: kill)")
         elif running:
-            later = (
-                ""
-                if self.end_process is None
-                else f" (once more after {self.killed_s:g} s: end at once)"
-            )
+            later = ""
+            if self.end_process is not None:
+                later = f" (once more after {self.killed_s:g} s: end at once)"
             self.print_line(f"{_NAMES[number]} again: killing the running trials{later}")
 
     def _interrupt(self, loop: Loop) -> None:

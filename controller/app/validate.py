@@ -67,11 +67,8 @@ def warnings(document: Document) -> Iterator[str]:
     yield from document.warnings
     yield from _far_too_many(document)
     for problem in provider_of(document.spec.runtime).warnings(document.spec):
-        yield (
-            document.marks.locate(f"{problem.path}: {problem.message}")
-            if problem.path
-            else problem.message
-        )
+        located = document.marks.locate(f"{problem.path}: {problem.message}")
+        yield located if problem.path else problem.message
 
 
 def _far_too_many(document: Document) -> Iterator[str]:
@@ -79,11 +76,9 @@ def _far_too_many(document: Document) -> Iterator[str]:
     spec = document.spec
     if spec.parallelism > MOST_AT_ONCE:
         trials = spec.budget.trials
-        limit = (
-            f" (the budget is {trials:,})"
-            if trials is not None and trials < spec.parallelism
-            else ""
-        )
+        limit = ""
+        if trials is not None and trials < spec.parallelism:
+            limit = f" (the budget is {trials:,})"
         yield document.marks.locate(
             f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without "
             "the results of each other, and need room to run at once; write as many as there is "

@@ -161,11 +161,9 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
         flag, equals, value = word.partition("=")
         following = value if equals else "".join(words[at + 1 : at + 2])
         if flag == "-n" and following.isdigit():
-            suggestion = (
-                f"--trials +{following}"
-                if "--trials" in known
-                else f"--set spec.budget.trials={following}"
-            )
+            suggestion = f"--set spec.budget.trials={following}"
+            if "--trials" in known:
+                suggestion = f"--trials +{following}"
             parser.error(
                 f"-n is --namespace, and {following} is not one; for the number of trials write: "
                 f"{suggestion}"

@@ -40,11 +40,9 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             budget = "until the space is exhausted"
         else:
             budget = "no limit of trials"
-        parameters = (
-            "parameters that its trials name"
-            if spec.define_by_run
-            else quantity(len(spec.space.parameters), "parameter")
-        )
+        parameters = quantity(len(spec.space.parameters), "parameter")
+        if spec.define_by_run:
+            parameters = "parameters that its trials name"
         print(
             f"{document.source} is valid: experiment {spec.name}, {parameters}, "
             f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"

@@ -113,16 +113,13 @@ class _StoredNames:
         path = self._root / file
         if not path.is_file():
             return []
-        with closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.2)
-        ) as connection:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=0.2)) as connection:
             return connection.execute(statement, values).fetchall()
 
     def namespaces(self) -> list[str]:
-        return [
-            row[0]
-            for row in self._query("SELECT DISTINCT namespace FROM experiments ORDER BY namespace")
-        ]
+        query = "SELECT DISTINCT namespace FROM experiments ORDER BY namespace"
+        return [namespace for (namespace,) in self._query(query)]
 
     def experiments(self, prefix: str, *, trials: bool) -> dict[str, str]:
         name, slash, number = prefix.partition("/")
@@ -138,10 +135,8 @@ class _StoredNames:
             f"END) || '' GLOB ? GROUP BY trial ORDER BY trial DESC LIMIT {MOST_TRIALS}"
         )
         beginning = number if number.isalnum() else ""
-        return {
-            f"{name}/{row[0]}": row[1]
-            for row in reversed(self._query(query, name, self._namespace, f"{beginning}*"))
-        }
+        rows = self._query(query, name, self._namespace, f"{beginning}*")
+        return {f"{name}/{row[0]}": row[1] for row in reversed(rows)}
 
     def columns(self) -> list[str]:
         """Return the columns; with the experiment's parameters and metrics if it is named."""

@@ -365,11 +365,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
             _write(document, form)
         case _:
-            print(
-                front(record)
-                if record.experiment.spec.further
-                else result(record.experiment, trial)
-            )
+            has_front = record.experiment.spec.further
+            print(front(record) if has_front else result(record.experiment, trial))
             if summary := outcome_text(record):
                 print(summary)
             if summary := doubt(record):

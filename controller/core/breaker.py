@@ -106,11 +106,9 @@ class Streak:
 
         The next failure does not continue this streak.
         """
-        first = (
-            None
-            if self.first is None
-            else tuple(number for number in self.first if number not in numbers)
-        )
+        first = self.first
+        if first is not None:
+            first = tuple(number for number in first if number not in numbers)
         return Streak(first)
 
 

@@ -145,11 +145,9 @@ def _over(spec: ExperimentSpec, standing: Standing, succeeded: bool) -> Ending |
     """Return the end of a search that needs no further trial."""
     budget, counts = spec.budget, standing.counts
     if budget.trials is not None and spent_trials(counts) >= budget.trials:
-        done = (
-            "its one trial is done"
-            if budget.trials == 1
-            else f"all {budget.trials} trials are done"
-        )
+        done = f"all {budget.trials} trials are done"
+        if budget.trials == 1:
+            done = "its one trial is done"
         return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
     if budget.no_improvement is not None and standing.since_best >= budget.no_improvement:
         reason = (

@@ -61,11 +61,9 @@ class UnfinishedTrial:
         Another one continues it.
         """
         newest = self.newest
-        return (
-            newest is not None
-            and newest.fidelity != self.fidelity
-            and newest.state is AttemptState.SUCCEEDED
-        )
+        if newest is None or newest.fidelity == self.fidelity:
+            return False
+        return newest.state is AttemptState.SUCCEEDED
 
     @property
     def newest(self) -> Attempt | None:

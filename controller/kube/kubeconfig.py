@@ -199,9 +199,8 @@ def expect_known(fields: Fields, known_keys: frozenset[str], location: str) -> N
         if key in known_keys or value in (None, "", False, [], {}):
             continue
         alike = difflib.get_close_matches(str(key), known_keys, n=1, cutoff=0.75)
-        hint = (
-            f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
-        )
+        cure = "remove it, or ask for its support in tuner"
+        hint = f"did you mean {alike[0]}?" if alike else cure
         raise BadKubeconfig(f"{location}: unsupported field {key!r}; {hint}")
 
 
@@ -241,9 +240,9 @@ def _from_provider(user: User, provider: object) -> Credentials:
     )
     if token and not credentials.expired():
         return credentials
-    state = (
-        f"expired at {format_utc(expires_at)}" if token and expires_at is not None else "is missing"
-    )
+    state = "is missing"
+    if token and expires_at is not None:
+        state = f"expired at {format_utc(expires_at)}"
     raise AccessDenied(
         f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use "
         f"refresh tokens; run `kubectl --context {user.context} get pods`, which writes a new one "
@@ -323,9 +322,8 @@ async def _from_plugin(
         printed = await _output_of(plugin.argv, environ, interactive=interactive)
         return _credentials_in(printed, plugin)
     except FileNotFoundError as error:
-        raise failed(
-            " ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")
-        ) from error
+        words = f"it was not found. {plugin.install_hint}".split()
+        raise failed(" ".join(words).rstrip(".")) from error
     except (OSError, ValueError) as error:
         raise failed(_describe(error)) from error
 
@@ -378,9 +376,8 @@ def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
         raise ValueError(
             f"expected apiVersion {plugin.api_version!r}, got {answer.get('apiVersion')!r}"
         )
-    token, certificate, key = (
-        str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
-    )
+    names = ("token", "clientCertificateData", "clientKeyData")
+    token, certificate, key = (str(status.get(name) or "") for name in names)
     if bool(certificate) != bool(key):
         raise ValueError("clientCertificateData and clientKeyData must be given together")
     if not token and not certificate:
@@ -594,11 +591,9 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
     name = context or merged.current
     if name not in merged.contexts:
         problem = f"has no context {name!r}" if name else "has no current context"
-        cure = (
-            f"choose one with --context: {', '.join(merged.contexts)}"
-            if merged.contexts
-            else "it has no contexts at all"
-        )
+        cure = "it has no contexts at all"
+        if merged.contexts:
+            cure = f"choose one with --context: {', '.join(merged.contexts)}"
         raise BadKubeconfig(f"{paths}: {problem}; {cure}")
     try:
         return await _from_kubeconfig(merged, name, attended=attended)
@@ -621,10 +616,17 @@ def namespace_of(context: str | None) -> str:
         with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
             merged.add(file)
             exists = True
-    if not exists and _NAMESPACE_FILE.exists():
-        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    if not exists and (own := _own_namespace()):
+        return own
     chosen = merged.contexts.get(context or merged.current)
     return str((chosen is not None and chosen.fields.get("namespace")) or "default")
+
+
+def _own_namespace() -> str:
+    """Return the namespace of this process's pod; "" if it runs in none."""
+    with contextlib.suppress(FileNotFoundError):
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    return ""
 
 
 async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> ClusterAccess:
@@ -651,27 +653,25 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
             certificate, key = credentials.client_certificate
             certificates = _Certificates(authority, certificate.encode(), key.encode())
         elif user is not None:
-            pair = (
-                _pem(user.fields, kind, user.path(""))
-                for kind in ("client-certificate", "client-key")
-            )
+            kinds, folder = ("client-certificate", "client-key"), user.path("")
+            pair = (_pem(user.fields, kind, folder) for kind in kinds)
             certificates = _Certificates(authority, *pair)
     proxy = proxy_for(server, cluster.get("proxy-url") or "", location, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
     # Reading the system's authorities takes longer than the requests of a command,
     # and plain HTTP needs none.
-    encrypted = server.startswith("https") or (
-        proxy is not None and proxy.url.lower().startswith("https")
-    )
+    urls = [server, *([] if proxy is None else [proxy.url.lower()])]
+    encrypted = any(url.startswith("https") for url in urls)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if encrypted:
+        tls = certificates.context(verified=verified)
     return ClusterAccess(
         name,
         user=chosen.get("user") or "",
         namespace=chosen.get("namespace") or "default",
         server=server,
-        tls=certificates.context(verified=verified)
-        if encrypted
-        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        tls=tls,
         tls_server_name=tls_server_name,
         verified=verified,
         transport=certificates.fingerprint(server, proxy, tls_server_name, verified),
@@ -754,13 +754,10 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     proxy = proxy_for(server, "", "", os.environ)
-    namespace = (
-        _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
-    )
     return ClusterAccess(
         _IN_CLUSTER,
         user="the pod's service account",
-        namespace=namespace or "default",
+        namespace=_own_namespace() or "default",
         server=server,
         tls=tls,
         tls_server_name="",
@@ -817,9 +814,8 @@ def proxy_for(
     name = f"{scheme.upper()}_PROXY"
     value = environ.get(name) or environ.get(name.lower()) or ""
     port = target.port or _PORTS.get(scheme, 0)
-    if not value or _bypasses_proxy(
-        target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""
-    ):
+    no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    if not value or _bypasses_proxy(target.hostname or "", port, no_proxy):
         return None
     return _check_proxy(Proxy(value if "://" in value else f"http://{value}", name), name, value)
 

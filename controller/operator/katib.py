@@ -87,6 +87,8 @@ _KATIB_FINALIZER = "update-prometheus-metrics"
 _PARALLEL = "parallelTrialCount"
 # In the part of the status that is Tuner's: the next leader shall try again, too.
 _LACKS_OBJECTS = "lacksObjects"
+# Keys of its template that a Trial has, too.
+_OF_TEMPLATE = ("primaryPodLabels", "primaryContainerName", "successCondition", "failureCondition")
 # By a quota, by admission, for a right or a definition that is missing.
 _REFUSED = (400, 403, 404, 422)
 _AGAIN_S = 30.0  # between two tries of an object that was refused
@@ -575,16 +577,7 @@ class _Writer:
     def _trial(self, name: str, trial: Trial, newest: Attempt | None) -> Raw:
         spec = self.resource["spec"]
         template = mapping_of(spec.get("trialTemplate"))
-        kept = {
-            key: template[key]
-            for key in (
-                "primaryPodLabels",
-                "primaryContainerName",
-                "successCondition",
-                "failureCondition",
-            )
-            if key in template
-        }
+        kept = {key: template[key] for key in _OF_TEMPLATE if key in template}
         about = {"name": name, "labels": self._labels}
         return {
             "metadata": about,

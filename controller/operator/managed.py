@@ -532,9 +532,8 @@ class ManagedExperiment:
             raise RuntimeLost("its controller was cancelled; this is a bug")
         error = running.task.exception()
         # Without a loop, the experiment was refused before it began.
-        is_refusal = running.controls.loop is None and isinstance(
-            error, InvalidArgument | FailedPrecondition
-        )
+        refuses = isinstance(error, InvalidArgument | FailedPrecondition)
+        is_refusal = running.controls.loop is None and refuses
         if isinstance(error, ControlledElsewhere) or (error is not None and not is_refusal):
             raise error
         if error is not None:
@@ -589,10 +588,8 @@ class ManagedExperiment:
         """
         if stored is not None:
             self._changes(resource, stored, document)
-        left_running = stored is not None and stored.state in (
-            ExperimentState.RUNNING,
-            ExperimentState.STOPPING,
-        )
+        at_work = (ExperimentState.RUNNING, ExperimentState.STOPPING)
+        left_running = stored is not None and stored.state in at_work
         left_alone = stored is not None and left_running and self._running is None
         if stored is not None and left_alone and await self._protect(resource):
             self._begin(resource, self._resumed(stored))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
+from controller.app import cluster_changes
 from controller.core.model import KATIB_SUFFIX, ExperimentState, Uid, uid_of_resource
 from controller.kube.client import Kind
 from controller.kube.custom_resource import EXPERIMENTS as EXPERIMENTS
@@ -19,7 +20,7 @@ from controller.kube.custom_resource import RESUME as RESUME
 from controller.kube.custom_resource import RETRY as RETRY
 from controller.kube.objects import KubernetesObject, Raw
 from controller.operator.katib_volume import with_volume
-from controller.runtime.kubernetes.labels import MANAGED_BY, annotation
+from controller.runtime.kubernetes.labels import annotation
 from controller.spec import SUSPEND, ConfigMapOf, Document, from_document, read
 from suggest.server import admin
 
@@ -27,7 +28,6 @@ from suggest.server import admin
 FINALIZER = "tuner.dev/stop"
 # Asks to go on with what the cluster has, after the controller's state was lost.
 RECOVER = "tuner.dev/recover"
-RUNTIME = "kubernetes"
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 _OF_VERSIONS = ("resourceVersion", "managedFields")  # change with the status
 
@@ -114,26 +114,13 @@ def keeps_study(resource: ExperimentResource) -> bool:
     return annotation(resource, KEEP_STUDY) not in (None, "false")
 
 
-def file_of(resource: ExperimentResource) -> Mapping[str, Any]:
+def file_of(resource: ExperimentResource) -> Raw:
     """Return what the resource says of its experiment, with the runtime that it runs on."""
     kind, about = kind_of(resource), resource["metadata"]
     spec = {key: value for key, value in resource.get("spec", {}).items() if key != SUSPEND}
     if is_katib(resource):
         spec = dict(with_volume(object_name(resource), spec))
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": object_name(resource),
-            "namespace": about["namespace"],
-            "labels": {
-                key: value
-                for key, value in (about.get("labels") or {}).items()
-                if key != MANAGED_BY  # Helm and others set it; its Jobs have the controller's
-            },
-        },
-        "spec": {**spec, "runtime": RUNTIME},
-    }
+    return cluster_changes.file_of(kind, object_name(resource), about, spec)
 
 
 def document_of(

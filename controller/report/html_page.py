@@ -177,11 +177,9 @@ def _best(record: ExperimentRecord) -> str:
     spec, best, newest = record.experiment.spec, entry.trial, entry.newest
     name = trial_name(record.experiment.name, record.experiment.uid, best.number)
     argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
-    front = (
-        f"; one of the Pareto front of {quantity(len(record.front), 'trial')}"
-        if spec.further
-        else ""
-    )
+    front = ""
+    if spec.further:
+        front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}"
     fields = [
         ("Trial", f"{best.number}{front}"),
         ("Value", formatting.scores(spec.criteria, best)),

@@ -142,11 +142,9 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")
-    counts = (
-        _bar(progress, width)
-        if progress.known
-        else Text("looking up its trials", style="bright_black")
-    )
+    counts = Text("looking up its trials", style="bright_black")
+    if progress.known:
+        counts = _bar(progress, width)
     lines: list[RenderableType] = [_line(title, width), _line(counts, width)]
     if progress.best is not None:
         lines.append(_line(_best(progress), width))

@@ -145,11 +145,10 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
         problem_list = "; ".join(
             f"{p.path}: {p.message[:MESSAGE_LENGTH]}" for p in problems[:MOST_PROBLEMS]
         )
-        cure = (
-            ""
-            if stage is FINAL
-            else f"to continue without this trial: {command('resume', experiment.name)}; "
-        )
+        cure = ""
+        if stage is not FINAL:
+            resume = command("resume", experiment.name)
+            cure = f"to continue without this trial: {resume}; "
         raise ParametersRefused(
             "the study has parameters for it that the file's spec.parameters do not allow "
             f"({problem_list}); {cure}to allow them: "

@@ -72,11 +72,9 @@ def _of_package(name: str) -> RuntimeProvider:
     entry_point = _installed().get(name)
     if entry_point is None:
         raise InvalidArgument.at(KEY, unknown(name))
-    package = (
-        "a package"
-        if entry_point.dist is None
-        else f"{entry_point.dist.name} {entry_point.dist.version}"
-    )
+    package = "a package"
+    if entry_point.dist is not None:
+        package = f"{entry_point.dist.name} {entry_point.dist.version}"
     try:
         provider = entry_point.load()
     # Whatever the package raises, the message names the package.

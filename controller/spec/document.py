@@ -9,9 +9,9 @@ resumed experiment needs them. Show people only `redacted_document`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from controller.core.model import (
     END_BY_THEMSELVES,
@@ -54,6 +54,7 @@ from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, V
 
 # Plain data in the shape that `native.FILE` describes.
 Json = dict[str, Any]
+T = TypeVar("T")
 
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
@@ -181,13 +182,9 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         ),
         algorithm=algorithm_of(spec["algorithm"]),
         pruning=pruning_of(spec.get("pruning", {})),
-        fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"]))
-        if "fidelity" in spec
-        else None,
-        confirm=ConfirmRule(**fields_of(CONFIRM.keys, spec["confirm"]))
-        if "confirm" in spec
-        else None,
-        rerun=Rerun(**fields_of(RERUN.keys, spec["rerun"])) if "rerun" in spec else None,
+        fidelity=_of_section(Fidelity, FIDELITY, spec.get("fidelity")),
+        confirm=_of_section(ConfirmRule, CONFIRM, spec.get("confirm")),
+        rerun=_of_section(Rerun, RERUN, spec.get("rerun")),
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
@@ -198,17 +195,19 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     )
 
 
+def _of_section(made: Callable[..., T], section: Section, given: Json | None) -> T | None:
+    """Return the value that a section of the file describes; None if the file lacks it."""
+    return None if given is None else made(**fields_of(section.keys, given))
+
+
 def _weights(
     choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]
 ) -> tuple[float, ...]:
     if choose is None or choose == "first":
         return ()
-    weights = (
-        dict.fromkeys((objective.metric for objective in objectives), 1.0)
-        if isinstance(choose, str)
-        else choose
-    )
-    return tuple(float(weights.get(objective.metric, 0.0)) for objective in objectives)
+    if isinstance(choose, str):
+        return (1.0,) * len(objectives)
+    return tuple(float(choose.get(objective.metric, 0.0)) for objective in objectives)
 
 
 def _metrics_source(fields: Json) -> MetricsSource | None:
@@ -384,11 +383,8 @@ def allowed_in_extension(change: Change) -> bool:
     Those rules are checked by the service.
     """
     if change.path == "spec.initial":
-        return (
-            isinstance(change.new, list)
-            and isinstance(change.old, list)
-            and _begins_with(change.new, change.old)
-        )
+        new, old = change.new, change.old
+        return isinstance(new, list) and isinstance(old, list) and _begins_with(new, old)
     is_target = change.path == "spec.objective.target" or _same_but_for(change, ("target",))
     return is_target or allowed_in_revision(change) or _under(change.path, ("spec.parameters",))
 

@@ -48,16 +48,11 @@ def parse_bytes(raw: str | int | float) -> int:
         match = _LOOSE_AMOUNT.fullmatch(text)
         cure = f"{match[1]}{match[2].upper()}i" if match else "512Mi or 16Gi"
         raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
-    amount = (
-        int(float(amount_match[1]) * _BYTES[amount_match[2]])
-        if amount_match[2]
-        else int(float(amount_match[1]))
-    )
+    number, unit = amount_match.groups()
+    amount = int(float(number) * (_BYTES[unit] if unit else 1))
     if 0 < amount < MIN_BYTES:
-        raise ValueError(
-            f"{text} is {amount} bytes; write {amount_match[1].removesuffix('.0')}Mi or "
-            f"{amount_match[1]}Gi"
-        )
+        mebibytes = f"{number.removesuffix('.0')}Mi"
+        raise ValueError(f"{text} is {amount} bytes; write {mebibytes} or {number}Gi")
     return amount
 
 

@@ -481,10 +481,8 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits) -> Iterator[PathPro
                     f"spec.trial.template.{key}",
                     f"expected a string, got {describe_value(template.get(key))}",
                 )
-        if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != (
-            "batch/v1",
-            "Job",
-        ):
+        kind = template.get("apiVersion"), template.get("kind")
+        if "checkpoints" in raw and kind != ("batch/v1", "Job"):
             message = "are mounted in a batch/v1 Job only; mount the claim in the template"
             yield at_key("spec.trial.checkpoints", message)
 

@@ -52,11 +52,9 @@ class MapOf:
         return result
 
     def schema(self) -> Schema:
-        names = (
-            {}
-            if self.key_pattern == r"[\s\S]+"
-            else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
-        )
+        names = {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
+        if self.key_pattern == r"[\s\S]+":
+            names = {}
         return {"type": "object", "additionalProperties": self.item.schema(), **names}
 
 

@@ -31,7 +31,12 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import is_over, status_rules_of
 from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.logs import GONE, SOON_S, AttemptLog, PodContainer
-from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted
+from controller.runtime.kubernetes.pod_status import (
+    NO_NODE_S,
+    node_of,
+    unschedulable_s,
+    was_deleted,
+)
 from controller.runtime.kubernetes.records import Records
 
 # Finds the container whose log is followed, among the pods of an object.
@@ -111,11 +116,7 @@ class AttemptOnCluster:
     @property
     def waits_for_node(self) -> bool:
         """Whether the attempt was created, and none of its pods runs on a node yet."""
-        return (
-            self.created
-            and not self.ended
-            and not any(pod.get("spec", {}).get("nodeName") for pod in self.pods)
-        )
+        return self.created and not self.ended and not any(map(node_of, self.pods))
 
     @property
     def ends_by_pods(self) -> bool:
@@ -251,12 +252,9 @@ class AttemptOnCluster:
         if source is not None and not self.log.is_followed:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         collector = self._source(collector_source, self.collected)
-        collected = collector is None or self.collected.is_of(collector)
-        if (
-            self.existing is not None
-            and collected
-            and (not self.log.is_followed or self.log.is_of(source))
-        ):
+        is_collected = collector is None or self.collected.is_of(collector)
+        is_read = not self.log.is_followed or self.log.is_of(source)
+        if self.existing is not None and is_collected and is_read:
             self._cache.put(self.existing[1], self.pods, status, left_s=left_s)
 
     def forget_status(self) -> None:

@@ -700,11 +700,10 @@ def lost_labels(obj: AnyObject) -> str:
     if any(UID in _labels_in(each) for each in preset.templates(copy.deepcopy(dict(obj)))):
         return ""
     kind, where = obj.get("kind"), " or ".join(preset.pod_fields)
-    cure = (
-        f"Kueue before 0.17 drops them when it admits a {kind} of Trainer 2.2 or later: upgrade it"
-        if queue_of(obj)
-        else "see its metadata.managedFields for who changed it"
-    )
+    cure = "see its metadata.managedFields for who changed it"
+    if queue_of(obj):
+        cause = f"when it admits a {kind} of Trainer 2.2 or later"
+        cure = f"Kueue before 0.17 drops them {cause}: upgrade it"
     return (
         f"its {kind} has lost the labels of its pods, which are in spec.{where}, so Tuner does "
         f"not find them; {cure}"

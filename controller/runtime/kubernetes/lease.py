@@ -224,19 +224,14 @@ class FencingLease:
 
     async def _conclude(self, conclusion: Conclusion) -> None:
         for _ in range(_TRIES):
-            now = self._clock.now()
-            record = {
-                "state": conclusion.state.value,
-                "reason": conclusion.reason,
-                "best": conclusion.best,
-            }
+            now, state = self._clock.now(), conclusion.state.value
+            record = {"state": state, "reason": conclusion.reason, "best": conclusion.best}
             text = json.dumps(record | {"time": format_time(now)})
-            metadata = {"labels": {ENDED: conclusion.state.value}, "annotations": {ENDED: text}}
+            metadata = {"labels": {ENDED: state}, "annotations": {ENDED: text}}
             try:
                 await self._take(now)
-                await self._write(
-                    await self._client.get(LEASES, self._namespace, self._name), {}, metadata
-                )
+                lease = await self._client.get(LEASES, self._namespace, self._name)
+                await self._write(lease, {}, metadata)
             except (ApiConflict, ApiNotFound):
                 continue
             with _holder_file_errors():
@@ -347,10 +342,8 @@ class FencingLease:
         if self._epoch:
             self._lose(lease)
         self._refuse_successor(lease, now)
-        if (
-            spec.get("holderIdentity") not in (None, "", self._identity)
-            and time_left_s(spec, now) > 0
-        ):
+        is_held = spec.get("holderIdentity") not in (None, "", self._identity)
+        if is_held and time_left_s(spec, now) > 0:
             raise RuntimeLost(busy_message(self._name, self._namespace, spec))
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
@@ -452,10 +445,8 @@ class FencingLease:
         return {} if self._owner is None else {"ownerReferences": [owner_reference(self._owner)]}
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
-        return bool(self._epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
-            self._identity,
-            self._epoch,
-        )
+        held_by = spec.get("holderIdentity"), spec.get("leaseTransitions")
+        return bool(self._epoch) and held_by == (self._identity, self._epoch)
 
 
 @contextlib.contextmanager

@@ -517,10 +517,8 @@ class LogFollower:
                 for failures in itertools.count():
                     try:
                         reading = await self._copy(follow=False, last_lines=last_lines)
-                        if not reading.node_message and reading.incomplete_tail in (
-                            (0, b""),
-                            incomplete_tail,
-                        ):
+                        is_end = reading.incomplete_tail in ((0, b""), incomplete_tail)
+                        if is_end and not reading.node_message:
                             reading.finish()
                             if reading.lacks_known_lines and await self._end_was_rotated():
                                 self._losses = self._losses or _ROTATED_END
@@ -682,10 +680,9 @@ class LogFollower:
         except OSError as error:
             raise self._disk(error) from error
         if whole:
+            last = self._copying.log.last_line
             self._at.offset = self._size + whole
-            self._at.done = bool(self._copying.log.last_line) and text[:whole].endswith(
-                self._copying.log.last_line
-            )
+            self._at.done = bool(last) and text[:whole].endswith(last)
         for stamp, second in stamps:
             self._at.copied(stamp, second)
         self._size += len(text)
@@ -743,11 +740,8 @@ class LogFollower:
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
-        if (
-            self._task is None
-            or self._noted == (self._at.offset, self._at.done)
-            or not self._directory.exists()
-        ):
+        is_noted = self._noted == (self._at.offset, self._at.done)
+        if self._task is None or is_noted or not self._directory.exists():
             return
         try:
             write_position(self._directory, self._at, self._copying.log)
@@ -775,9 +769,8 @@ class _StreamReader:
         self._of_the_end = of_the_end
         self.joined = False  # the stream's first line was seen
         self._gap = b""  # the line that marks a gap before the stream's first line
-        self._inside: _LineKind | None = (
-            None  # the beginning of an incomplete line was taken already
-        )
+        # The beginning of an incomplete line was taken already.
+        self._inside: _LineKind | None = None
         self._stamp: tuple[str, int] = ("", 0)
         self._rest = b""
         self._words = b""
@@ -786,11 +779,8 @@ class _StreamReader:
     @property
     def node_message(self) -> str:
         """Return the message that the node sent instead of the log."""
-        unended = (
-            self._rest
-            if self._inside is None and self._rest and not self._rest[:1].isdigit()
-            else b""
-        )
+        is_unended = self._inside is None and not self._rest[:1].isdigit()
+        unended = self._rest if is_unended else b""
         return (self._words or unended).decode(errors="replace").strip()[:500]
 
     @property
@@ -894,12 +884,10 @@ class _StreamReader:
             return
         if self._owner.marked_after == self._newest_before:
             return
+        lines = f"lines printed before {_time_text(stamp)}"
         if self._newest_before:
-            lines = (
-                f"lines printed between {_time_text(self._newest_before)} and {_time_text(stamp)}"
-            )
-        else:
-            lines = f"lines printed before {_time_text(stamp)}"
+            since = _time_text(self._newest_before)
+            lines = f"lines printed between {since} and {_time_text(stamp)}"
         verb = "are" if self._newest_before or self._of_the_end else "may be"
         self._gap = f"{GAP_LINE}{lines} {verb} missing: {cause}\n".encode()
 

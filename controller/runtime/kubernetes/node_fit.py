@@ -135,9 +135,8 @@ def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
     name = {"metadata.name": node["metadata"]["name"]}
     if not by_label and not by_field:
         return False  # an empty term selects no node
-    return all(_holds(rule, _labels(node)) for rule in by_label) and all(
-        _holds(rule, name) for rule in by_field
-    )
+    has_labels = all(_holds(rule, _labels(node)) for rule in by_label)
+    return has_labels and all(_holds(rule, name) for rule in by_field)
 
 
 def _holds(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:

@@ -137,11 +137,10 @@ class GpuClaim:
             ticket = self._queue(other_claims)
             in_use = [(other.gpu, other.devices) for other in other_claims if other.devices]
             ahead = [other for other in other_claims if self._waits_for(other, ticket)]
-            devices = (
-                None
-                if ahead
-                else assign_all(list(self._ids), in_use, self.request["gpu"], self._workers)
-            )
+            devices = None
+            if not ahead:
+                gpu = self.request["gpu"]
+                devices = assign_all(list(self._ids), in_use, gpu, self._workers)
             if devices is not None:
                 self._content["devices"] = list(devices)
                 self._write()
@@ -424,11 +423,9 @@ def _locked(fd: int) -> bool:
 
 
 def _is_alive(leader: Sequence[Any] | None) -> bool:
-    return (
-        leader is not None
-        and leader[1] is not None
-        and processes.birth(int(leader[0])) == leader[1]
-    )
+    if leader is None or leader[1] is None:
+        return False
+    return bool(processes.birth(int(leader[0])) == leader[1])
 
 
 def folder_for(environment: Mapping[str, str]) -> str:

@@ -109,11 +109,8 @@ def make_private(folder: str, *, cure: str) -> None:
         os.mkdir(folder, mode=0o700)
     except FileExistsError:
         status = os.lstat(folder)
-        if (
-            not stat.S_ISDIR(status.st_mode)
-            or status.st_uid != os.getuid()
-            or status.st_mode & 0o077
-        ):
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if not is_ours or status.st_mode & 0o077:
             message = f"{folder} must be a folder that only you can enter; remove it, or {cure}"
             raise PermissionError(message) from None
 

@@ -97,8 +97,7 @@ def _found(program: str) -> Iterator[Finding]:
     if "/" in program or "${" in program:
         return  # a path relative to the file, or a parameter
     found = shutil.which(program, path=path)
-    yield (
-        ok("program", found)
-        if found
-        else fail("program", f"{program} is not on PATH; install it, or give its path")
-    )
+    if found:
+        yield ok("program", found)
+    else:
+        yield fail("program", f"{program} is not on PATH; install it, or give its path")

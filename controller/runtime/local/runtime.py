@@ -268,15 +268,13 @@ class LocalRuntime:
         name = message["name"]
         end = message["exit"]
         previous = self._messages.get(name, message)
-        changes_itself = previous["time"] != message["time"] or previous.get(
-            "waiting"
-        ) != message.get("waiting")
+        keys = ("time", "waiting")
+        changes_itself = any(previous.get(key) != message.get(key) for key in keys)
         self._messages[name] = message
+        began = message["time"]
         self._statuses[name] = AttemptStatus(
             name=name,
-            start_time=None
-            if message["time"] is None
-            else datetime.fromtimestamp(message["time"], UTC),
+            start_time=None if began is None else datetime.fromtimestamp(began, UTC),
             exit=None if end is None else _exit(end),
             waiting=message.get("waiting", ""),
         )
@@ -317,11 +315,9 @@ class LocalRuntime:
             except ConnectionError:
                 continue
             if "refused" in reply:
-                blame = (
-                    FailureClass.INFRASTRUCTURE
-                    if reply["infrastructure"]
-                    else FailureClass.CONFIGURATION
-                )
+                blame = FailureClass.CONFIGURATION
+                if reply["infrastructure"]:
+                    blame = FailureClass.INFRASTRUCTURE
                 raise CannotStart(reply["refused"], blame)
             return reply
         raise unreachable(self._folder, "ends before it answers")

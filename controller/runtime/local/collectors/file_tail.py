@@ -90,11 +90,9 @@ class FileTail(Collector):
         If that is gone, all that are left were.
         """
         by_inode = {entry.st_ino: entry for entry in _rotated_files(self._source)}
-        since = (
-            0
-            if origin is None or origin.inode not in by_inode
-            else by_inode[origin.inode].st_mtime_ns
-        )
+        since = 0
+        if origin is not None and origin.inode in by_inode:
+            since = by_inode[origin.inode].st_mtime_ns
         later = [entry for entry in by_inode.values() if entry.st_mtime_ns > since]
         return min(later, key=lambda entry: entry.st_mtime_ns, default=None)
 

@@ -113,11 +113,8 @@ class PrometheusScraper(Collector):
         while True:
             try:
                 values = samples(await scrape(self._port, self._path), self._names)
-                self._trouble = (
-                    ""
-                    if values
-                    else f"port {self._port}{self._path} has none of {', '.join(self._names)}"
-                )
+                none = f"port {self._port}{self._path} has none of {', '.join(self._names)}"
+                self._trouble = "" if values else none
             except NoAnswer as error:
                 self._trouble = f"port {self._port}{self._path}: {error}"
                 values = {}

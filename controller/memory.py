@@ -394,11 +394,8 @@ class Memory:
 
     def spending_rate(self) -> Spent:
         """Return what the running attempts use in an hour."""
-        running = (
-            attempt
-            for attempt, until in self._unended()
-            if attempt.start_time is not None and until is None
-        )
+        unended = (attempt for attempt, until in self._unended() if until is None)
+        running = (attempt for attempt in unended if attempt.start_time is not None)
         return sum(map(rate_of, running), NOTHING_SPENT)
 
     @cached_property

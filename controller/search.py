@@ -213,11 +213,8 @@ class ExperimentStudy:
 
     async def imported(self) -> list[Trial]:
         """Return the imported trials that are among the best."""
-        return [
-            trial
-            for trial in await self._studies.optimal_trials(self._name)
-            if IMPORTED_FROM in trial.labels
-        ]
+        best = await self._studies.optimal_trials(self._name)
+        return [trial for trial in best if IMPORTED_FROM in trial.labels]
 
     async def best(self) -> Trial:
         """Return the trial whose parameters the final stage takes, which may be an imported one.

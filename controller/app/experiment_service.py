@@ -212,14 +212,10 @@ class ExperimentService:
                 f"there is no experiment {spec.name} to resume; start it with: "
                 f"{_again('run', document)}"
             )
-        if (
-            experiment.state.finished
-            and not diff(
-                experiment.spec.document, self.completed(experiment, document).spec.document
-            )
-            and not final_has_failed(self._store, experiment)
-        ):
-            return NothingToRun(experiment)
+        if experiment.state.finished and not final_has_failed(self._store, experiment):
+            whole = self.completed(experiment, document).spec.document
+            if not diff(experiment.spec.document, whole):
+                return NothingToRun(experiment)
         with ExitStack() as undo:
             lease, experiment = self.leased(experiment, undo)
             earlier = self._earlier(experiment, document, extended_since=True)
@@ -659,11 +655,8 @@ def _initial(document: Mapping[str, object]) -> list[object]:
 def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:
     """Return how the trials of a finished experiment ended, by their newest attempts."""
     newest = {attempt.trial: attempt for attempt in attempts if attempt.trial is not FINAL}
-    return [
-        (TrialState(attempt.state.value), attempt.value)
-        for attempt in newest.values()
-        if attempt.ended and not attempt.set_aside
-    ]
+    counted = (each for each in newest.values() if each.ended and not each.set_aside)
+    return [(TrialState(each.state.value), each.value) for each in counted]
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:

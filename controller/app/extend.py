@@ -162,10 +162,8 @@ def _from_request(
 
 
 def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: datetime) -> bool:
-    return any(
-        event.kind == "created" and event.time >= time
-        for event in experiments.events(experiment.uid)
-    )
+    created = (each for each in experiments.events(experiment.uid) if each.kind == "created")
+    return any(event.time >= time for event in created)
 
 
 def edited(spec: ExperimentSpec, extension: Extension) -> Document:

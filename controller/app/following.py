@@ -161,11 +161,7 @@ class _Trials:
         Their measurements may have been read before that. The server's clock may differ from this
         one, so the seconds are those before the newest end.
         """
-        ends = {
-            number: trial.end_time
-            for number, trial in self.known.items()
-            if trial.end_time is not None
-        }
+        ends = {n: each.end_time for n, each in self.known.items() if each.end_time is not None}
         since = max(ends.values()) - timedelta(seconds=seconds) if ends else None
         return {number for number, end in ends.items() if since is not None and end >= since}
 
@@ -198,11 +194,8 @@ class _Trials:
         """Read unfinished and new trials, and return the numbers that may have changed."""
         page = await self._studies.list_trials(self._name, states=OPEN)
         listed = {trial.number for trial in page}
-        page += [
-            trial
-            for trial in await self._studies.list_trials(self._name, first_number=self._next)
-            if trial.number not in listed
-        ]
+        found = await self._studies.list_trials(self._name, first_number=self._next)
+        page += [trial for trial in found if trial.number not in listed]
         ended = (self.unfinished | self._again) - {trial.number for trial in page}
         self._again.clear()
         if len(ended) > ONE_BY_ONE:

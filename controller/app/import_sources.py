@@ -289,20 +289,11 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     filled: Assignment = {
         name: read_value(spec.space.by_name[name], text) for name, text in fill.items()
     }
-    fitting = [
-        (
-            place,
-            replace(
-                trial,
-                parameters={**filled, **trial.parameters},
-                measurements=[
-                    _renamed(measurement, theirs.metric, objective.metric)
-                    for measurement in trial.measurements
-                ],
-            ),
-        )
-        for place, trial in source.trials
-    ]
+    fitting = []
+    for place, trial in source.trials:
+        measured = [_renamed(each, theirs.metric, objective.metric) for each in trial.measurements]
+        parameters = {**filled, **trial.parameters}
+        fitting.append((place, replace(trial, parameters=parameters, measurements=measured)))
     return replace(source, trials=fitting)
 
 

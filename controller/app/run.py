@@ -457,11 +457,8 @@ class Session:
             return None
         attempts = self.experiments.attempts(experiment.uid)
         newest = {attempt.trial: attempt for attempt in attempts if attempt.trial is not FINAL}
-        failed = [
-            (attempt.end_time, trial)
-            for trial, attempt in newest.items()
-            if attempt.set_aside and attempt.end_time is not None
-        ]
+        marked = ((each.end_time, trial) for trial, each in newest.items() if each.set_aside)
+        failed = [(end_time, trial) for end_time, trial in marked if end_time is not None]
         if not failed:
             return None
         _, trial = max(failed)

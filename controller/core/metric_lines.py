@@ -388,14 +388,11 @@ class LineParser:
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._step_names
-        steps = [name for name in values if name in words or name.lower() in words]
-        if not steps or steps == [self._objective]:
+        steps = {name for name in values if name in words or name.lower() in words}
+        steps.discard(self._objective)
+        if not steps:
             return values
-        return {
-            name: value
-            for name, value in values.items()
-            if name == self._objective or name not in steps
-        }
+        return {name: value for name, value in values.items() if name not in steps}
 
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.
@@ -540,9 +537,8 @@ class LineParser:
         values = {match[1]: float(match[2]) for match in matches if match}
         if not values:
             return self._pairs(text)
-        short = {
-            name.rpartition("'s ")[2]: value for name, value in values.items() if "'s " in name
-        }
+        long = (name for name in values if "'s " in name)
+        short = {name.rpartition("'s ")[2]: values[name] for name in long}
         return {**short, **values}
 
     # Tables
@@ -730,9 +726,8 @@ def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold valu
 
 def _text_of(document: dict[str, Any]) -> str:
     """Return the text that a JSON log line has; "" if it has none."""
-    texts = {
-        key.lstrip("@_").lower(): text for key, text in document.items() if isinstance(text, str)
-    }
+    given = {key: text for key, text in document.items() if isinstance(text, str)}
+    texts = {key.lstrip("@_").lower(): text for key, text in given.items()}
     return next((texts[key].strip() for key in _TEXT_KEYS if key in texts), "")
 
 

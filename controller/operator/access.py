@@ -135,16 +135,12 @@ class Access:
         """
         if await self.may(caller, "list", None):
             return None
-        allowed = await asyncio.gather(
-            *(
-                self._rights.get(
-                    (caller, "list", namespace),
-                    partial(self._allowed, caller, "list", namespace),
-                    denied_kept_s=DENIED_KEPT_S,
-                )
-                for namespace in namespaces
-            )
+        keys = [(caller, "list", namespace) for namespace in namespaces]
+        rights = (
+            self._rights.get(key, partial(self._allowed, *key), denied_kept_s=DENIED_KEPT_S)
+            for key in keys
         )
+        allowed = await asyncio.gather(*rights)
         if not any(allowed):
             raise PermissionDenied(
                 f"there are no experiments in the namespaces in which {caller.name} may list "

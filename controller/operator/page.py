@@ -129,11 +129,9 @@ class VisitorBoard:
             readable = await self._access.readable(await self._caller(), resources.namespaces)
         except (PermissionDenied, Unavailable) as error:
             return Encoded.of({"searches": [], "trouble": str(error), "source": ""})
-        seen = [
-            resource
-            for resource in resources.all
-            if readable is None or resource["metadata"]["namespace"] in readable
-        ]
+        seen = list(resources.all)
+        if readable is not None:
+            seen = [each for each in seen if each["metadata"]["namespace"] in readable]
         seen.sort(key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
         searches = [list_entry(resource) for resource in seen[:MOST_LISTED]]
         more = len(seen) - len(searches)

@@ -97,9 +97,7 @@ class Confirmation:
         candidates = [
             Candidate(number, recorded.get(number), found) for number, found in values.items()
         ]
-        candidates.sort(
-            key=lambda each: direction.sign * each.mean if each.values else math.inf,
-        )
+        candidates.sort(key=lambda each: direction.sign * each.mean if each.values else math.inf)
         rival, sure = _least_clear(candidates)
         best = search.best
         missing = None if best is None or best.number in rerun.trials else best.number

@@ -262,17 +262,13 @@ def _objectives(criteria: Criteria) -> list[Json] | None:
     """Return the objectives if there are several; otherwise None."""
     if len(criteria.objectives) == 1:
         return None
-    return [
-        {"metric": objective.metric, "direction": objective.direction.value}
-        for objective in criteria.objectives
-    ]
+    objectives = criteria.objectives
+    return [{"metric": each.metric, "direction": each.direction.value} for each in objectives]
 
 
 def _constraints(criteria: Criteria) -> list[Json] | None:
-    return [
-        present(metric=constraint.metric, min=constraint.min, max=constraint.max)
-        for constraint in criteria.constraints
-    ] or None
+    constraints = criteria.constraints
+    return [present(metric=each.metric, min=each.min, max=each.max) for each in constraints] or None
 
 
 def _gpu_seconds(execution: Attempt) -> float | None:

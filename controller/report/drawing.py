@@ -52,10 +52,8 @@ def svg(figure: dict[str, Any]) -> str:
 
 def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
     """Return the figure without selection lists, which a picture cannot have."""
-    parameters = [
-        {k: v for k, v in parameter.items() if k != "bind"}
-        for parameter in figure.get("params", ())
-    ]
+    given = figure.get("params", ())
+    parameters = [{k: v for k, v in each.items() if k != "bind"} for each in given]
     return {**figure, "params": parameters} if parameters else figure
 
 

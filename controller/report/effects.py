@@ -90,11 +90,8 @@ def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> l
     They are in the order of the space, because the spreads of a few trials do not show which
     parameter matters most.
     """
-    finished = [
-        replace(trial, parameters=space.canonical(trial.parameters))
-        for trial in trials
-        if trial.finished
-    ]
+    ended = (trial for trial in trials if trial.finished)
+    finished = [replace(each, parameters=space.canonical(each.parameters)) for each in ended]
     points = _points(finished)
     by_parameter = []
     for parameter in space.parameters:
@@ -202,10 +199,8 @@ def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> 
     at = 0
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:
-            at = next(
-                (index for index, (coordinate, _) in enumerate(point) if coordinate == name),
-                len(point),
-            )
+            places = (index for index, (other, _) in enumerate(point) if other == name)
+            at = next(places, len(point))
         if at < len(point):
             of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
     steps = []

@@ -279,11 +279,8 @@ def _level_cells(level: ParameterLevel) -> list[str]:
 def _step_cells(effect: Effect, level: ParameterLevel) -> list[str]:
     for step in effect.steps:
         if identity(step.level) == identity(level.low):
-            return [
-                _signed(step.mean),
-                str(step.pairs),
-                f"{_signed(step.lowest)} to {_signed(step.highest)}",
-            ]
+            spread = f"{_signed(step.lowest)} to {_signed(step.highest)}"
+            return [_signed(step.mean), str(step.pairs), spread]
     return ["", "", ""]
 
 
@@ -304,13 +301,8 @@ def document(record: ExperimentRecord) -> Json:
         "direction": objective.direction.value,
         "trials": [_trial(record, entry) for entry in record.trials],
         "importances": [
-            present(
-                parameter=importance.name,
-                trials=importance.trials,
-                value=importance.value,
-                spread=importance.spread,
-            )
-            for importance in record.importances
+            present(parameter=each.name, trials=each.trials, value=each.value, spread=each.spread)
+            for each in record.importances
         ],
         "effects": [_effect(effect) for effect in effects_of(record)],
     }

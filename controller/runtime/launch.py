@@ -73,10 +73,8 @@ def host_launch(
             _moved, folder=source.folder, to=str(place_below(folders.output, source.folder))
         )
         command = tuple(map(moved, command))
-        own_env = {
-            name: moved(value) if isinstance(value, str) else value
-            for name, value in own_env.items()
-        }
+        texts = {name: text for name, text in own_env.items() if isinstance(text, str)}
+        own_env = {**own_env, **{name: moved(text) for name, text in texts.items()}}
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},

@@ -276,8 +276,5 @@ class RecoveredExperiment:
 
     @property
     def lost(self) -> list[int]:
-        return [
-            number
-            for number in range(max(self.trials, default=-1) + 1)
-            if number not in self.trials
-        ]
+        numbers = range(max(self.trials, default=-1) + 1)
+        return [number for number in numbers if number not in self.trials]

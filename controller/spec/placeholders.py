@@ -243,10 +243,8 @@ def unread_variables(trial: Json) -> Iterator[str]:
 
 def _has_shell(trial: Json) -> bool:
     """Return whether the command line may contain a script."""
-    return any(
-        word.rpartition("/")[2] in shells.SHELLS or word == "-c"
-        for word in trial.get("command", ())
-    )
+    words = trial.get("command", ())
+    return any(word == "-c" or word.rpartition("/")[2] in shells.SHELLS for word in words)
 
 
 def _placeholder_elsewhere(name: str, text: str) -> str | None:

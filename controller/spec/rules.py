@@ -585,10 +585,8 @@ def opposite_direction(metric: str, direction: str) -> str:
 
 
 def _idle_devices(spec: Json) -> Iterator[str]:
-    gpus = [
-        workload.get("resources", {}).get("gpu", 0)
-        for workload in (spec["trial"], spec.get("final", {}))
-    ]
+    workloads = (spec["trial"], spec.get("final", {}))
+    gpus = [workload.get("resources", {}).get("gpu", 0) for workload in workloads]
     if "devices" in spec["trial"] and not any(gpus) and _traits_of(spec).assigns_gpus:
         yield (
             "spec.trial.devices: trials request no GPU, so they get none; set "

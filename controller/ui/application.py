@@ -151,9 +151,9 @@ def changing_routes(
 
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
-    headers = (
-        {"retry-after": f"{math.ceil(error.retry_s)}"} if isinstance(error, RateLimited) else None
-    )
+    headers = {}
+    if isinstance(error, RateLimited):
+        headers["retry-after"] = f"{math.ceil(error.retry_s)}"
     return JSONResponse({"error": str(error)}, status_code=status_of(error), headers=headers)
 
 
@@ -300,11 +300,8 @@ def texts_of(field: object, name: str) -> dict[str, str]:
 
 def _trials(numbers: str, most: int) -> list[int]:
     """Return the first trials of a list such as "3,7"."""
-    return [
-        whole_number(word, "trial", least=0, limit=1 << 31)
-        for word in numbers.split(",")[:most]
-        if word
-    ]
+    words = filter(None, numbers.split(",")[:most])
+    return [whole_number(word, "trial", least=0, limit=1 << 31) for word in words]
 
 
 def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> int:

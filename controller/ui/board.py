@@ -181,9 +181,8 @@ class Board:
     def _provenance(self, experiment: Experiment, entry: TrialRecord) -> dict[int, Json]:
         provenance = {}
         for attempt in entry.attempts:
-            file = (
-                self.folder(experiment, entry.trial.number, attempt.number).root / "provenance.json"
-            )
+            folder = self.folder(experiment, entry.trial.number, attempt.number)
+            file = folder.root / "provenance.json"
             # the attempt was killed before it was written, or ran elsewhere
             with suppress(OSError, ValueError):
                 provenance[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
@@ -193,13 +192,10 @@ class Board:
         """Return the files that the trial's attempts wrote to their output folders."""
         artifacts: list[Json] = []
         for attempt in entry.attempts:
-            outputs = query.files(
-                self.folder(experiment, entry.trial.number, attempt.number).output
-            )
-            artifacts += [
-                {"attempt": attempt.number, "path": output.path, "bytes": output.size_bytes}
-                for output in outputs
-            ]
+            folder = self.folder(experiment, entry.trial.number, attempt.number)
+            for output in query.files(folder.output):
+                about = {"attempt": attempt.number, "path": output.path}
+                artifacts.append({**about, "bytes": output.size_bytes})
         return artifacts[:MOST_ARTIFACTS]
 
     async def label(
@@ -348,9 +344,7 @@ class Board:
                 trouble = str(error)
                 continue
             namespaces.setdefault(experiment.namespace, []).append(record)
-        found = [
-            await self._namespace(name, records) for name, records in sorted(namespaces.items())
-        ]
+        found = [await self._namespace(*each) for each in sorted(namespaces.items())]
         return Encoded.of({"namespaces": found, "trouble": trouble})
 
     async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:

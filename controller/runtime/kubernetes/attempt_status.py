@@ -282,9 +282,7 @@ def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
     """
     asked_at = [(member, _first_asked(member)) for member in failed]
     by_themselves = [member for member, time in asked_at if time is None or time < over]
-    return by_themselves or [
-        member for member, time in asked_at if time is not None and time <= over
-    ]
+    return by_themselves or [member for member, time in asked_at if time == over]
 
 
 def _first_asked(member: Member) -> datetime | None:
@@ -406,11 +404,8 @@ def _untouched(obj: AttemptObject | None, now: datetime) -> str:
 
 def _time_of(condition: AnyObject) -> datetime | None:
     """Return the time of a condition; None for a custom field without a time beside it."""
-    times = (
-        parse_time(condition.get(key))
-        for key in ("lastTransitionTime", "endTime", "completionTime", "finishedAt")
-    )
-    return next(filter(None, times), None)
+    keys = ("lastTransitionTime", "endTime", "completionTime", "finishedAt")
+    return next(filter(None, (parse_time(condition.get(key)) for key in keys)), None)
 
 
 # Which pods count

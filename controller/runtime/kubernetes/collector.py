@@ -100,14 +100,11 @@ def _show_namespace(spec: Raw) -> None:
 
     A container with a volume of its own there, such as a projected token, keeps it.
     """
-    without = [
-        container
-        for container in containers_in(spec)
-        if all(
-            mount["mountPath"].rstrip("/") != _ACCOUNT
-            for mount in container.get("volumeMounts") or ()
-        )
-    ]
+    without = []
+    for container in containers_in(spec):
+        mounts = container.get("volumeMounts") or ()
+        if all(mount["mountPath"].rstrip("/") != _ACCOUNT for mount in mounts):
+            without.append(container)
     if not without:
         return
     field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}

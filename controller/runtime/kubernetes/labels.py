@@ -88,11 +88,8 @@ def labels_of(part: ClusterPart) -> dict[str, str]:
 
 def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     """Return the annotations of the attempt's own object."""
-    rules = {
-        key: part.template.cluster[key]
-        for key in ("success", "failure", "primary")
-        if key in part.template.cluster
-    }
+    cluster = part.template.cluster
+    rules = {key: cluster[key] for key in ("success", "failure", "primary") if key in cluster}
     return {
         PARAMETERS: json.dumps(dict(part.parameters)),
         GRACE: f"{launch.grace_s:g}",

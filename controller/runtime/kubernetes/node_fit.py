@@ -71,11 +71,8 @@ def why_on_no_node(pod: Pod, nodes: Sequence[Node]) -> str:
 def _requests(pod: Pod) -> dict[str, Decimal]:
     demand = demand_of([{"kind": "Pod", "metadata": pod["metadata"], "spec": pod.get("spec", {})}])
     prefix = "requests."
-    return {
-        key.removeprefix(prefix): amount
-        for key, amount in demand.per_pod.items()
-        if key.startswith(prefix)
-    }
+    per_pod = demand.per_pod
+    return {key.removeprefix(prefix): per_pod[key] for key in per_pod if key.startswith(prefix)}
 
 
 def _lacking(requests: Mapping[str, Decimal], nodes: Sequence[Node]) -> str:

@@ -688,9 +688,8 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
     elif reason in _NEVER:
         explained = explain_image(pod, container, reason, message)
     elif reason in ("CreateContainerConfigError", "CreateContainerError"):
-        explained = explain_start(pod, container, message) or explain_config(
-            pod, container, message
-        )
+        about = pod, container, message
+        explained = explain_start(*about) or explain_config(*about)
     elif reason == "RunContainerError":
         explained = explain_start(pod, container, message)
         if not explained:

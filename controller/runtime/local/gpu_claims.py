@@ -331,11 +331,8 @@ def holders(folder: str) -> list[tuple[str, float, list[str]]]:
     if guard is None:
         return []
     try:
-        return [
-            (other.name, other.gpu, other.devices)
-            for other in _others(folder, apart_from=())
-            if other.devices
-        ]
+        claims = _others(folder, apart_from=())
+        return [(claim.name, claim.gpu, claim.devices) for claim in claims if claim.devices]
     except (OSError, _ClaimBeingWritten):
         return []
     finally:

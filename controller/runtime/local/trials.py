@@ -166,10 +166,8 @@ class Trials:
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
         name, directory = request["name"], request["directory"]
         record_path = os.path.join(directory, "process.json")
-        record: Message = {
-            key: request[key]
-            for key in ("name", "timeout_s", "grace_s", "gpu", "gpus", "log_limit")
-        }
+        keys = ("name", "timeout_s", "grace_s", "gpu", "gpus", "log_limit")
+        record: Message = {key: request[key] for key in keys}
         record["workers"] = len(request["workers"]) or 1
         record["claim"] = "" if claim is None else claim.path
         link = os.path.join(self._live, name)

@@ -241,9 +241,8 @@ class Journal:
             # The final stage, and the end, are recorded together with their experiment: recording
             # both again is enough.
             ends = changes.experiment is not None and changes.experiment.state.finished
-            self.in_doubt |= not ends and any(
-                attempt.trial is not FINAL for attempt in changes.attempts
-            )
+            of_trials = any(attempt.trial is not FINAL for attempt in changes.attempts)
+            self.in_doubt |= of_trials and not ends
             raise
         if changes.experiment is not None:
             self.experiment = changes.experiment

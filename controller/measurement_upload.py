@@ -36,13 +36,9 @@ class MeasurementUploader:
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, opened in memory.opened.items():
             newest = opened.newest
-            if (
-                number is FINAL
-                or newest is None
-                or newest.ended
-                or not opened.unreported
-                or not opened.running
-            ):
+            if number is FINAL or newest is None or newest.ended:
+                continue
+            if not opened.unreported or not opened.running:
                 continue
             is_due = self._at_once or now_s - opened.reported_at_s >= pause_s
             if is_due or len(opened.unreported) > MAX_REPORT:

@@ -168,9 +168,8 @@ def _batches(
     batch: list[tuple[str, FinishedTrial]] = []
     measured = 0
     for place, trial in trials:
-        if batch and (
-            len(batch) == AT_ONCE or measured + len(trial.measurements) > MEASURED_AT_ONCE
-        ):
+        is_full = measured + len(trial.measurements) > MEASURED_AT_ONCE
+        if batch and (is_full or len(batch) == AT_ONCE):
             yield batch
             batch, measured = [], 0
         batch.append((place, trial))

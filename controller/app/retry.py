@@ -142,9 +142,8 @@ def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
         return newest.set_aside
     if trial.finished:
         return False
-    return newest.failure_class is FailureClass.CONFIGURATION or any(
-        attempt.set_aside for attempt in attempts
-    )
+    was_marked = any(attempt.set_aside for attempt in attempts)
+    return was_marked or newest.failure_class is FailureClass.CONFIGURATION
 
 
 def _run_again(

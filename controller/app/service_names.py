@@ -59,9 +59,8 @@ def _absolute(address: str) -> str:
 
 def shares_an_address(recorded: str, requested: str) -> bool:
     """Return whether both are servers that share an address, so that either may be named."""
-    return "://" not in recorded + requested and not set(recorded.split(",")).isdisjoint(
-        requested.split(",")
-    )
+    common = set(recorded.split(",")) & set(requested.split(","))
+    return "://" not in recorded + requested and bool(common)
 
 
 def described(service: str) -> str:

@@ -120,9 +120,9 @@ def uses_color(arguments: argparse.Namespace) -> bool:
         return bool(arguments.color == "always")
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    )
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def cropped(text: str) -> str:

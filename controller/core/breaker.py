@@ -161,12 +161,9 @@ def max_same_failures(spec: ExperimentSpec) -> int:
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
     """Return whether one more trial must show if script or parameters made the first one fail."""
-    return (
-        watches_first(spec)
-        and streak.first is not None
-        and 0 < len(streak.first) < _fewest_first(spec)
-        and not exhausted
-    )
+    if exhausted or streak.first is None or not watches_first(spec):
+        return False
+    return 0 < len(streak.first) < _fewest_first(spec)
 
 
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:

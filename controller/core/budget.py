@@ -126,9 +126,8 @@ def ending(spec: ExperimentSpec, standing: Standing, *, suspended: bool = False)
     if reached:
         reason = f"the target was reached: {reached}"
         return Ending(ExperimentState.SUCCEEDED, reason, False, ReasonCode.TARGET_REACHED)
-    succeeded = best is not None or (
-        not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0
-    )
+    some_succeeded = counts.get(TrialState.SUCCEEDED, 0) > 0
+    succeeded = best is not None or (some_succeeded and not spec.criteria.is_plain)
     limit = _used_up(spec, standing)
     over = None if suspended else _over(spec, standing, succeeded)
     # The last trial or the final stage may reach a limit that keeps no other from beginning.

@@ -275,11 +275,8 @@ def _one_more(
     """
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
         return False
-    return (
-        bool(unfinished)
-        or budget.spent_trials(counts) == 1
-        or budget.room(snapshot.spec, counts, 0) != 0
-    )
+    may_be_second = bool(unfinished) or budget.spent_trials(counts) == 1
+    return may_be_second or budget.room(snapshot.spec, counts, 0) != 0
 
 
 def _undecided(
@@ -399,12 +396,9 @@ def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> boo
     It does so if the trial has a larger fidelity to reach.
     """
     fidelity = snapshot.spec.fidelity
-    return (
-        fidelity is not None
-        and outcome.state is TrialState.SUCCEEDED
-        and trial.fidelity is not None
-        and trial.fidelity < fidelity.levels[-1]
-    )
+    if fidelity is None or trial.fidelity is None:
+        return False
+    return outcome.state is TrialState.SUCCEEDED and trial.fidelity < fidelity.levels[-1]
 
 
 def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) -> Iterator[Complete]:

@@ -204,7 +204,7 @@ def _says(found: Raw, kind: ExperimentKind) -> tuple[object, object]:
 def _has(found: object, part: object) -> bool:
     """Return whether an object of the cluster has these fields already."""
     if isinstance(part, Mapping):
-        return isinstance(found, Mapping) and all(
-            _has(found.get(key), value) for key, value in part.items()
-        )
+        if not isinstance(found, Mapping):
+            return False
+        return all(_has(found.get(key), value) for key, value in part.items())
     return found == part

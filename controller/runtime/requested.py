@@ -48,9 +48,8 @@ def _of_manifest(manifest: dict[str, object]) -> dict[str, float]:
 
 def is_gpu(resource: str) -> bool:
     """Whether the resource is a GPU or a slice of one."""
-    return "/" in resource and (
-        "gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
-    )
+    of_maker = resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
+    return of_maker or ("/" in resource and "gpu" in resource)
 
 
 def gpus_in(amounts: Mapping[str, float]) -> float:

@@ -151,9 +151,8 @@ def _objectives(spec: Json, raw: Json) -> Iterator[PathProblem]:
         yield PathProblem("spec.objective", NO_OBJECTIVE)
     if raw.get("objectives") == []:
         yield PathProblem("spec.objectives", "expected a list of objectives, got an empty list")
-    if "regretBelow" in spec.get("budget", {}) and (
-        spec.get("constraints") or len(raw.get("objectives") or ()) > 1
-    ):
+    has_several = spec.get("constraints") or len(raw.get("objectives") or ()) > 1
+    if has_several and "regretBelow" in spec.get("budget", {}):
         yield at_key("spec.budget.regretBelow", REGRET_OF_SEVERAL)
     yield from _text(spec)
     for place, constraint in enumerate(spec.get("constraints", ())):

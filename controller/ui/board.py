@@ -273,9 +273,8 @@ class Board:
                 if reader.gone:
                     continue
                 trouble = trouble or str(reader.error or "")
-                element = reader.summary or summary(
-                    ExperimentRecord(experiment), reader.error is not None
-                )
+                is_loaded = reader.error is not None
+                element = reader.summary or summary(ExperimentRecord(experiment), is_loaded)
             experiments.append({key: value for key, value in element.items() if key != "events"})
         return Encoded.of(
             {"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)}

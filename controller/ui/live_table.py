@@ -164,9 +164,8 @@ def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
 
 
 def _parameter_column(it: Parameter) -> Json:
-    numbers = not isinstance(it.domain, Choice) or all(
-        domain.number(value) is not None for value in it.domain.values
-    )
+    choices = it.domain.values if isinstance(it.domain, Choice) else ()
+    numbers = all(domain.number(value) is not None for value in choices)
     return {"key": f"parameters.{it.name}", "title": it.name, "number": numbers}
 
 

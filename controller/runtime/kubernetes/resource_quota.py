@@ -560,9 +560,8 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                     maximum = shape.per_pod.get(
                         f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal())
                     )
-                    if maximum > (limit := parse_quantity(text)) and (
-                        kind == "Pod" or shape.containers == 1
-                    ):
+                    is_known = kind == "Pod" or shape.containers == 1
+                    if maximum > (limit := parse_quantity(text)) and is_known:
                         yield (
                             f"{name} {shown_amount(name, maximum)} is above "
                             f"{shown_amount(name, limit)}, the most that LimitRange {limit_range} "

@@ -158,12 +158,9 @@ class GpuClaim:
     def _waits_for(self, other: _PeerClaim, ticket: int) -> bool:
         """Return whether the other claim is ahead of this one in the queue for any of its GPUs."""
         recently_touched = abs(time.time() - other.touched) < _STALLED_S
-        return (
-            not other.devices
-            and other.ticket < ticket
-            and recently_touched
-            and not self._ids.keys().isdisjoint(other.pool)
-        )
+        if other.devices or other.ticket >= ticket or not recently_touched:
+            return False
+        return not self._ids.keys().isdisjoint(other.pool)
 
     def _queue(self, other_claims: Sequence[_PeerClaim]) -> int:
         """Return the claim's place in the queue, which it takes at the first call."""

@@ -283,9 +283,8 @@ async def _connected(
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             method, _, target = head.partition(" ")
             authorization = _AUTHORIZATION.search(head)
-            allowed = authorization is not None and secrets.compare_digest(
-                authorization[1].encode("latin-1"), credentials(token).encode()
-            )
+            sent = b"" if authorization is None else authorization[1].encode("latin-1")
+            allowed = secrets.compare_digest(sent, credentials(token).encode())
             if method != "CONNECT" or not allowed:
                 writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
                 return

@@ -350,14 +350,13 @@ class Trials:
     def _settle(self, attempt: SupervisedAttempt, end: Message) -> None:
         self._running.pop(attempt.pid, None)
         by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
+        by_system = by_kill and not attempt.killed
         attempt.exit = {
             "time": attempt.now,
             **end,
             "stopped": attempt.stopped,
             "timed_out": attempt.timed_out,
-            "out_of_memory": by_kill
-            and not attempt.killed
-            and processes.oom_kills() > attempt.ooms,
+            "out_of_memory": by_system and processes.oom_kills() > attempt.ooms,
         }
         if attempt.record["workers"] > 1 and (lost := _lost_worker(attempt)):
             attempt.exit["lost"] = lost

@@ -29,7 +29,14 @@ SEARCHES = {
 }
 FILES = {"lightgbm.yaml": "lightgbm", "torchvision/experiment.yaml": "torchvision"}
 OTHERS = {"lightgbm_script.py", "sklearn_search.py", "hydra_app.py", "torchvision/train.py"}
-TRIALS = 2  # instead of 20, because each imports its library
+
+
+def trials_of(file: str) -> int:
+    """Return how many trials to run, instead of 20, because each imports its library:
+    one, or two for examples that run two at once.
+    """
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    return 1 + bool(re.search(r"\bparallelism(=|: )2\b", text))
 
 
 @pytest.fixture
@@ -38,10 +45,10 @@ def examples(programs: Programs) -> Programs:
     return programs
 
 
-def check_search(examples: Programs, name: str) -> None:
+def check_search(examples: Programs, name: str, trials: int) -> None:
     out, _ = examples.run("tuner", "get", "trials", name, "-o", "json")
     found = json.loads(out)
-    assert len(found) == TRIALS
+    assert len(found) == trials
     assert {each["state"] for each in found} <= {"succeeded", "pruned"}
     assert "succeeded" in {each["state"] for each in found}
 
@@ -56,15 +63,17 @@ def test_a_script_finds_parameters(examples: Programs, script: str) -> None:
     file = examples.folder / script
     text = file.read_text(encoding="utf-8")
     assert text.count("trials=20") == 1
-    file.write_text(text.replace("trials=20", f"trials={TRIALS}"))
+    trials = trials_of(script)
+    file.write_text(text.replace("trials=20", f"trials={trials}"))
     examples.run(sys.executable, script)
-    check_search(examples, SEARCHES[script])
+    check_search(examples, SEARCHES[script], trials)
 
 
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_a_file_is_run(examples: Programs, file: str) -> None:
-    examples.run("tuner", "run", file, "--set", f"spec.budget.trials={TRIALS}")
-    check_search(examples, FILES[file])
+    trials = trials_of(file)
+    examples.run("tuner", "run", file, "--set", f"spec.budget.trials={trials}")
+    check_search(examples, FILES[file], trials)
 
 
 def test_a_script_with_current_trial_runs_by_hand(examples: Programs) -> None:
@@ -80,12 +89,13 @@ def test_the_search_of_scikit_learn_is_good_and_stored(examples: Programs) -> No
 
 def test_the_hydra_application_runs_once_or_searches(examples: Programs) -> None:
     examples.run(sys.executable, "hydra_app.py")
-    settings = ["hydra.sweep.dir=multirun", f"hydra.sweeper.trials={TRIALS}"]
+    trials = trials_of("hydra_app.yaml")
+    settings = ["hydra.sweep.dir=multirun", f"hydra.sweeper.trials={trials}"]
     examples.run(sys.executable, "hydra_app.py", "--multirun", *settings)
     results = (examples.folder / "multirun" / "optimization_results.yaml").read_text()
     name = re.search(r"^search: (\S+)$", results, re.MULTILINE)
     assert name
-    check_search(examples, name[1])
+    check_search(examples, name[1], trials)
 
 
 def blocks(language: str) -> list[str]:

@@ -79,7 +79,8 @@ def defaulted(schema: Mapping[str, Any], value: Any) -> Any:
 
 def files() -> Iterator[Path]:
     for path in sorted(ROOT.glob("examples/**/*.yaml")):
-        document = next(iter(yaml.safe_load_all(path.read_text(encoding="utf-8"))), None)
+        text = path.read_text(encoding="utf-8")
+        document = next(iter(yaml.load_all(text, yaml.CSafeLoader)), None)
         if isinstance(document, dict) and document.get("apiVersion") == "tuner.dev/v1":
             yield path
 

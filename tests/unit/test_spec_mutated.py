@@ -28,7 +28,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = [
     json.dumps(document)
     for path in sorted(EXAMPLES.rglob("*.yaml"))
-    for document in yaml.safe_load_all(path.read_text())
+    for document in yaml.load_all(path.read_text(), yaml.CSafeLoader)
     if isinstance(document, dict) and document.get("kind") == "Experiment"
 ]
 HOSTILE: list[Any] = [

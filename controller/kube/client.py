@@ -152,36 +152,6 @@ class Connection:
             )
         return cls(await kubeconfig.load(context, attended=True), context, limit)
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Body | None = None,
-        *,
-        sender: Sender,
-        content_type: str = "",
-    ) -> Raw:
-        repeated = method not in ("GET", "DELETE")
-        while True:
-            try:
-                async with (
-                    self.limit.place(sender),
-                    self.response(
-                        method,
-                        path,
-                        query or {},
-                        body=body,
-                        content_type=content_type,
-                        is_fenced=sender != OWN and method != "GET",
-                    ) as response,
-                ):
-                    return self.json_of(await response.read())
-            except Unreachable as lost:
-                if repeated or isinstance(lost, NotResponding):
-                    raise
-                repeated = True
-
     async def close(self) -> None:
         """Close all connections, also those of responses in progress."""
         await asyncio.wait([self._loading])
@@ -403,10 +373,26 @@ class KubernetesClient:
         *,
         content_type: str = "",
     ) -> Raw:
-        answer = await self._connection.call(
-            method, path, query, body, sender=self._sender, content_type=content_type
-        )
-        if self._sender != OWN:
+        connection, is_own = self._connection, self._sender == OWN
+        repeated = method not in ("GET", "DELETE")
+        while True:
+            sending = connection.response(
+                method,
+                path,
+                query or {},
+                body=body,
+                content_type=content_type,
+                is_fenced=not is_own and method != "GET",
+            )
+            try:
+                async with connection.limit.place(self._sender), sending as response:
+                    answer = connection.json_of(await response.read())
+                    break
+            except Unreachable as lost:
+                if repeated or isinstance(lost, NotResponding):
+                    raise
+                repeated = True
+        if not is_own:
             await self.turns.next(self._sender)  # for what the caller does with the answer
         return answer
 

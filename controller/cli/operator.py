@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from controller.cli.exits import ExitCode
 from controller.cli.options import state_of
@@ -25,6 +25,7 @@ from suggest import server
 from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.url_redaction import redacted_url
 
+T = TypeVar("T")
 _PORTS = ("--health-port", "--metrics-port", "--http-port", "--grpc-port", "--db-manager-port")
 
 
@@ -59,7 +60,7 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
         katib=arguments.katib and KatibSelection(arguments.katib),
         db_manager_port=arguments.db_manager_port,
         archive=arguments.archive,
-        keep_logs_s=_keep_logs_for(arguments.keep_logs_for),
+        keep_logs_s=_read("--keep-logs-for", arguments.keep_logs_for, parse_duration),
         keep_logs_bytes=_size("--keep-logs-size", arguments.keep_logs_size),
         policy=Policy(
             service_accounts=frozenset(arguments.allow_service_account),
@@ -76,16 +77,25 @@ def controller(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _size(flag: str, text: str | None) -> int | None:
-    if not text:
-        return None
+def _read(flag: str, text: str, parse: Callable[[str], T]) -> T | None:
+    """Return the value of a flag; None without the flag. Raises InvalidArgument."""
     try:
-        amount = parse_bytes(text)
+        return parse(text) if text else None
     except ValueError as error:
         raise InvalidArgument.at(flag, str(error)) from None
-    if amount < MIN_BYTES:
+
+
+def _size(flag: str, text: str) -> int | None:
+    amount = _read(flag, text, parse_bytes)
+    if amount is not None and amount < MIN_BYTES:
         raise InvalidArgument.at(flag, f"{text} is too small; write 1Mi or more")
     return amount
+
+
+def _refuse_half(flag: str, value: object, other: str, required: object) -> None:
+    """Raise InvalidArgument if one of two flags that belong together is missing."""
+    if bool(value) != bool(required):
+        raise InvalidArgument.at(flag, f"belongs to {other}: give both, or neither")
 
 
 def node_prices_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, float]]:
@@ -94,10 +104,7 @@ def node_prices_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, f
     for text in arguments.node_price:
         value, _, price = text.partition(":")
         by_value.setdefault(value, []).append(price)
-    if bool(by_value) != bool(arguments.node_price_label):
-        raise InvalidArgument.at(
-            "--node-price", "belongs to --node-price-label: give both, or neither"
-        )
+    _refuse_half("--node-price", by_value, "--node-price-label", arguments.node_price_label)
     if by_value and not arguments.price:
         raise InvalidArgument.at(
             "--node-price", "requires --price, which holds for nodes without the label"
@@ -122,15 +129,6 @@ def prices_of(texts: Sequence[str], *, flag: str = "--price") -> Mapping[str, fl
     return cast("Mapping[str, float]", read)
 
 
-def _keep_logs_for(text: str) -> float | None:
-    if not text:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InvalidArgument.at("--keep-logs-for", str(error)) from None
-
-
 def _storage(url: str) -> str:
     if url and not server.admin.is_postgres(url):
         raise InvalidArgument.at(
@@ -143,8 +141,7 @@ def _storage(url: str) -> str:
 
 def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     certificate, key = arguments.tls_cert, arguments.tls_key
-    if bool(certificate) != bool(key):
-        raise InvalidArgument.at("--tls-cert", "belongs to --tls-key: give both, or neither")
+    _refuse_half("--tls-cert", certificate, "--tls-key", key)
     return (Path(certificate), Path(key)) if certificate else None
 
 
@@ -169,11 +166,7 @@ def page_proxy(arguments: argparse.Namespace) -> PageProxy | None:
 
 def _proxy_certificate(arguments: argparse.Namespace) -> ProxyCertificate | None:
     file, names = arguments.page_proxy_client_ca, arguments.page_proxy_allowed_name
-    if bool(file) != bool(names):
-        raise InvalidArgument.at(
-            "--page-proxy-client-ca",
-            "belongs to --page-proxy-allowed-name: give both, or neither",
-        )
+    _refuse_half("--page-proxy-client-ca", file, "--page-proxy-allowed-name", names)
     if not file:
         return None
     try:

@@ -461,11 +461,8 @@ class Memory:
             self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)
 
     def _at_work(self) -> list[Opened]:
-        return [
-            opened
-            for number, opened in self.opened.items()
-            if number is not FINAL and opened.newest is not None and not opened.newest.ended
-        ]
+        of_trials = (opened for number, opened in self.opened.items() if number is not FINAL)
+        return [each for each in of_trials if each.newest is not None and not each.newest.ended]
 
     def open_trials(self) -> list[UnfinishedTrial]:
         return [

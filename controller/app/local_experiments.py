@@ -250,11 +250,9 @@ class LocalExperiments(SqlExperimentStore):
         holders = {each.uid: self.holder(each.uid) for each in listed}
         ended = self._just_ended(each for each in listed if holders[each.uid] is None)
         to_run_again, running = self.to_run_again(), self.running()
-        settled = {
-            study_name(each): each
-            for each in listed
-            if each.uid not in to_run_again | ended and each.spec.criteria.is_plain
-        }
+        plain = (each for each in listed if each.spec.criteria.is_plain)
+        left_out = to_run_again | ended
+        settled = {study_name(each): each for each in plain if each.uid not in left_out}
         summaries = await summarize(
             {name: each.uid for name, each in settled.items()},
             {name: each.spec.objective.direction for name, each in settled.items()},

@@ -99,10 +99,8 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
     rows: list[Json] = []
     for entry in drawn:
         curve = _curve(record.measurements.get(entry.trial.number, ()), metric)
-        rows += [
-            {"trial": entry.trial.number, "step": step, "value": value, "state": entry.state.value}
-            for step, value in curve
-        ]
+        about = {"trial": entry.trial.number, "state": entry.state.value}
+        rows += [{**about, "step": step, "value": value} for step, value in curve]
     if len({row["step"] for row in rows}) < 2:
         # A single report per trial does not make a curve.
         rows = []
@@ -377,10 +375,8 @@ def importance(record: TrialList) -> Json:
         y=y,
     )
     states = [entry.state for entry in record.trials]
-    counts = [
-        f"{states.count(state):,} {state.value}"
-        for state in (TrialState.SUCCEEDED, TrialState.PRUNED)
-    ]
+    judged = (TrialState.SUCCEEDED, TrialState.PRUNED)
+    counts = [f"{states.count(state):,} {state.value}" for state in judged]
     note = (
         f"from {' and '.join(counts)} trials; a bar shorter than twice its line to one side may be "
         "due to chance"
@@ -402,11 +398,8 @@ def timeline(record: TrialList) -> Json:
                 attempts.append((entry, attempt))
                 times += [attempt.start_time, attempt.end_time]
     newest = max(filter(None, times), default=None)
-    created = {
-        (event.trial, event.attempt): event.time
-        for event in record.events
-        if event.kind == AttemptState.CREATED.value
-    }
+    begun = (event for event in record.events if event.kind == AttemptState.CREATED.value)
+    created = {(event.trial, event.attempt): event.time for event in begun}
     stride = max(1, math.ceil(len(attempts) / MOST_BARS))
     rows: list[Json] = []
     for entry, attempt in attempts[::stride]:

@@ -51,10 +51,8 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
         by_reason: dict[str, list[int]] = {}
         for entry in queued:
             by_reason.setdefault(one_line(record.reason_of(entry)), []).append(entry.trial.number)
-        rows = [
-            [formatting.ranges(numbers), reason]
-            for reason, numbers in islice(by_reason.items(), MOST_REASONS)
-        ]
+        first = islice(by_reason.items(), MOST_REASONS)
+        rows = [[formatting.ranges(numbers), reason] for reason, numbers in first]
         more = len(by_reason) - MOST_REASONS
         truncation = f"and {quantity(more, 'further reason')}\n" if more > 0 else ""
         parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + truncation)

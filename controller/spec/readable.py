@@ -155,11 +155,8 @@ def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
 
 
 def _constraints(spec: Json) -> tuple[Constraint, ...]:
-    return tuple(
-        Constraint(**constraint)
-        for constraint in spec.get("constraints", ())
-        if "metric" in constraint and constraint.keys() & {"min", "max"}
-    )
+    named = (each for each in spec.get("constraints", ()) if "metric" in each)
+    return tuple(Constraint(**each) for each in named if each.keys() & {"min", "max"})
 
 
 def _non_empty(space: Space) -> Space:

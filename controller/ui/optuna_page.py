@@ -113,11 +113,8 @@ class _Source:
     def trials(self, identity: int) -> list[tuple[Trial, list[Measurement]]]:
         record, measured = self._in_loop(self._read(identity))
         metric = record.criteria.objectives[0].metric
-        of_trial = by_trial(
-            (number, measurement)
-            for number, measurement in measured
-            if measurement.metric == metric
-        )
+        of_metric = ((number, each) for number, each in measured if each.metric == metric)
+        of_trial = by_trial(of_metric)
         return [(entry.trial, of_trial.get(entry.trial.number, [])) for entry in record.trials]
 
     async def _studies(self) -> list[dashboard.ShownStudy]:

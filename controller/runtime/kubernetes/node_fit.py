@@ -111,11 +111,8 @@ def _labels(node: Node) -> Mapping[str, str]:
 def _selection(spec: PodSpec, node: Node) -> str:
     """Return which selection of the pod leaves the node out; "" if none does."""
     labels = _labels(node)
-    unmet = [
-        f"{key}={value}"
-        for key, value in (spec.get("nodeSelector") or {}).items()
-        if labels.get(key) != value
-    ]
+    chosen = (spec.get("nodeSelector") or {}).items()
+    unmet = [f"{key}={value}" for key, value in chosen if labels.get(key) != value]
     if unmet:
         return f"not selected by nodeSelector {','.join(unmet)}"
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(

@@ -113,11 +113,8 @@ class TrialReports:
     def _attempt(self, trial: str) -> Path | None:
         of_trial = re.compile(rf"{re.escape(trial)}(?:-r(\d+))?")
         with contextlib.suppress(OSError):
-            attempts = [
-                (int(m[1] or 1), m[0])
-                for path in self._live.iterdir()
-                if (m := of_trial.fullmatch(path.name))
-            ]
+            names = (of_trial.fullmatch(path.name) for path in self._live.iterdir())
+            attempts = [(int(name[1] or 1), name[0]) for name in names if name]
             if attempts:
                 return (self._live / max(attempts)[1]).readlink()
         return None

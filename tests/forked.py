@@ -292,7 +292,30 @@ def warm_up() -> None:
             experiments.experiment("default", "tiny")
             experiments.attempts(Uid("none"))
         SqliteStore(state.studies_db).close()
+        call_commands(Path(folder))
     tempfile.tempdir = None  # a command may have another TMPDIR
+
+
+def call_commands(folder: Path) -> None:
+    """Call commands that start no process: what they compile and read is kept."""
+    root = str(Path(__file__).parents[1])
+    sys.path.append(root)
+    from tests.called import tuner as call
+
+    sys.path.remove(root)
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "notes.csv").write_text("x,score\n0.5,1\n")
+    env = {**os.environ, "TUNER_STATE_DIR": str(folder / "state")}
+    thresholds = gc.get_threshold()
+    for words in (
+        ("import", "tiny.yaml", "--from", "notes.csv"),
+        ("get", "trials", "tiny", "-o", "json"),
+        ("describe", "tiny"),
+    ):
+        done = call(words, folder=folder, env=env)
+        assert done.returncode == 0, done.stderr
+    gc.set_threshold(*thresholds)
+    assert threading.active_count() == 1
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +65,19 @@ def read_objects(file: Path) -> tuple[dict[str, Any], dict[str, list[Any]], list
     return attributes, pickled["choices"], warned
 
 
-def read_distributions(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions of the ranges that a trial has kept."""
-    # Here, because it takes long, and few objectives ask for them.
-    from optuna.distributions import json_to_distribution
+def read_distributions(
+    domains: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Sequence[Any]]
+) -> dict[str, BaseDistribution]:
+    """Return Optuna's distributions of the ranges, and of the choices, that a trial has kept.
 
-    return {name: json_to_distribution(json.dumps(domain)) for name, domain in domains.items()}
+    choices: those that JSON would change.
+    """
+    # Here, because it takes long, and few objectives ask for them.
+    from optuna.distributions import CategoricalDistribution, json_to_distribution
+
+    return {
+        name: CategoricalDistribution(choices[name])
+        if name in choices
+        else json_to_distribution(json.dumps(domain))
+        for name, domain in domains.items()
+    }

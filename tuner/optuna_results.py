@@ -224,7 +224,6 @@ def _refuse(name: str, *_: object, **__: object) -> None:
 def _frozen(
     ran: Study, record: ExperimentRecord, entry: TrialRecord, folders: ExperimentFolders
 ) -> optuna.trial.FrozenTrial:
-    from optuna.distributions import CategoricalDistribution
     from optuna.trial import FrozenTrial, TrialState
 
     trial, newest, state = entry.trial, entry.newest, _state(entry)
@@ -243,10 +242,7 @@ def _frozen(
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
     if entry.state is OurState.INFEASIBLE and "values" in found:
         state, values = TrialState.COMPLETE, found["values"]
-    distributions = {
-        **kept.read_distributions(found.get("distributions", {})),
-        **{name: CategoricalDistribution(each) for name, each in choices.items()},
-    }
+    distributions = kept.read_distributions(found.get("distributions", {}), choices)
     named = [name for name in distributions if name in trial.parameters]
     curve = {
         m.step: m.value

@@ -271,7 +271,7 @@ class OptunaTrial:
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        return kept.read_distributions(self._domains)
+        return kept.read_distributions(self._domains, self._choices)
 
     @property
     def relative_params(self) -> dict[str, Any]:

@@ -918,8 +918,9 @@ def objective(trial):
     trial.suggest_float("x", 10, 20)
     trial.suggest_int("n", 2, 8, step=2)
     trial.suggest_categorical("width", numpy.array([1, 2]))
-    return len(trial.suggest_categorical("kind", ((1, 2), "a"))) + isinstance(
-        trial.params["kind"], tuple)
+    kind = trial.suggest_categorical("kind", ((1, 2), "a"))
+    assert trial.study.trials[trial.number].params["kind"] == kind
+    return len(kind) + isinstance(trial.params["kind"], tuple)
 
 study = optuna.create_study()
 study.enqueue_trial({"x": 1, "n": 9, "width": 1, "kind": (1, 2)})

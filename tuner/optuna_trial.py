@@ -245,7 +245,9 @@ class OptunaTrial:
         if self.study._has_objects and name not in self._choices and not _is_json(named):
             self._choices[name] = named
             self._keep_objects()
-        return self._trial.choice(name, choices)
+        # Optuna takes a choice twice.
+        once = {json.dumps(each, sort_keys=True): each for each in named}
+        return self._trial.choice(name, list(once.values()))
 
     def _note(self, name: str, kind: str, **shape: Any) -> None:
         domain = {"name": kind, "attributes": shape}

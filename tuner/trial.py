@@ -206,7 +206,7 @@ class Trial(Mapping[str, Any]):
     def report(
         self, step: builtins.int | None = None, *unnamed: Never, **metrics: builtins.float
     ) -> None:
-        """Report metric values at a step (default: one after the last).
+        """Report metric values at a step (default: one after the highest so far).
 
         In an objective function, a single metric under a name that the search does not know is the
         objective's, if there is one objective.
@@ -223,13 +223,14 @@ class Trial(Mapping[str, Any]):
                 "expected a step, and metrics by name, as in trial.report(3, loss=0.25), got "
                 f"trial.report({', '.join(arguments)})"
             )
-        self._step = self._step + 1 if step is None else _whole("step", step)
+        at = self._step + 1 if step is None else _whole("step", step)
+        self._step = max(self._step, at)
         values = {metric_name(name): as_number(name, value) for name, value in metrics.items()}
         if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
             (name,) = values
             values |= {} if name in self.needed else {self._objectives[0]: values[name]}
         self._reported |= values.keys()
-        self._print({STEP: self._step, **values})
+        self._print({STEP: at, **values})
         if self.stopped and not self.polls:
             raise Pruned
 

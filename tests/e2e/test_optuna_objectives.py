@@ -115,6 +115,19 @@ print([len(trial.intermediate_values) for trial in study.trials])
     ]
 
 
+def test_steps_of_reports_may_go_backwards(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    for step in (10, 3, 5):
+        trial.report(step / 10, step)
+    return 2.0
+
+study = tuner.optimize_optuna(objective, trials=1, name="back", progress=False)
+print(study.best_value, study.best_trial.intermediate_values)
+"""
+    assert scripts.output(QUIET + body) == "2.0 {10: 1.0, 3: 0.3, 5: 0.5}\n"
+
+
 def test_a_pruner_of_another_class_is_asked_in_each_trial(scripts: Scripts) -> None:
     """It sees what running trials have reported; successive halving keeps its rungs in trials."""
     body = """
@@ -956,6 +969,7 @@ def objective(trial):
             trial.distributions["c"] == optuna.distributions.FloatDistribution(0, 1, step=0.5)],
         "choices": [
             trial.suggest_categorical("d", (1, 2)) in (1, 2),
+            trial.suggest_categorical("twice", (1, 2, 1)) in (1, 2),
             refused(ValueError, trial.suggest_categorical, "d", (1, 2, 3))],
         "what is no value": [
             refused(TypeError, trial.report, value, step)

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _MARK = "tuner:trial"
 # What a callback cannot do with its study.
 _OF_NO_EFFECT = ("add_trial", "add_trials", "ask", "enqueue_trial", "optimize", "tell")
-# The methods that its study has of its own.
-_OWN = ("stop", *_OF_NO_EFFECT)
 # Of trials here; all others have failed.
 _STATES = {
     OurState.SUCCEEDED: "COMPLETE",
@@ -194,11 +192,11 @@ class Results:
             study = self.of(ran)
             trials = study.get_trials(deepcopy=False)
             self._ended = {trial.number: trial for trial in trials if trial.state.is_finished()}
-            # Optuna's own works only while Optuna searches.
-            study.stop = ran.stop  # type: ignore[method-assign]
-            for name in _OF_NO_EFFECT:
-                setattr(study, name, partial(_refuse, name))
-            study.__class__ = type("Study", (type(study),), {"__reduce_ex__": _as_of_optuna})
+            # Optuna's own work only while Optuna searches.
+            methods = {name: staticmethod(partial(_refuse, name)) for name in _OF_NO_EFFECT}
+            methods |= {"stop": staticmethod(ran.stop)}
+            own = {**methods, "__reduce_ex__": _as_of_optuna}
+            study.__class__ = type("Study", (type(study),), own)
             for function in functions:
                 function(study, trials[result.number])
             # One may keep what it has found there.
@@ -210,8 +208,7 @@ class Results:
 # Any: what pickle makes a study of
 def _as_of_optuna(study: optuna.Study, _protocol: object) -> tuple[Any, ...]:
     """Return the study of a callback for pickle, with the methods of Optuna."""
-    state = {key: value for key, value in study.__getstate__().items() if key not in _OWN}
-    return object.__new__, (type(study).__base__,), state
+    return object.__new__, (type(study).__base__,), study.__getstate__()
 
 
 def _refuse(name: str, *_: object, **__: object) -> None:

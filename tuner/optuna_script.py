@@ -344,7 +344,7 @@ class _MethodOf:
         import optuna
 
         # The study of a callback has methods of its own.
-        if isinstance(owner, optuna.Study) and self._name not in vars(owner):
+        if getattr(type(owner), self._name, None) is getattr(optuna.Study, self._name):
             return partial(getattr(self._searches, self._name), owner)
         return getattr(owner, self._name)
 

@@ -246,10 +246,10 @@ def test_a_call_after_one_that_ended_early_runs_its_own_trials_once(cli: Cli) ->
         "study.optimize(objective, n_trials=1, timeout=600)\n"
         "print(len(study.trials) - timed, len(study.trials))\n"
     )
-    first = re.findall("(?:first|timed|2 ).*", ran(cli, script))
+    first = re.findall("(?m)^(?:first|timed|2 ).*", ran(cli, script))
     assert first[:2] == ["first 2", "timed True"]
     assert first[2].startswith("2 ")
-    assert re.findall("(?:first|timed|2 ).*", ran(cli, script)) == first
+    assert re.findall("(?m)^(?:first|timed|2 ).*", ran(cli, script)) == first
 
 
 COUNTS = """

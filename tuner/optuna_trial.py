@@ -118,10 +118,11 @@ class OptunaStudy:
         if self._pruner is None:
             return False
         study = self._so_far()
-        stops = self._pruner.prune(study, study.trials[trial.number])
+        # Optuna's `trials` is a copy of all of them.
+        stops = self._pruner.prune(study, study.get_trials(deepcopy=False)[trial.number])
         trial.stopped_by = f"{type(self._pruner).__name__}.prune() returned true" if stops else ""
         # Successive halving keeps its rungs there.
-        for key, value in study.trials[trial.number].system_attrs.items():
+        for key, value in study.get_trials(deepcopy=False)[trial.number].system_attrs.items():
             trial.set_system_attr(key, value)
         return stops
 
@@ -297,16 +298,15 @@ class OptunaTrial:
         """Keep a value that can be JSON with the trial, or any object that can be pickled, if its
         study takes them; warn of any other.
         """
-        if not self.study._has_objects or _is_json(value):
+        before = self._objects.pop(key, None)
+        if self.study._has_objects and not _is_json(value):
+            # What cannot be pickled may be JSON all the same.
+            with contextlib.suppress(Exception):
+                self._objects[key] = pickle.dumps(value)
+        if key in self._objects or before is not None:
+            self._keep_objects()
+        if key not in self._objects:
             self._set("user_attrs", key, value)
-            return
-        try:
-            self._objects[key] = pickle.dumps(value)
-        except Exception:
-            # Those of NumPy can be JSON, too.
-            self._set("user_attrs", key, value)
-            return
-        self._keep_objects()
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Keep a value that can be JSON with the trial; warn of any other."""

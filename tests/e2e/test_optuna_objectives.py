@@ -884,6 +884,8 @@ def objective(trial):
     x = trial.suggest_float("x", 0, 1)
     trial.set_user_attr("model", Model(x))
     trial.set_user_attr("pair", (1, {2: "b"}))
+    trial.set_user_attr("last", Model(x))
+    trial.set_user_attr("last", 3)
     trial.set_user_attr("stream", open("/dev/null"))
     assert isinstance(trial.user_attrs["model"], Model) and trial.user_attrs["pair"] == (1, {2: "b"})
     return x
@@ -897,11 +899,13 @@ study = tuner.optimize_optuna(
 best = study.user_attrs["best"]
 print(isinstance(best, Model), best.weights[0] == study.best_value)
 print([trial.user_attrs["pair"] for trial in study.trials], sorted(study.trials[0].user_attrs))
+print([trial.user_attrs["last"] for trial in study.trials])
 """
     process = scripts.start(QUIET + body)
     out, err = process.communicate(timeout=60)
     pairs = [(1, {2: "b"})] * 3
-    assert out.splitlines() == ["True True", f"{pairs} ['model', 'pair']"], err
+    lines = ["True True", f"{pairs} ['last', 'model', 'pair']", "[3, 3, 3]"]
+    assert out.splitlines() == lines, err
     assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
 
 

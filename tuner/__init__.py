@@ -15,6 +15,8 @@ Importing this package imports nothing else: each name loads its module when it 
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ _MODULES = {
 _MODULE_OF: dict[str, str] = {}
 for _module, _names in _MODULES.items():
     _MODULE_OF |= dict.fromkeys(_names, _module)
+
+_PACKAGES = ("controller", "suggest")  # beside this one
 
 # Names that Optuna has, and what this package has instead.
 _INSTEAD = {
@@ -84,7 +88,41 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         cure = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{cure}")
-    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    try:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    except ImportError as error:
+        if hidden := _hidden(error):
+            raise ImportError(hidden) from None
+        raise
+
+
+def program() -> int:
+    """Run the console script `tuner`, and return its exit code."""
+    try:
+        from controller import program
+
+        return program()
+    except ImportError as error:
+        if hidden := _hidden(error):
+            print(f"tuner: {hidden}", file=sys.stderr)
+            return 2
+        raise
+
+
+def _hidden(error: ImportError) -> str | None:
+    """Return what to say if a package of Tuner was not found because another has its name."""
+    name = (error.name or "").partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if (
+        name not in _PACKAGES
+        or file is None
+        or Path(file).parent == Path(__file__).parents[1] / name
+    ):
+        return None
+    return (
+        f"{file} has the name of a package that Tuner is made of, {name}, and Python finds it "
+        "first; give it another name, or take its folder out of PYTHONPATH"
+    )
 
 
 def __dir__() -> list[str]:

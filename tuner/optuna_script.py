@@ -66,7 +66,16 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     except SyntaxError as error:
         mark = Mark(error.lineno or 1, error.offset or 1)
         raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
-    sys.path.insert(0, str(Path(shell.script).parent))
+    folder = str(Path(shell.script).parent)
+    for name in {*_imported(tree)} & {"controller", "suggest"}:
+        spec = PathFinder.find_spec(name, [folder])
+        if spec is not None and spec.origin is not None:
+            message = (
+                f"imports {name}, which is a package that Tuner is made of; give {spec.origin} "
+                "another name"
+            )
+            raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
+    sys.path.insert(0, folder)
     calls_none = not any(
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -419,6 +420,22 @@ def test_init_writes_a_valid_file_and_never_overwrites_one(cli: Cli) -> None:
     assert cli.tuner("validate", "mine.yaml")[0] == 0
     assert cli.tuner("init", "mine.yaml")[0] == 6
     assert cli.json("schema")["type"] == "object"
+
+
+@pytest.mark.parametrize("name", ["controller", "suggest"])
+def test_a_module_with_the_name_of_our_package_is_named_with_the_cure(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / f"{name}.py").touch()
+    hidden = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in ([TUNER, "version"], [sys.executable, "-c", "import tuner; tuner.minimize"]):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=hidden, capture_output=True, text=True, check=False
+        )
+        assert done.returncode != 0
+        last = done.stderr.splitlines()[-1]
+        assert f"{tmp_path}/{name}.py has the name of a package" in last
+        assert "give it another name" in last
 
 
 WITHOUT = """

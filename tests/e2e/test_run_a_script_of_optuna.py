@@ -614,6 +614,13 @@ def test_what_cannot_be_done_is_refused_with_its_place(
     assert message in refused(cli, script, *arguments)
 
 
+def test_a_module_beside_the_script_with_the_name_of_our_package_is_refused(cli: Cli) -> None:
+    file = cli.folder / "controller.py"
+    file.write_text("GAIN = 2\n")
+    err = refused(cli, "from controller import GAIN\n" + SEARCHES.format(study="study"))
+    assert f"imports controller, which is a package that Tuner is made of; give {file}" in err
+
+
 @pytest.mark.parametrize("verb", ["validate", "resume", "convert"])
 def test_other_verbs_take_the_name_of_a_script_s_search(cli: Cli, verb: str) -> None:
     (cli.folder / "script.py").write_text("import optuna\n")

@@ -16,12 +16,12 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from numbers import Real
 from os import PathLike
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
-
-import cloudpickle  # type: ignore[import-untyped]
 
 from controller.app.experiment_file import FileOptions
 from controller.core.model import (
@@ -54,6 +54,7 @@ from tuner.running import Callback, control
 from tuner.session import CLUSTER, Shell
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
+from tuner.worker import functions_of
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -598,7 +599,7 @@ def _pickled(
     try:
         function, sources = dumps(objective, stand_ins)
     except Exception as error:
-        unpicklable = _unpicklable(objective)
+        unpicklable = _unpicklable(objective, stand_ins)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"
         raise Unpicklable.at(
             caller,
@@ -610,19 +611,26 @@ def _pickled(
     return pickle.dumps({"objective": function, **about})
 
 
-def _unpicklable(objective: Objective) -> str:
+def _unpicklable(objective: Objective, stand_ins: Sequence[tuple[object, object]]) -> str:
     """Return the names of variables that the function uses and that cannot be pickled.
 
     Return "" if there are none.
     """
-    try:
-        used = inspect.getclosurevars(inspect.unwrap(objective))
-    except TypeError:
-        return ""
+    used: dict[str, object] = {}
+    called: object = inspect.unwrap(objective)
+    if isinstance(called, partial):
+        used |= called.keywords
+        called = called.func
+    owner = getattr(called, "__self__", called)
+    if not isinstance(owner, FunctionType):
+        used |= {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items()}
+    for function in functions_of(called):
+        visible = inspect.getclosurevars(function)
+        used |= {**visible.globals, **visible.nonlocals}
     names = []
-    for name, value in {**used.globals, **used.nonlocals}.items():
+    for name, value in used.items():
         try:
-            cloudpickle.dumps(value)
+            dumps(value, stand_ins)
         except Exception:
             names.append(name)
     return ", ".join(names)

@@ -7,6 +7,7 @@ cloudpickle drop the names.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import linecache
@@ -53,11 +54,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
         # cloudpickle knows plain modules only, and libraries have some that load their parts late.
         if issubclass(type(obj), ModuleType) and type(obj) is not ModuleType:
             return importlib.import_module, (vars(obj)["__name__"],)
+        # pickle finds a cached function by its name, which a script's trials do not have.
+        if isinstance(obj, functools._lru_cache_wrapper) and not _is_importable(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        if type(obj) is functools.cached_property:
+            # Python 3.11 keeps a lock in it.
+            attributes = {name: value for name, value in vars(obj).items() if name != "lock"}
+            return functools.cached_property, (obj.func,), attributes
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
         make, arguments = self.dispatch_table[CodeType](obj)
         self.files.add(obj.co_filename)
         return _with_file, (obj.co_filename, make, arguments)
+
+
+def _is_importable(function: Any) -> bool:
+    return function.__module__ != "__main__" and "<locals>" not in function.__qualname__
+
+
+# Any: whatever a function returns
+def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
+    cached: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return cached
 
 
 def _itself(stand_in: object) -> object:

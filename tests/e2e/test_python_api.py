@@ -395,6 +395,60 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
     )
 
 
+def test_an_attribute_that_cannot_be_sent_is_named(scripts: Scripts) -> None:
+    out = scripts.output("""
+import functools, threading
+
+class Objective:
+    def __init__(self):
+        self.scale, self.lock = 1, threading.Lock()
+    def __call__(self, trial):
+        return self.scale
+    def method(self, trial):
+        return self.scale
+
+def function(trial, lock):
+    return 1
+
+lock = threading.Lock()
+for given in (Objective(), Objective().method, functools.partial(Objective()), functools.partial(function, lock=lock)):
+    try:
+        tuner.minimize(given, X)
+    except TypeError as error:
+        print(str(error).split(": ")[2].partition(",")[0])
+""")
+    assert out.splitlines() == ["it uses self.lock"] * 3 + ["it uses lock"]
+
+
+def test_cached_functions_and_properties_of_a_script_are_sent(scripts: Scripts) -> None:
+    out = scripts.output("""
+import functools
+
+@functools.cache
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+class Data:
+    @functools.cached_property
+    def rows(self):
+        return [1, 2, 3]
+    @functools.lru_cache(maxsize=2, typed=True)
+    def scaled(self, by):
+        return by * len(self.rows)
+
+def objective(trial):
+    data = Data()
+    assert data.rows is data.rows
+    assert Data.scaled.cache_parameters() == {"maxsize": 2, "typed": True}
+    return fibonacci(60) + data.scaled(1000) + fibonacci.cache_info().currsize
+
+fibonacci(7)
+study = tuner.minimize(objective, X, trials=1, progress=False)
+print(study.best.value)
+""")
+    assert out == f"{float(1548008755920 + 3000 + 61)}\n"
+
+
 def test_a_traceback_quotes_a_cell_of_a_notebook_which_no_trial_can_read(scripts: Scripts) -> None:
     out = scripts.output("""
 import linecache

@@ -397,6 +397,8 @@ def _changed_outside(objective: Any) -> Iterator[str]:
         own = getattr(owner, "__dict__", {}) if function in functions_of(objective) else {}
         for code in codes:
             loads = list(dis.get_instructions(code))
+            # Where `name[key] = value` begins, and so its name.
+            stored = {_begin(each) for each in loads if each.opname == "STORE_SUBSCR"} - {None}
             for before, read, used in zip([None, *loads], loads, [*loads[1:], None], strict=False):
                 of_self = before is not None and before.argval == "self"
                 name, value = read.argval, visible.get(read.argval)
@@ -411,8 +413,18 @@ def _changed_outside(objective: Any) -> Iterator[str]:
                 elif read.opname not in ("LOAD_GLOBAL", "LOAD_DEREF"):
                     continue
                 is_collection = isinstance(value, list | dict | set)
-                if is_collection and used is not None and used.argval in _COLLECTING:
+                collects = used is not None and used.argval in _COLLECTING
+                stores = _begin(read) in stored and not isinstance(value, ModuleType | None)
+                if (is_collection and collects) or stores:
                     yield name
+
+
+def _begin(instruction: dis.Instruction) -> tuple[int, int] | None:
+    """Return the line and the column at which an instruction's expression begins, if known."""
+    place = instruction.positions
+    if place is None or place.lineno is None or place.col_offset is None:
+        return None
+    return place.lineno, place.col_offset
 
 
 def _codes(code: CodeType) -> list[CodeType]:

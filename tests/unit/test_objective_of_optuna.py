@@ -13,6 +13,8 @@ from tuner.optuna_study import _changed_outside
 
 best = 0.0
 found: list[float] = []
+models: dict[int, object] = {}
+scores = {"best": 0.0}
 
 
 class Objective:
@@ -23,6 +25,10 @@ class Objective:
     def keeps(self, trial: Any) -> float:
         self.best = 1.0
         self.history.update(a=1.0)
+        return 1.0
+
+    def stores(self, trial: Any) -> float:
+        self.history["a"] = 1.0
         return 1.0
 
     def __call__(self, trial: Any) -> float:
@@ -36,6 +42,16 @@ def with_global(trial: Any) -> float:
     best = 1.0
     found.append(best)
     return best
+
+
+def stores(trial: Any) -> float:
+    models[trial.number] = scores["best"]
+    return 1.0
+
+
+def counts(trial: Any) -> float:
+    scores["best"] += 1
+    return 1.0
 
 
 def enclosed() -> Callable[[Any], float]:
@@ -62,7 +78,9 @@ def of_its_own(trial: Any) -> float:
 
     step()
     settings.update(b=best)
+    settings["c"] = scores["best"]
     os.environ.update({})
+    os.environ["TUNER_TEST"] = "1"
     return sum(found)
 
 
@@ -79,6 +97,9 @@ def wrapped(trial: Any) -> float:
         (enclosed(), {"count", "logs"}),
         (Objective().keeps, {"self.best", "self.history"}),
         (partial(Objective().keeps), {"self.best", "self.history"}),
+        (stores, {"models"}),
+        (counts, {"scores"}),
+        (Objective().stores, {"self.history"}),
         (Objective(), set()),
         (of_its_own, set()),
         (lambda trial: found.extend([1.0]), {"found"}),

@@ -158,7 +158,10 @@ class Results:
         for key, value in self._attributes.items():
             made.set_user_attr(key, value)
         if self._study.metric_names is not None:
-            made.set_metric_names(self._study.metric_names)
+            # Optuna warns that the method is experimental, which the caller's own call has done.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made.set_metric_names(self._study.metric_names)
         trials = {
             entry.trial.number: self._ended.get(entry.trial.number)
             or _frozen(ran, record, entry, folders)

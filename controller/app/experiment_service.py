@@ -408,7 +408,9 @@ class ExperimentService:
                 experiment.uid,
                 Changes(experiment=experiment, attempts=marks, events=events, final=True),
             )
-            notes = (*notes, f"resuming {experiment.name} (was {before})")
+            # A search that only has imported trials begins now.
+            if attempts:
+                notes = (*notes, f"resuming {experiment.name} (was {before})")
         elif marked:
             self._store.save(experiment.uid, Changes(attempts=list(marked.values()), events=events))
         elif attempts:

@@ -607,7 +607,13 @@ def _pickled(
             f"({error}); create it in the objective",
         ) from error
     folders = [str(Path(folder).absolute()) for folder in path]
-    about = {**metrics, "path": folders, "python": sys.version_info[:2], "sources": sources}
+    about = {
+        **metrics,
+        "path": folders,
+        "argv": sys.argv,
+        "python": sys.version_info[:2],
+        "sources": sources,
+    }
     return pickle.dumps({"objective": function, **about})
 
 

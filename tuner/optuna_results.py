@@ -105,6 +105,11 @@ def _content(
     return json.dumps([dict(parameters), told, state.name], sort_keys=True, default=str)
 
 
+def is_of_search(trial: optuna.trial.FrozenTrial) -> bool:
+    """Return whether a search here has run the trial."""
+    return bool(_mark(trial))
+
+
 def _mark(trial: optuna.trial.FrozenTrial) -> str:
     return str(trial.system_attrs.get(_MARK, ""))
 

@@ -35,7 +35,7 @@ from controller.spec.reading import script_text
 from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.trial import TrialState
 from tuner.functions import CALLS_FILE, SearchOptions
-from tuner.optuna_results import Results, add_results
+from tuner.optuna_results import Results, add_results, is_of_search
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
 
@@ -155,6 +155,8 @@ class _Searches:
         # Those that the code names so far.
         self._constraints: dict[str, Mapping[str, float]] = {}
         self._shell = shell
+        # By module and name, likewise.
+        self._variables: set[tuple[str, str]] = set()
         overrides = [each.partition("=") for each in shell.options.overrides]
         # Of other ones, the calls are not the same.
         self._run = {"script": shell.script, "set": [*shell.options.overrides]}
@@ -172,6 +174,7 @@ class _Searches:
         """Return the code of a module, with its calls replaced, and let it find what they are."""
         tree = ast.parse(text)
         self._constraints |= {name: {"max": 0.0} for name in _constraints(tree)}
+        self._variables |= set(_set_in_modules(tree))
         for name in _METHODS:
             setattr(module, _METHOD_OF.format(name), _MethodOf(name, self))
         replaced = ast.fix_missing_locations(_Replaced().visit(tree))
@@ -215,7 +218,12 @@ class _Searches:
             # Of a script that counts what its study has already.
             return
         calls = {**self._run, "calls": [*map(asdict, self._calls[name])]}
-        caller = SearchCaller(self._place(), self._shell, json.dumps(calls))
+        variables = {
+            (module, name): getattr(sys.modules[module], name)
+            for module, name in sorted(self._variables)
+            if hasattr(sys.modules.get(module), name) and _is_own(module.partition(".")[0])
+        }
+        caller = SearchCaller(self._place(), self._shell, json.dumps(calls), variables)
         options: SearchOptions = {
             "name": name,
             "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs),
@@ -250,8 +258,15 @@ class _Searches:
         skip_if_exists: bool = False,
     ) -> None:
         """Try a point first. See `optuna.Study.enqueue_trial`."""
-        points = self._points[self._name(study)]
-        if not skip_if_exists or all(known != params for known, _ in points):
+        name = self._name(study)
+        points = self._points[name]
+        known = [point for point, _ in points]
+        for trial in study.get_trials(deepcopy=False):
+            # Of a stored study that has trials of this search from an earlier run, the script had
+            # not known them here.
+            if self._calls[name] or not is_of_search(trial):
+                known.append(trial.system_attrs.get("fixed_params", trial.params))
+        if not (skip_if_exists and params in known):
             points.append((dict(params), dict(user_attrs or {})))
 
     def _search(self, name: str) -> Study:
@@ -385,6 +400,21 @@ def _constraints(tree: ast.AST) -> list[str]:
                     if isinstance(key, ast.Constant) and isinstance(key.value, str)
                 )
     return list(names)
+
+
+def _set_in_modules(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the variables of other modules that a script sets, as in `config.DEBUG = True`."""
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                modules |= {each.asname or each.name: each.name for each in names}
+            case ast.ImportFrom(str(package), names, 0):
+                modules |= {each.asname or each.name: f"{package}.{each.name}" for each in names}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(owner, name, ast.Store()) if ast.unparse(owner) in modules:
+                yield modules[ast.unparse(owner)], name
 
 
 def _of_script(trace: TracebackType | None, file: str) -> TracebackType | None:

@@ -14,7 +14,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -91,11 +91,14 @@ class SearchCaller:
     """Who asks for a search: the name that errors begin with, and how it says an option.
 
     calls: what a script keeps with the search.
+    variables: those that a script has set in its modules, by module and name.
     """
 
     name: str = "tuner.optimize_optuna"
     shell: Shell | None = None
     calls: str = ""
+    # Any: a value of a variable
+    variables: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
     def option(self, argument: str, key: str, value: str) -> str:
         if self.shell is None:
@@ -156,10 +159,12 @@ def run_search(
     constraints_func = getattr(sampler, "_constraints_func", None)
 
     levels = _levels()
+    variables = caller.variables
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
         inside.log_at(levels)
+        inside.set_variables(variables)
         return inside.run(objective, trial, seen, attributes, constraints_func, fixed)
 
     if "timeout" in options:

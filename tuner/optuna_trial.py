@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import logging
 import math
@@ -447,6 +448,13 @@ def log_at(levels: Mapping[str, int]) -> None:
         logging.basicConfig()
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+
+
+# Any: a value of a variable
+def set_variables(variables: Mapping[tuple[str, str], Any]) -> None:
+    """Set variables of modules, which are imported anew in each trial, to those of the script."""
+    for (module, name), value in variables.items():
+        setattr(importlib.import_module(module), name, value)
 
 
 def run(

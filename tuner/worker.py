@@ -44,6 +44,8 @@ def main() -> int:
     """Run the trial and return its exit code."""
     message = pickle.loads(_packed())
     sys.path.extend(path for path in message["path"] if path not in sys.path)
+    # A module of the script's may read them when it is imported. Versions before kept none.
+    sys.argv = message.get("argv", sys.argv)
     if (file := _file()) is not None:
         # No folder, so imports skip it: for `_packed` in spawned processes.
         sys.path.append(str(file))

@@ -193,6 +193,46 @@ def test_calls_in_modules_that_are_not_installed_are_replaced_too(cli: Cli) -> N
     assert "calls no study.optimize(objective, …); call it in the script or in a module" in err
 
 
+def test_modules_of_a_trial_see_the_arguments_of_the_script_and_what_it_has_set(cli: Cli) -> None:
+    (cli.folder / "config.py").write_text(
+        "import sys\nEPOCHS = int(sys.argv[1])\nSCALE, NAMES = 1, []\n"
+    )
+    (cli.folder / "train.py").write_text(
+        "import config\ndef fit():\n    return config.EPOCHS + config.SCALE + len(config.NAMES)\n"
+    )
+    out = ran(
+        cli,
+        "import config as settings\nfrom train import fit\n"
+        "settings.SCALE *= 10\nsettings.NAMES = ['a', 'b']\noptuna.unused = 1\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(lambda trial: fit(), n_trials=1)\n"
+        "print(study.best_value)\n",
+        "--",
+        "300",
+    )
+    assert out.splitlines()[-1] == "312.0"
+
+
+def test_a_point_that_the_study_has_tried_is_skipped_if_the_script_says_so(cli: Cli) -> None:
+    script = (
+        "import sys\n"
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study(\n"
+        "    study_name='kept', storage='sqlite:///optuna.db', load_if_exists=True\n)\n"
+        "study.enqueue_trial({'x': 0.5}, skip_if_exists=True)\n"
+        "study.optimize(objective, n_trials=1)\n"
+        "study.enqueue_trial(study.best_params, skip_if_exists=True)\n"
+        "study.enqueue_trial({'x': 0.125}, skip_if_exists=True)\n"
+        "study.optimize(objective, n_trials=2)\n"
+        "points = [trial.params['x'] for trial in study.trials]\n"
+        "print(len(points), points.count(0.5), points.count(0.125), len(set(points)))\n"
+    )
+    (cli.folder / "script.py").write_text(f"import optuna\n{script}")
+    subprocess.run([sys.executable, "script.py"], cwd=cli.folder, check=True)
+    assert ran(cli, script).splitlines()[-1] == "6 1 1 6"
+    assert ran(cli, script).splitlines()[-1] == "6 1 1 6", "the search has ended"
+
+
 def test_a_script_goes_on_without_a_value(cli: Cli) -> None:
     out = ran(
         cli,
@@ -388,7 +428,9 @@ def test_a_script_continues_a_stored_study_that_optuna_has_run(cli: Cli) -> None
     )
     (cli.folder / "script.py").write_text(f"import optuna\n{script}")
     subprocess.run([sys.executable, "script.py", "12"], cwd=cli.folder, check=True)
-    assert "15 15" in ran(cli, script, "--", "3")
+    code, out, err = cli.tuner("run", "script.py", "--", "3")
+    assert (code, out.splitlines()[-1]) == (0, "15 15"), err
+    assert "resuming" not in err, "it begins with what Optuna has run"
     assert "15 15" in ran(cli, script, "--", "3"), "the search has ended"
     assert "16 16" in ran(cli, script, "--", "4")
     assert len(cli.json("get", "trials", "kept", "-o", "json")) == 16

@@ -354,7 +354,7 @@ def cure(experiment: Experiment) -> str:
         return f"correct what its trials need, then: {by_name}"
     if experiment.spec.trial.calls_function:
         return (
-            f"correct the function, then {_call_again(experiment)} (or {by_name}, if the "
+            f"correct the function, then {_run_again(experiment)} (or {by_name}, if the "
             "function is right as it is)"
         )
     return (
@@ -367,7 +367,7 @@ def continuation(experiment: Experiment) -> str:
     """Return how to continue after too many failures without the trials that failed."""
     if experiment.spec.trial.calls_function:
         larger = "spec={'budget': {'failedTrials': N}}"
-        return f"correct the function, then {_call_again(experiment)} and a larger {larger}"
+        return f"correct the function, then {_run_again(experiment)} and a larger {larger}"
     return f"raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
 
 
@@ -382,9 +382,9 @@ def retry_failed(experiment: Experiment) -> str:
     return again
 
 
-def _call_again(experiment: Experiment) -> str:
-    # Whichever function of the library it was.
-    return f"make the same call again with name={experiment.name!r}"
+def _run_again(experiment: Experiment) -> str:
+    # Whether by a script, by `tuner run SCRIPT`, or in a notebook.
+    return f"run the search again under the name {experiment.name!r}"
 
 
 def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:

@@ -333,7 +333,7 @@ except tuner.SearchFailed as error:
     assert out.count("Traceback") == out.count("in helper") == out.count("in objective") == 1
     assert "worker.py" not in out
     again = (
-        "correct the function, then make the same call again with name='broken' (or `tuner "
+        "correct the function, then run the search again under the name 'broken' (or `tuner "
         "resume broken`, if "
     )
     assert again in out
@@ -357,7 +357,7 @@ except tuner.TunerError as error:
     print(error)
 """
     assert scripts.output(body).splitlines()[-1] == (
-        "correct the function, then make the same call again with name='limited' and a larger "
+        "correct the function, then run the search again under the name 'limited' and a larger "
         "spec={'budget': {'failedTrials': N}}"
     )
     corrected = body.replace("if trial.number", "if False").replace(

@@ -272,7 +272,7 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
         (
             "calls of a function on this machine",
             replace(SPEC, trial=TrialTemplate(("python", "-m", "tuner.worker"))),
-            "correct the function, then make the same call again with name='digits' (or `tuner "
+            "correct the function, then run the search again under the name 'digits' (or `tuner "
             "resume digits`, if the "
             "function is right as it is)",
         ),
@@ -283,7 +283,7 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
                 trial=TrialTemplate(("python", "/tuner/objective.pyz")),
                 further=(SPEC.objective,),
             ),
-            "correct the function, then make the same call again with name='digits' (or `tuner "
+            "correct the function, then run the search again under the name 'digits' (or `tuner "
             "resume digits`, if the "
             "function is right as it is)",
         ),
@@ -302,8 +302,8 @@ def test_a_failed_search_of_a_function_names_the_call_that_continues_it() -> Non
     assert ending.next_step(failed, {TrialState.FAILED: 5}, None).splitlines()[2:] == [
         "Run the failed trials again: `tuner retry digits --failed` (it calls the function as it "
         "is stored)",
-        "Or continue without them: correct the function, then make the same call again with "
-        "name='digits' and a "
+        "Or continue without them: correct the function, then run the search again under "
+        "the name 'digits' and a "
         "larger spec={'budget': {'failedTrials': N}}",
     ]
 

@@ -593,7 +593,7 @@ class Choice:
             if x is not None and not math.isfinite(x):
                 yield Problem(
                     f"values[{index}]",
-                    f"{show(value)} is not finite; a choice is text, a bool or a number",
+                    f"{show(value)} is not finite; make it text",
                 )
             elif isinstance(x, int) and abs(x) > EXACT:
                 yield Problem(

@@ -201,8 +201,8 @@ class _Searches:
         name = self._name(study)
         place = len(self._calls[name])
         asked = (
-            math.inf if n_trials is None else n_trials,
-            math.inf if timeout is None else timeout,
+            math.inf if n_trials is None else int(n_trials),
+            math.inf if timeout is None else float(timeout),
             len(self._points[name]),
         )
         earlier = self._earlier(name)

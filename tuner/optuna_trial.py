@@ -184,7 +184,7 @@ class OptunaTrial:
         self._trial_id = trial.number
         self._domains: dict[str, dict[str, Any]] = {}
         self._kept: dict[str, Any] = {
-            "user_attrs": dict(attributes),
+            "user_attrs": {},
             "system_attrs": {},
             "constraints": {},
         }
@@ -198,8 +198,8 @@ class OptunaTrial:
         self.storage = _Storage(self)
         self.number = trial.number
         self.datetime_start = datetime.now()
-        if attributes:
-            self._keep()
+        for key, value in attributes.items():
+            self.set_user_attr(key, value)
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -306,8 +306,10 @@ class OptunaTrial:
                 self._objects[key] = pickle.dumps(value)
         if key in self._objects or before is not None:
             self._keep_objects()
-        if key not in self._objects:
-            self._set("user_attrs", key, value)
+        if key in self._objects:
+            # The order of the attributes is that of this file.
+            value = None
+        self._set("user_attrs", key, value)
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Keep a value that can be JSON with the trial; warn of any other."""

@@ -898,19 +898,21 @@ study = tuner.optimize_optuna(
     objective, trials=3, name="objects", progress=False, callbacks=[keep_best])
 best = study.user_attrs["best"]
 print(isinstance(best, Model), best.weights[0] == study.best_value)
-print([trial.user_attrs["pair"] for trial in study.trials], sorted(study.trials[0].user_attrs))
+print([trial.user_attrs["pair"] for trial in study.trials], list(study.trials[0].user_attrs))
 print([trial.user_attrs["last"] for trial in study.trials])
 """
     process = scripts.start(QUIET + body)
     out, err = process.communicate(timeout=60)
     pairs = [(1, {2: "b"})] * 3
-    lines = ["True True", f"{pairs} ['last', 'model', 'pair']", "[3, 3, 3]"]
+    lines = ["True True", f"{pairs} ['model', 'pair', 'last']", "[3, 3, 3]"]
     assert out.splitlines() == lines, err
     assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
 
 
 def test_attributes_of_enqueued_points_are_those_of_their_trials(scripts: Scripts) -> None:
     body = """
+import numpy
+
 def objective(trial):
     if trial.number == 1:
         trial.set_user_attr("more", trial.user_attrs["from"] + "!")
@@ -919,11 +921,12 @@ def objective(trial):
 study = optuna.create_study()
 study.enqueue_trial({}, user_attrs={"from": "paper"})
 study.enqueue_trial({"x": 2}, user_attrs={"from": "friend"})
+study.enqueue_trial({}, user_attrs={"array": numpy.array([1, 2])})
 study = tuner.optimize_optuna(objective, study, trials=3, name="told", progress=False)
 print([trial.user_attrs for trial in study.trials])
 """
     assert scripts.output(QUIET + body).splitlines() == [
-        "[{'from': 'paper'}, {'from': 'friend', 'more': 'friend!'}, {}]"
+        "[{'from': 'paper'}, {'from': 'friend', 'more': 'friend!'}, {'array': array([1, 2])}]"
     ]
 
 

@@ -92,12 +92,13 @@ def test_a_killed_script_continues_and_its_study_gets_each_trial_once(cli: Cli) 
 def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
     out = ran(
         cli,
+        "import numpy\n"
         "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
         "for number in (1, 2):\n"
         "    study = optuna.create_study()\n"
         "    study.optimize(objective, n_trials=0)\n"
         "    for _ in range(number):\n"
-        "        study.optimize(objective, n_trials=2)\n"
+        "        study.optimize(objective, n_trials=numpy.int64(2), timeout=numpy.float32(600))\n"
         "    print('has', len(study.trials))\n",
     )
     assert re.findall("has .*", out) == ["has 2", "has 4"]

@@ -45,7 +45,7 @@ def ask(
 
     Raises:
         RuntimeError: This process is not a trial that names its parameters.
-        ValueError: The range is wrong, or the parameter was of another kind in an earlier trial.
+        ValueError: The range is wrong, or the parameter was of another kind before.
     """
     request = {"trial": trial, "attempt": attempt, "name": name, "domain": dict(domain)}
     if name in given:

@@ -80,7 +80,7 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
             if list(map(identity, old.values)) != list(map(identity, new.values)):
                 raise InvalidArgument.at(
                     f"parameter.{name}",
-                    f"its choices were {_listed(old)} in an earlier trial and are {_listed(new)}; "
+                    f"its choices were {_listed(old)} earlier and are {_listed(new)}; "
                     "choices cannot change within a search: use another name, or always the same "
                     "choices",
                 )
@@ -97,7 +97,7 @@ def _including(name: str, old: Domain, new: Domain) -> Domain:
             return Int(min(old.min, new.min), max(old.max, new.max), old.scale)
     raise InvalidArgument.at(
         f"parameter.{name}",
-        f"it was {kind_of(old)} in an earlier trial and is {kind_of(new)}; a parameter keeps its "
+        f"it was {kind_of(old)} earlier and is {kind_of(new)}; a parameter keeps its "
         "kind: use another name for the other one",
     )
 
@@ -106,7 +106,7 @@ def _check_scales(name: str, old: Float | Int, new: Float | Int) -> None:
     if old.scale is not new.scale:
         raise InvalidArgument.at(
             f"parameter.{name}",
-            f"its scale was {old.scale.value} in an earlier trial and is {new.scale.value}; a "
+            f"its scale was {old.scale.value} earlier and is {new.scale.value}; a "
             "parameter keeps its scale: use another name for the other one",
         )
 

@@ -665,6 +665,12 @@ def _may_run_again(trial: Trial) -> bool:
 
 def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
     """Check `tries` as sent by the caller, 0 if the caller sent none. Raises LeaseExpired."""
+    if not 0 <= tries <= trial.tries:
+        raise LeaseExpired(
+            f"{name}: there was no try {tries} of trial {trial.number}, whose last one is "
+            f"{trial.tries}: send `tries` as SuggestTrials returned it; if the store was restored, "
+            "stop running the trial"
+        )
     if tries not in (0, trial.tries):
         raise LeaseExpired(
             f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try "

@@ -145,7 +145,7 @@ print([result.parameters for result in study.results()])
         ),
         (
             'trial.float("x", 0, 1) if trial.number == 0 else trial.int("x", 0, 1)',
-            "it was a float in an earlier trial and is an int; a parameter keeps its kind",
+            "it was a float earlier and is an int; a parameter keeps its kind",
         ),
     ],
 )

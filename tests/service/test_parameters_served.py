@@ -147,7 +147,7 @@ def test_a_range_may_differ_from_an_earlier_one_and_values_stay_within_it(
 @pytest.mark.parametrize(
     ("first", "then", "problem"),
     [
-        (Float(0.0, 1.0), Int(0, 1), "it was a float in an earlier trial and is an int"),
+        (Float(0.0, 1.0), Int(0, 1), "it was a float earlier and is an int"),
         (Float(1.0, 2.0), Float(1.0, 2.0, Scale.LOG), "its scale was linear"),
         (Choice(("a", "b")), Choice(("a", "c")), "choices cannot change"),
         (Choice(("a", "b")), Choice(("b", "a")), "choices cannot change"),

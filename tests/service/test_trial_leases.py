@@ -136,6 +136,16 @@ def test_a_trial_without_a_lease_runs_until_a_client_completes_it(
     assert bob(expired_only=True) == []
 
 
+@pytest.mark.parametrize("tries", [2, -1])
+def test_a_try_that_was_never_given_is_named(
+    studies: StudyService, alice: Asker, tries: int
+) -> None:
+    alice()
+    with pytest.raises(LeaseExpired, match=rf"no try {tries} of trial 0, whose last one is 1: "):
+        studies.complete(NAME, 0, SUCCEEDED, tries=tries)
+    assert studies.trial(NAME, 0).state is TrialState.RUNNING
+
+
 @pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
 def test_a_lease_is_renewed(by: str, studies: StudyService, bob: Asker, hours: Hours) -> None:
     def ask() -> None:

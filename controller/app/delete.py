@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
+from controller.app.reproduce import remove_worktree
 from controller.app.service_names import described
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
@@ -113,7 +114,9 @@ async def delete(
                 left_behind = await _delete_study(clients, experiment, service, force=force)
             if local_only:
                 left_behind = "; ".join(filter(None, (_left_behind(experiment), left_behind)))
-            shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
+            root = experiments.folders(experiment.uid).root
+            await remove_worktree(root)
+            shutil.rmtree(root, ignore_errors=True)
             experiments.delete_experiment(experiment.uid)
             on_deleted(Deleted(experiment.name, left_behind))
     return True

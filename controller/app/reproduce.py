@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -346,6 +346,15 @@ async def _check_out(
             f"{file}: does not apply to commit {commit[:12]}: {_last_line(err)}; apply what fits "
             "by hand in a checkout, and run the trial's parameters there"
         )
+
+
+async def remove_worktree(root: Path) -> None:
+    """Remove the worktree in an experiment's folder, if any, also from its repository's list."""
+    checkout = root / _CHECKOUT
+    if (checkout / ".git").is_file():
+        # Without git, or if the repository is gone, there is no list to keep.
+        with suppress(OSError):
+            await git(checkout, "worktree", "remove", "--force", "--force", str(checkout))
 
 
 def _last_line(text: bytes) -> str:

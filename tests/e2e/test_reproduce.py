@@ -91,8 +91,10 @@ def test_changed_code_runs_as_it_was_in_a_worktree(cli: Cli) -> None:
     (checkout,) = (cli.folder / "state").glob("experiments/*/checkout")
     assert (checkout / FILE).read_text() == PROGRAM.format(constant=2)
     assert (cli.folder / FILE).read_text() == PROGRAM.format(constant=3)
+    assert str(checkout) in git(cli.folder, "worktree", "list")
     assert cli.tuner("delete", "tiny-reproduce-1", "--yes")[0] == 0
     assert not checkout.exists()
+    assert str(checkout) not in git(cli.folder, "worktree", "list")
 
 
 def test_untracked_files_are_as_they_were_or_named(cli: Cli) -> None:

@@ -480,7 +480,7 @@ LEAST_LIMIT, MOST_LIMIT, MOST_PRICE = 1e-6, 1e15, 1e9
 
 def _above_zero(raw: str | int | float) -> int | float:
     if isinstance(raw, str):
-        raise ValueError(f"{raw!r} is not a number; write one without quotes")
+        raise ValueError(f"{raw!r} is not a number; write one, without a unit and without quotes")
     if not 0 < raw < math.inf:
         raise ValueError(f"{raw} is not a finite number above 0; write one, or remove the key")
     if raw < LEAST_LIMIT:

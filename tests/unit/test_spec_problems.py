@@ -215,7 +215,7 @@ KEYS = r"""
   12:18 spec.budget.cost: 1e+300 is too large; use at most 1e+15
 - trials: 40
 + cost: cheap
-  12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes
+  12:18 spec.budget.cost: 'cheap' is not a number; write one, without a unit and without quotes
 - trials: 40
 + gpuHours: 100
   12:12 spec.budget.gpuHours: a trial requests no GPU, so this is never used up; set spec.trial.resources.gpu
@@ -227,7 +227,7 @@ KEYS = r"""
   12:12 spec.budget.overrun: is for budget.wallClock, budget.gpuHours and budget.cost; write one of them, or remove it
 - trials: 40
 + cost: cheap, overrun: stop
-  12:18 spec.budget.cost: 'cheap' is not a number; write one without quotes
+  12:18 spec.budget.cost: 'cheap' is not a number; write one, without a unit and without quotes
 - trials: 40
 + prices: {cpu: 1}
   12:12 spec.budget.prices: no such key here; did you mean spec.prices?

@@ -217,6 +217,8 @@ class SqlExperimentStore:
         """Read every page and row. Return the numbers of rows by table. Raises StoreBroken."""
         with self._database.reading() as connection:
             self._database.check_pages(connection)
+            for table in tables.SCHEMA.metadata.sorted_tables:
+                connection.execute(sa.select(table).limit(1)).first()
         numbers = Counter[str]()
         for experiment in self.experiments():
             numbers["experiments"] += 1
@@ -263,13 +265,14 @@ class SqlExperimentStore:
         # after which a controller would take its database for away.
         with target._writing(_COPY) as there:
             try:
-                for table in copied:
-                    if rows[table]:
-                        there.execute(sa.insert(table), rows[table])
+                there.execute(sa.insert(tables.experiments), rows.pop(tables.experiments))
             except sa.exc.IntegrityError as error:
                 raise AlreadyExists(
                     f"{target._database.place}: has this experiment, or one of its name"
                 ) from error
+            for table, some in rows.items():
+                if some:
+                    there.execute(sa.insert(table), some)
         return True
 
     def rename(self, experiment: Experiment, revisions: Sequence[Revision]) -> None:

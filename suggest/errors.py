@@ -163,6 +163,10 @@ class StoreBroken(TunerError):
     reason = "STORE_BROKEN"
 
 
+class NewerSchema(StoreBroken):
+    """A newer version has upgraded the store."""
+
+
 class TimedOut(Unavailable):
     """The server gave up waiting for its own answer.
 

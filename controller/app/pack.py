@@ -76,6 +76,7 @@ from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
+    NewerSchema,
     NotFound,
     StoreBroken,
     Unavailable,
@@ -144,6 +145,7 @@ class _Manifest:
     namespace: str
     name: str
     files: int
+    made_by: str  # the version of tuner
 
     @classmethod
     def read(cls, source: Path, text: bytes) -> _Manifest:
@@ -163,6 +165,7 @@ class _Manifest:
                 str(document["namespace"]),
                 str(document["name"]),
                 int(document["files"]),
+                made_by,
             )
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _not_a_pack(source) from error
@@ -789,12 +792,18 @@ def _copy_stores(
     has_files = (folder / FILES).is_dir()
     directory = str(folder / FILES if has_files else working_directory())
     with ExitStack() as stack:
-        with _of_pack(source):
+        with _of_pack(source, folder, manifest):
             packed = stack.enter_context(closing(LocalExperiments(stores)))
             experiment = packed.experiment(manifest.namespace, manifest.name)
             studies = stack.enter_context(closing(admin.open_store(stores.storage_url)))
+            # Before any of it is copied: a bad row would keep commands from other searches.
+            packed.check()
+            studies.check()
         if experiment is None or experiment.uid != manifest.uid:
             raise _damaged(source, f"{STORES}/controller.db has another experiment")
+        has_study = studies.study(study_name(experiment)) is not None
+        if not has_study and packed.attempts(experiment.uid):
+            raise _damaged(source, f"{STORES}/studies.db lacks the study of its trials")
         moved = replace(experiment, directory=directory, server=workspace.service)
         note = f"unpacked from {source.name}; trials ran in {experiment.directory}"
         event = Event(datetime.now(UTC), "moved", f"{note}, and run in {directory} from now on")
@@ -866,11 +875,20 @@ def _reading(source: Path) -> Iterator[tarfile.TarFile]:
 
 
 @contextmanager
-def _of_pack(source: Path) -> Iterator[None]:
+def _of_pack(source: Path, folder: Path, manifest: _Manifest) -> Iterator[None]:
+    """Raise InvalidArgument in place of the errors of the stores that were extracted."""
     try:
         yield
+    except NewerSchema as error:
+        raise InvalidArgument.at(
+            "",
+            f"{source}: tuner {manifest.made_by} wrote it with a newer schema than this version, "
+            f"{VERSION}, reads; update tuner here",
+        ) from error
     except StoreBroken as error:
-        raise _damaged(source, str(error)) from error
+        # Without the cure, which is that of a store in use.
+        why, _, _ = str(error).replace(f"{folder}/", "").partition("; ")
+        raise _damaged(source, why) from error
 
 
 def _damaged(source: Path, why: str) -> InvalidArgument:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DamagedRow(Exception):
-    """A row of the store has what nobody wrote there."""
+    """A row of the store has what nobody wrote there, or a table or column is missing."""
 
     def broken(self, place: str) -> StoreBroken:
         """Return the error for people."""

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from suggest import failpoints
-from suggest.errors import StoreBroken
+from suggest.errors import NewerSchema, StoreBroken
 from suggest.storage.database import Database, Readable
 
 _MAKE_SCHEMA = failpoints.register("store.make_schema")
@@ -127,7 +127,7 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
             f"{database.place}: the version of its schema is missing; restore a backup"
         )
     if found > schema.newest:
-        raise StoreBroken(
+        raise NewerSchema(
             f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that "
             f"this tuner knows; upgrade tuner, or name another place with {schema.option}"
         )

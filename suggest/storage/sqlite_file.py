@@ -21,6 +21,7 @@ import errno
 import json
 import math
 import os
+import re
 import sqlite3
 import time
 from contextlib import suppress
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
+from suggest.storage.database import DamagedRow
 from suggest.whole_file import PRIVATE, replace_file
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -53,6 +55,8 @@ _LOCKED = (
 DAMAGED = "the file is damaged; restore it from a backup, or move it away to start over"
 _NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Of a table or a column that every store of its version has.
+_LOST = re.compile(r"no such (table|column): |table \S+ has no column named ")
 _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
@@ -76,6 +80,8 @@ def trouble_of(path: Path, error: BaseException | None) -> TunerError | None:
     code = getattr(error, "sqlite_errorcode", None)
     # the low byte of an extended code is the primary code
     primary = None if code is None else code & 0xFF
+    if primary == sqlite3.SQLITE_ERROR and _LOST.match(str(error)):
+        return DamagedRow(str(error)).broken(str(path))
     if primary not in _CURES:
         return None
     if primary in _NEED_FILES and out_of_descriptors():

@@ -307,6 +307,58 @@ def test_a_pack_of_a_newer_version_is_refused(cli: Cli) -> None:
     assert "tuner 9.0 wrote it in format 2, and this version reads format 1; update tuner" in err
 
 
+def of_changed_store(cli: Cli, name: str, statement: str) -> Path:
+    """Return another pack, after a statement in one of its stores."""
+
+    def changed(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == f"stores/{name}":
+            path = cli.folder / name
+            path.write_bytes(data)
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA foreign_keys = OFF")
+                connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+                connection.execute(statement)
+            data = path.read_bytes()
+        return [(info, data)]
+
+    return rewritten(cli, changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "statement", "why"),
+    [
+        ("controller.db", "DROP TABLE experiments", "no such table: experiments"),
+        ("controller.db", "DROP TABLE attempts", "no such table: attempts"),
+        ("controller.db", "DROP TABLE attempt_objects", "no such table: attempt_objects"),
+        ("controller.db", "DROP TABLE controller_leader", "no such table: controller_leader"),
+        ("controller.db", "ALTER TABLE attempts DROP COLUMN node", "no such column: attempts.node"),
+        ("controller.db", "UPDATE attempts SET state = 'odd'", "'odd' is not a valid AttemptState"),
+        ("studies.db", "DROP TABLE trials", "no such table: trials"),
+        ("studies.db", "DROP TABLE measurements", "no such table: measurements"),
+        ("studies.db", "UPDATE trials SET parameters = 'odd'", "'odd' is not JSON"),
+        ("studies.db", "UPDATE measurements SET value = 'odd'", "measurement of trial default/"),
+        ("studies.db", "DELETE FROM studies", "lacks the study of its trials"),
+    ],
+)
+def test_a_pack_with_a_store_that_cannot_be_read_leaves_nothing(
+    cli: Cli, name: str, statement: str, why: str
+) -> None:
+    err = refused(cli, of_changed_store(cli, name, statement))
+    assert f"changed.tar.gz: stores/{name}" in err
+    assert why in err
+    assert err.endswith("; pack the search again, or copy the file again\n")
+    assert cli.tuner("unpack", "tiny.tar.gz", *elsewhere(cli))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("controller.db", "controller_schema_version"), ("studies.db", "study_schema_version")],
+)
+def test_a_pack_with_a_newer_schema_is_refused(cli: Cli, name: str, table: str) -> None:
+    err = refused(cli, of_changed_store(cli, name, f"UPDATE {table} SET version_num = '9999'"))
+    assert err.endswith("reads; update tuner here\n")
+
+
 def test_a_pack_of_an_earlier_version_is_unpacked(cli: Cli) -> None:
     def earlier(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         if info.name == "pack.json":

@@ -71,6 +71,7 @@ class Confirmation:
     rival: the candidate that the first one beats least clearly; None if there is no other.
     sure: from 0 to 1, that the first one is better than the rival; None if that is unknown.
     missing: the best trial of the search, if the search found it later and it did not run again.
+    failed: the numbers of the reruns that failed.
     """
 
     experiment: str
@@ -80,6 +81,7 @@ class Confirmation:
     rival: int | None
     sure: float | None
     missing: int | None = None
+    failed: Sequence[int] = ()
 
     @classmethod
     def of(cls, search: ExperimentRecord, reruns: ExperimentRecord) -> Confirmation:
@@ -101,8 +103,16 @@ class Confirmation:
         rival, sure = _least_clear(candidates)
         best = search.best
         missing = None if best is None or best.number in rerun.trials else best.number
+        failed = [entry.trial.number for entry in reruns.trials if entry.state is TrialState.FAILED]
         return cls(
-            search.experiment.name, direction, len(rerun.seeds), candidates, rival, sure, missing
+            search.experiment.name,
+            direction,
+            len(rerun.seeds),
+            candidates,
+            rival,
+            sure,
+            missing,
+            failed,
         )
 
     @property
@@ -150,6 +160,13 @@ def text(found: Confirmation) -> str:
     )
     title = f"Reruns of {found.experiment}, with {found.seeds} new seeds"
     lines = [title, "", table, verdict(found)]
+    if found.failed:
+        reruns = confirmation_name(found.experiment)
+        lines.append(
+            f"{quantity(len(found.failed), 'rerun')} failed, so means may be of different seeds; "
+            f"see why: {command('describe', f'{reruns}/{found.failed[0]}')}, then run them again: "
+            f"{command('retry', reruns, '--failed')}"
+        )
     if found.missing is not None:
         lines.append(
             f"trial {found.missing}, the best of the search, did not run again; delete "
@@ -194,7 +211,13 @@ def verdict(found: Confirmation) -> str:
     by = f"{percent} % sure" if percent <= MOST_SURE else f"more than {MOST_SURE} % sure"
     by += ", paired t-test over the seeds"
     if found.is_decided:
-        return f"trial {winner.trial} is better than trial {found.rival} and the others: {by}"
+        rest = [each for each in found.candidates[1:] if each.trial != found.rival]
+        unknown = [each for each in rest if paired(winner.values, each.values) is None]
+        others = " and the others" if len(unknown) < len(rest) else ""
+        if unknown:
+            listed = ", ".join(str(each.trial) for each in unknown)
+            by += f"; not compared, with fewer than two seeds in common: {listed}"
+        return f"trial {winner.trial} is better than trial {found.rival}{others}: {by}"
     more = command("confirm", found.experiment, "--seeds", str(4 * found.seeds))
     return (
         f"trial {winner.trial} is ahead of trial {found.rival}, and that may be chance: {by}; for "
@@ -209,6 +232,7 @@ def document(found: Confirmation) -> Json:
         "sure": found.sure,
         "better": found.is_decided,
         "rival": found.rival,
+        "failed": len(found.failed),
         "candidates": [
             {
                 "trial": each.trial,

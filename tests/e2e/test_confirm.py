@@ -59,6 +59,29 @@ def test_every_candidate_runs_with_the_same_new_seeds(cli: Cli) -> None:
     assert set(again) == {str(trial["parameters"]["x"]) for trial in best}
 
 
+def test_reruns_that_failed_are_told_and_run_again_by_the_command_that_is_told(
+    tmp_path: Path,
+) -> None:
+    with cli_in(tmp_path) as cli:
+        program = "test -e broken$1 && exit 1; echo score=$(( $1 * 10000 + TUNER_SEED % 997 ))"
+        points = "x: {type: int, min: 1, max: 3}"
+        command = ["sh", "-c", program, "sh", "${x}"]
+        cli.file.write_text(experiment(command, trials=3, parameters=points, algorithm="grid"))
+        assert cli.tuner("run", cli.file)[0] == 0
+        (cli.folder / "broken2").touch()
+        confirm = ("confirm", "tiny", "--top", "2", "--seeds", "2")
+        out = cli.tuner(*confirm)[1]
+        assert "2 reruns failed" in out
+        (cli.folder / "broken2").unlink()
+        _, _, told = out.partition("then run them again: tuner ")
+        assert cli.tuner(*shlex.split(told))[0] == 0
+        code, out, err = cli.tuner(*confirm)
+        assert (code, "failed" in out) == (0, False), out + err
+        confirmed = cli.json("report", "tiny", "-o", "json")["confirmed"]
+        assert confirmed["failed"] == 0
+        assert [len(each["values"]) for each in confirmed["candidates"]] == [2, 2]
+
+
 def test_the_search_does_not_learn_of_its_reruns(cli: Cli) -> None:
     before = cli.trials()
     assert cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "2")[0] == 0

@@ -48,11 +48,21 @@ def test_a_rerun_knows_its_trial_and_its_seed() -> None:
 
 def test_the_verdict_says_whether_the_difference_may_be_chance() -> None:
     first, second = Candidate(3, 0.9, {1: 0.8, 2: 0.9}), Candidate(1, 0.8, {1: 0.7, 2: 0.7})
+    assert "trial 3 is better than trial 1: 97 % sure" in verdict(found(first, second, sure=0.978))
+    third = Candidate(2, 0.8, {1: 0.6, 2: 0.5})
     assert "trial 3 is better than trial 1 and the others: 97 % sure" in verdict(
-        found(first, second, sure=0.978)
+        found(first, second, third, sure=0.978)
     )
     assert "more than 99 % sure" in verdict(found(first, second, sure=1.0))
     assert "may be chance: 71 % sure" in verdict(found(first, second, sure=0.71))
+
+
+def test_a_trial_whose_reruns_failed_is_not_among_those_that_lost() -> None:
+    first, second = Candidate(3, 0.9, {1: 0.8, 2: 0.9}), Candidate(1, 0.8, {1: 0.7, 2: 0.7})
+    for other in (Candidate(2, 0.8, {3: 0.75}), Candidate(2, 0.8, {})):
+        said = verdict(found(first, second, other, sure=0.978))
+        assert said.startswith("trial 3 is better than trial 1: 97 % sure")
+        assert said.endswith("; not compared, with fewer than two seeds in common: 2")
 
 
 def test_a_program_that_ignores_its_seed_is_told() -> None:

@@ -13,10 +13,13 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from suggest import names
@@ -58,6 +61,27 @@ from suggest.trial import Measurement, Outcome, RungResult, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 
 E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of the service, as the proto has it."""
+
+    path: str
+    request: type[Message]
+    reply: type[Message]
+
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["SuggestService"]
+SERVICE = _SERVICE.full_name
+METHODS = {
+    method.name: Method(
+        f"/{SERVICE}/{method.name}",
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+    )
+    for method in _SERVICE.methods
+}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -224,7 +224,7 @@ class ServiceChannel:
     def __init__(self, api: ControllerApi) -> None:
         self._api = api
 
-    # Any: messages, and functions that the generated code gives
+    # Any: messages, and the functions that read and write them
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Any]:
         async def call(request: Any, **_settings: object) -> Any:
             body = serializers["request_serializer"](request)

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
     from suggest import wire
     from suggest.v1 import suggest_pb2 as pb
-    from suggest.v1 import suggest_pb2_grpc as stubs
 else:
     grpc, wire = LazyModule("grpc"), LazyModule("suggest.wire")
-    pb, stubs = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.v1.suggest_pb2_grpc")
+    pb = LazyModule("suggest.v1.suggest_pb2")
 
 PAGE = 1000
 
@@ -49,7 +48,7 @@ T = TypeVar("T")
 
 
 class Channel(Protocol):
-    """The part of a gRPC channel that a stub needs."""
+    """The part of a gRPC channel that a client needs."""
 
     def unary_unary(self, method: str, **serializers: object) -> Any: ...
 
@@ -87,8 +86,8 @@ class AsyncClient:
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._retired: list[Any] = []  # channels with an earlier certificate
         self._owner = ""  # the address that answered last, if not `address`
-        # Channels and their stubs by address; methods of a stub are looked up by name.
-        self._channels: dict[str, tuple[Any, Any]] = {}
+        # Channels and their methods, which are by name, by address.
+        self._channels: dict[str, tuple[Any, Mapping[str, Any]]] = {}
         if inside is not None:
             self._reach(self.address, inside)
 
@@ -475,8 +474,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # The types of requests and replies are Any, because the method
-    # of the stub is looked up by name.
+    # The types of requests and replies are Any, because methods are looked up by name.
 
     async def _delete(self, method: str, request: Any) -> None:
         """Call a method that deletes.
@@ -496,7 +494,7 @@ class AsyncClient:
         """Call the method of the API and return what `read` makes of its reply."""
         attempts = attempts or Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
-            call = getattr(self._connected(attempts.address), method)
+            call = self._connected(attempts.address)[method]
             try:
                 reply = await self._exchange(
                     call, request, attempts, metadata=self._identity.metadata(attempts.address)
@@ -523,7 +521,7 @@ class AsyncClient:
             if not request.page_token:
                 return items
 
-    def _connected(self, address: str) -> Any:
+    def _connected(self, address: str) -> Mapping[str, Any]:
         if (version := self._identity.version()) != self._version:
             # Calls in progress keep their channel; close() closes it with the others.
             self._version = version
@@ -570,7 +568,17 @@ class AsyncClient:
         await channel.close()
 
     def _reach(self, address: str, channel: Any) -> None:
-        self._channels[address] = channel, stubs.SuggestServiceStub(channel)
+        self._channels[address] = (
+            channel,
+            {
+                name: channel.unary_unary(
+                    method.path,
+                    request_serializer=method.request.SerializeToString,
+                    response_deserializer=method.reply.FromString,
+                )
+                for name, method in wire.METHODS.items()
+            },
+        )
 
 
 def _decided(reply: pb.DecideParameterResponse) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from suggest.client.async_client import AsyncClient
@@ -44,7 +44,7 @@ class BlockingTransport(AsyncClient):
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - it blocks on purpose
 
-    def _connected(self, address: str) -> Any:
+    def _connected(self, address: str) -> Mapping[str, Any]:
         with self._connecting:
             return super()._connected(address)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import difflib  # noqa: F401 - for errors
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,22 +35,21 @@ from suggest.server.access.protection import RECHECK_S, LoadedProtection
 from suggest.server.admin import open_store
 from suggest.server.call_pool import CallPool
 from suggest.server.descriptors import max_connections
+from suggest.server.handlers import add_handlers
 from suggest.server.in_process import InProcessChannel
 from suggest.server.interceptor import CallInterceptor, Shared
 from suggest.server.quota import QuotaStore
 from suggest.server.server_options import LimitsFile, ServerOptions
-from suggest.server.service import SuggestServicer
+from suggest.server.service import handlers
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
-from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
+from suggest.wire import SERVICE
 
 if TYPE_CHECKING:
-    from suggest.server.katib_service import Methods
     from suggest.storage.ownership import Claim
 
 log = logging.getLogger(__name__)
 
-SERVICE = "tuner.suggest.v1.SuggestService"
 THREADS = 8  # worker threads, of which a single caller gets half
 COMPUTING_S = 5.0  # how much of the grace period passes before computations in progress are stopped
 SENDING_S = 0.2
@@ -142,15 +141,15 @@ class GrpcServers:
     def inside(self, *, rights: Rights | None, caller: str) -> InProcessChannel:
         """Return a channel for clients in the servers' own loop."""
         interceptor = self._listeners[0].interceptor
-        return InProcessChannel(self._servicer, interceptor, rights=rights, caller=caller)
+        return InProcessChannel(self._handlers, interceptor, rights=rights, caller=caller)
 
     async def start(self, address: Address, advertised: str) -> None:
         """Listen at the address. Raises Unavailable: it is in use."""
         listener = await self._listener(self.protection.authorizer, RECEIVED_BYTES, (SERVICE,))
         self.address = self._bind(listener, address)
         studies = self._studies = StudyService(self.store, address=advertised or str(self.address))
-        self._servicer = SuggestServicer(studies)
-        add_SuggestServiceServicer_to_server(self._servicer, listener.server)
+        self._handlers = handlers(studies)
+        add_handlers(listener.server, {SERVICE: self._handlers})
         self._listeners = [listener]
         if self._options.katib or not self.address.path:
             await self._serve_katib(studies, listener, address.host or "127.0.0.1")
@@ -248,10 +247,10 @@ class GrpcServers:
         # A private service on a socket has no clients of Katib's, and starts faster without.
         from suggest.server import katib_service
 
-        methods: Mapping[str, Methods] = katib_service.handlers(
+        by_service = katib_service.handlers(
             studies, self.store.observations, self._options.katib_checkpoints
         )
-        katib_service.add_handlers(own.server, methods)
+        add_handlers(own.server, by_service)
         await _report_serving(own.health, katib_service.HEALTH_NAMES)
         if not self._options.katib:
             return
@@ -261,7 +260,7 @@ class GrpcServers:
         self.katib_addresses = tuple(
             self._bind(listener, Address(host=host, port=port)) for port in self._options.katib
         )
-        katib_service.add_handlers(listener.server, methods)
+        add_handlers(listener.server, by_service)
         await _report_serving(listener.health, katib_service.HEALTH_NAMES)
         self._listeners.append(listener)
 

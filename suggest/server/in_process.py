@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,41 +18,42 @@ import grpc
 
 from suggest.grpc_status import error_of
 from suggest.server.access.caller import Rights
-from suggest.server.interceptor import CallInterceptor, Handler, Reply
-from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
+from suggest.server.handlers import Handler
+from suggest.server.interceptor import CallInterceptor, Reply
+from suggest.wire import METHODS
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class InProcessChannel:
-    """The part of `grpc.aio.Channel` that a stub and its owner need."""
+    """Implements `suggest.client.Channel`."""
 
     def __init__(
         self,
-        servicer: SuggestServiceServicer,
+        handlers: Mapping[str, Handler],
         interceptor: CallInterceptor,
         *,
         rights: Rights | None,
         caller: str,
     ) -> None:
-        """caller: who the client is in the shares of threads and memory."""
+        """handlers: of the service's methods, by name.
+
+        caller: who the client is in the shares of threads and memory.
+        """
         self._caller = caller
-        methods = _Methods()
-        server: Any = methods  # has only the methods of a server that the generated code calls
-        add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering_inside(handler, method, rights=rights)
-            for method, handler in methods.handlers.items()
+            (path := METHODS[name].path): interceptor.answering_inside(handler, path, rights=rights)
+            for name, handler in handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:
-        """Return a callable that takes and returns messages, as a stub's method does.
+        """Return a callable that takes and returns messages, as a method of gRPC does.
 
         It raises AioRpcError.
         """
         answer = self._answers[method]
 
-        # the signature of a stub's method
+        # the signature of a method of gRPC
         async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109
             context: Any = _Context(time.monotonic() + timeout, metadata)
             # Each call has its own task, because the caller and the deadline
@@ -108,15 +109,3 @@ class _Context:
 
 def _refused(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
-
-
-class _Methods:
-    """Collects the handlers that the generated code adds to a server."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {}
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[object]) -> None: ...
-
-    def add_registered_method_handlers(self, service: str, handlers: dict[str, Handler]) -> None:
-        self.handlers.update({f"/{service}/{name}": handler for name, handler in handlers.items()})

@@ -44,6 +44,7 @@ from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import CALLER, OWN, RIGHTS, Rights, host_of
 from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
+from suggest.server.handlers import Handler
 from suggest.server.in_flight import HEAVY_BYTES, MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
 from suggest.server.limits_file import Limits, RateLimit
 from suggest.server.rate_limits import RateLimiter
@@ -58,7 +59,6 @@ LARGE_BYTES = 64 << 10  # a larger request is parsed in a thread, which takes mi
 UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))
 
 # The types of requests, replies and contexts are known to the handlers only.
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 # Of a wrapped method: takes the stream with the request.
 Behavior: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"

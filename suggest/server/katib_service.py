@@ -1,7 +1,6 @@
 """Katib's services over gRPC: the handlers of their methods, and the names for health checks.
 
-Handlers are blocking, as those of `suggest.server.service`; the interceptor runs them. Requests
-with histories are parsed as frames, whose trials remain bytes until the method reads them.
+Requests with histories are parsed as frames, whose trials remain bytes until the method reads them.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from suggest.katib.early_stopping import KatibEarlyStopping
 from suggest.katib.observations import KatibObservations
 from suggest.katib.population import Checkpoints
 from suggest.katib.suggestions import KatibSuggestions
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1 import frames_pb2 as frames
+from suggest.server.handlers import Handler, handlers_of
 from suggest.storage.observation_log import ObservationLog
 from suggest.studies import StudyService
 
@@ -27,14 +25,11 @@ SERVICES = tuple(f"{PACKAGE}.{name}" for name in ("Suggestion", "EarlyStopping",
 HEALTH_NAMES = ("manager.v1beta1.Suggestion", "grpc.health.v1.Health", *SERVICES)
 MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight parameters
 
-# by name: the function that answers, and the request's type
-Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]
-
 
 def handlers(
     studies: StudyService, log: ObservationLog, checkpoints: Path | None
-) -> Mapping[str, Methods]:
-    """Return each service's methods, with the function that answers and the request's type.
+) -> Mapping[str, dict[str, Handler]]:
+    """Return the handlers of each service's methods, by name.
 
     checkpoints: the folder of the trials of pbt.
     """
@@ -47,7 +42,7 @@ def handlers(
         suggestions.validate(request)
         return pb.ValidateAlgorithmSettingsReply()
 
-    return {
+    methods: Mapping[str, Mapping[str, tuple[Callable[[Any], Any], Any]]] = {
         SERVICES[0]: {
             "GetSuggestions": (suggestions.suggest, frames.SuggestionsFrame),
             "ValidateAlgorithmSettings": (validate, pb.ValidateAlgorithmSettingsRequest),
@@ -66,28 +61,14 @@ def handlers(
             "DeleteObservationLog": (observations.delete, pb.DeleteObservationLogRequest),
         },
     }
-
-
-def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, Methods]) -> None:
-    """Add handlers to a server. They may be added to several servers."""
-    for service, methods in by_service.items():
-        rpc_handlers = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, rpc_handlers),)
+    return {
+        service: handlers_of(
+            {name: (_of_request(answer), kind) for name, (answer, kind) in by_name.items()}
         )
+        for service, by_name in methods.items()
+    }
 
 
-def _handler(answer: Callable[[Any], Any], kind: Any) -> Any:  # as grpc's own are typed
-    def behavior(request: Any, _resource: object) -> Any:
-        return answer(request)
-
-    return grpc.unary_unary_rpc_method_handler(
-        behavior,
-        request_deserializer=kind.FromString,
-        response_serializer=_serialized,
-    )
-
-
-def _serialized(reply: Any) -> bytes:  # any message
-    serialized: bytes = reply.SerializeToString()
-    return serialized
+def _of_request(answer: Callable[[Any], Any]) -> Callable[[Any, object], Any]:
+    """Return the function as a handler calls it; a method of Katib's needs no `Resource`."""
+    return lambda request, _resource: answer(request)

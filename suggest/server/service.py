@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -29,6 +29,7 @@ from suggest.errors import InvalidArgument, Problem, Problems, raise_if, under
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.caller import READABLE
+from suggest.server.handlers import Handler, handlers_of
 from suggest.server.rpcs import Resource
 from suggest.space import Value
 from suggest.studies import StudyService
@@ -37,7 +38,6 @@ from suggest.studies.spec_rules import size_problems, spec_problems
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import Outcome
 from suggest.v1 import suggest_pb2 as pb
-from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
 MAX_SUMMARIES = 20  # studies per page when the trials are counted, too
@@ -48,16 +48,15 @@ MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 _AT_A_TIME = 200  # entries of a list per read from the store
 
 
-ResourceContext: TypeAlias = Any  # the call's Resource; gRPC's signature has another type
 PageRequest: TypeAlias = pb.ListStudiesRequest | pb.ListTrialsRequest | pb.ListMeasurementsRequest
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
-class SuggestServicer(SuggestServiceServicer):
+class SuggestServicer:
     """Implements the RPCs of `SuggestService`.
 
-    `context` is the call's `Resource`, which the interceptor has parsed. The interceptor handles
+    `resource` is the call's, which the interceptor has parsed. The interceptor handles
     deadlines and cancellation; a write that has begun is finished.
     """
 
@@ -66,8 +65,8 @@ class SuggestServicer(SuggestServiceServicer):
 
     # Studies
 
-    def CreateStudy(self, request: pb.CreateStudyRequest, context: ResourceContext) -> pb.Study:
-        problems = _problems(context)
+    def CreateStudy(self, request: pb.CreateStudyRequest, resource: Resource) -> pb.Study:
+        problems = _problems(resource)
         if problem := names.label_problem(request.study_id):
             problems.add("study_id", problem)
         spec = _read_spec(request.study.spec, problems)
@@ -75,7 +74,7 @@ class SuggestServicer(SuggestServiceServicer):
         _check_request_id(request.request_id, problems)
         problems += size_problems("spec.parameters", "the study", request.study.ByteSize())
         raise_if(problems)
-        name = StudyName(_resource(context).namespace or "", request.study_id)
+        name = StudyName(resource.namespace or "", request.study_id)
         return wire.write_study(
             self._studies.create_study(
                 name,
@@ -86,20 +85,20 @@ class SuggestServicer(SuggestServiceServicer):
             )
         )
 
-    def GetStudy(self, request: pb.GetStudyRequest, context: ResourceContext) -> pb.Study:
-        return wire.write_study(self._studies.study(_study(context)))
+    def GetStudy(self, request: pb.GetStudyRequest, resource: Resource) -> pb.Study:
+        return wire.write_study(self._studies.study(_study(resource)))
 
     def ListStudies(
-        self, request: pb.ListStudiesRequest, context: ResourceContext
+        self, request: pb.ListStudiesRequest, resource: Resource
     ) -> pb.ListStudiesResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         after = _reading(problems, None, lambda: _read_study_token(request))
         limit = _limit(request.page_size, problems)
         limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
         raise_if(problems)
         listed: list[Study] = []
-        for namespace in _readable(_resource(context).namespace or "", after):
+        for namespace in _readable(resource.namespace or "", after):
             missing = limit + 1 - len(listed)
             listed += self._studies.list_studies(
                 namespace, labels=labels, after=after, limit=missing
@@ -113,8 +112,8 @@ class SuggestServicer(SuggestServiceServicer):
         summaries = map(wire.write_summary, studies, self._studies.summaries(studies))
         return pb.ListStudiesResponse(studies=page, next_page_token=next_token, summaries=summaries)
 
-    def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:
-        problems = _problems(context)
+    def UpdateStudy(self, request: pb.UpdateStudyRequest, resource: Resource) -> pb.Study:
+        problems = _problems(resource)
         paths = _read_mask(request.update_mask, UPDATED, problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
         space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
@@ -125,7 +124,7 @@ class SuggestServicer(SuggestServiceServicer):
         )
         raise_if(problems)
         study = self._studies.update_study(
-            _study(context),
+            _study(resource),
             space=space if "spec.parameters" in paths else KEEP,
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
@@ -138,12 +137,12 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return wire.write_study(study)
 
-    def DeleteStudy(self, request: pb.DeleteStudyRequest, context: ResourceContext) -> Empty:
-        self._studies.delete_study(_study(context))
+    def DeleteStudy(self, request: pb.DeleteStudyRequest, resource: Resource) -> Empty:
+        self._studies.delete_study(_study(resource))
         return Empty()
 
     def ValidateStudy(
-        self, request: pb.ValidateStudyRequest, context: ResourceContext
+        self, request: pb.ValidateStudyRequest, resource: Resource
     ) -> pb.ValidateStudyResponse:
         problems = Problems()
         _read_spec(request.spec, problems)
@@ -151,7 +150,7 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.ValidateStudyResponse()
 
     def ListAlgorithms(
-        self, request: pb.ListAlgorithmsRequest, context: ResourceContext
+        self, request: pb.ListAlgorithmsRequest, resource: Resource
     ) -> pb.ListAlgorithmsResponse:
         algorithms = [
             pb.AlgorithmInfo(name=a.name, description=a.description, settings=dict(a.settings))
@@ -161,8 +160,8 @@ class SuggestServicer(SuggestServiceServicer):
 
     # Trials
 
-    def AddTrial(self, request: pb.AddTrialRequest, context: ResourceContext) -> pb.Trial:
-        problems = _problems(context)
+    def AddTrial(self, request: pb.AddTrialRequest, resource: Resource) -> pb.Trial:
+        problems = _problems(resource)
         parameters = wire.read_values(request.parameters, "parameters", problems)
         outcome = (
             wire.read_outcome(request.outcome, "outcome", problems)
@@ -177,7 +176,7 @@ class SuggestServicer(SuggestServiceServicer):
         elif measurements:
             problems.add("measurements", "only a finished trial has some; set outcome too")
         raise_if(problems)
-        study = _study(context)
+        study = _study(resource)
         added = self._studies.add_trial(
             study,
             parameters,
@@ -189,9 +188,9 @@ class SuggestServicer(SuggestServiceServicer):
         return wire.write_trial(study, added)
 
     def ImportTrials(
-        self, request: pb.ImportTrialsRequest, context: ResourceContext
+        self, request: pb.ImportTrialsRequest, resource: Resource
     ) -> pb.ImportTrialsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         trials = wire.read_finished(request.trials, "trials", problems)
         _check_request_id(request.request_id, problems)
         _check_import(trials, request.source, problems)
@@ -199,7 +198,7 @@ class SuggestServicer(SuggestServiceServicer):
             size = sum(len(name) + value.ByteSize() for name, value in trial.parameters.items())
             problems += size_problems(f"trials[{i}].parameters", "the trial", size)
         raise_if(problems)
-        study = _study(context)
+        study = _study(resource)
         results = self._studies.import_trials(
             study, trials, source=request.source, request_id=request.request_id
         )
@@ -209,14 +208,14 @@ class SuggestServicer(SuggestServiceServicer):
         _shorten(reply)
         return reply
 
-    def GetTrial(self, request: pb.GetTrialRequest, context: ResourceContext) -> pb.Trial:
-        study, number = _trial(context)
+    def GetTrial(self, request: pb.GetTrialRequest, resource: Resource) -> pb.Trial:
+        study, number = _trial(resource)
         return wire.write_trial(study, self._studies.trial(study, number))
 
     def ListTrials(
-        self, request: pb.ListTrialsRequest, context: ResourceContext
+        self, request: pb.ListTrialsRequest, resource: Resource
     ) -> pb.ListTrialsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
         if request.first_number < 0:
@@ -224,7 +223,7 @@ class SuggestServicer(SuggestServiceServicer):
         first = request.first_number - 1
         after = _reading(problems, first, lambda: _read_position(request, first=first))
         raise_if(problems)
-        study = _study(context)
+        study = _study(resource)
         read_part = partial(
             self._studies.list_trials, study, states=states, client_id=request.client_id
         )
@@ -234,23 +233,23 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return pb.ListTrialsResponse(trials=page, next_page_token=next_token)
 
-    def UpdateTrial(self, request: pb.UpdateTrialRequest, context: ResourceContext) -> pb.Trial:
-        problems = _problems(context)
+    def UpdateTrial(self, request: pb.UpdateTrialRequest, resource: Resource) -> pb.Trial:
+        problems = _problems(resource)
         _read_mask(request.update_mask, ("labels",), problems)
         labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
         raise_if(problems)
-        study, number = _trial(context)
+        study, number = _trial(resource)
         return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
 
-    def DeleteTrial(self, request: pb.DeleteTrialRequest, context: ResourceContext) -> Empty:
-        study, number = _trial(context)
+    def DeleteTrial(self, request: pb.DeleteTrialRequest, resource: Resource) -> Empty:
+        study, number = _trial(resource)
         self._studies.delete_trial(study, number)
         return Empty()
 
     def SuggestTrials(
-        self, request: pb.SuggestTrialsRequest, context: ResourceContext
+        self, request: pb.SuggestTrialsRequest, resource: Resource
     ) -> pb.SuggestTrialsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
         if not 0 < len(request.client_id) <= 256:
@@ -261,7 +260,7 @@ class SuggestServicer(SuggestServiceServicer):
             )
         _check_request_id(request.request_id, problems)
         raise_if(problems)
-        study = _study(context)
+        study = _study(resource)
         suggestions = self._studies.suggest(
             study,
             request.count,
@@ -281,25 +280,25 @@ class SuggestServicer(SuggestServiceServicer):
         )
 
     def ReportMeasurements(
-        self, request: pb.ReportMeasurementsRequest, context: ResourceContext
+        self, request: pb.ReportMeasurementsRequest, resource: Resource
     ) -> pb.ReportMeasurementsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         raise_if(problems)
-        study, number = _trial(context)
+        study, number = _trial(resource)
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
     def DecideParameter(
-        self, request: pb.DecideParameterRequest, context: ResourceContext
+        self, request: pb.DecideParameterRequest, resource: Resource
     ) -> pb.DecideParameterResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         parameter = wire.read_parameter(request.parameter, "parameter", problems)
         given: Value | NoMember = NO_MEMBER
         if request.HasField("value"):
             given = wire.read_value(request.value, "value", problems)
         raise_if(problems)
-        study, number = _trial(context)
+        study, number = _trial(resource)
         value = self._studies.decide_parameter(
             study,
             number,
@@ -311,46 +310,46 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.DecideParameterResponse(value=wire.write_value(value))
 
     def RenewLeases(
-        self, request: pb.RenewLeasesRequest, context: ResourceContext
+        self, request: pb.RenewLeasesRequest, resource: Resource
     ) -> pb.RenewLeasesResponse:
-        study = _study(context)
+        study = _study(resource)
         lost = self._studies.renew_leases(
             study, {lease.number: lease.tries for lease in request.leases}
         )
         return pb.RenewLeasesResponse(lost=sorted(lost))
 
-    def CompleteTrial(self, request: pb.CompleteTrialRequest, context: ResourceContext) -> pb.Trial:
-        problems = _problems(context)
+    def CompleteTrial(self, request: pb.CompleteTrialRequest, resource: Resource) -> pb.Trial:
+        problems = _problems(resource)
         outcome = wire.read_outcome(request.outcome, "outcome", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         problems += _outcome_problems(outcome)
         raise_if(problems)
-        study, number = _trial(context)
+        study, number = _trial(resource)
         completed = self._studies.complete(
             study, number, outcome, measurements=measurements, tries=request.tries
         )
         return wire.write_trial(study, completed)
 
     def ReopenTrials(
-        self, request: pb.ReopenTrialsRequest, context: ResourceContext
+        self, request: pb.ReopenTrialsRequest, resource: Resource
     ) -> pb.ReopenTrialsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
             problems.add("numbers", f"{twice[0]} occurs twice; send each number once")
         raise_if(problems)
-        study = _study(context)
+        study = _study(resource)
         reopened = self._studies.reopen_trials(study, list(request.numbers))
         return pb.ReopenTrialsResponse(trials=[wire.write_trial(study, t) for t in reopened])
 
     def ListMeasurements(
-        self, request: pb.ListMeasurementsRequest, context: ResourceContext
+        self, request: pb.ListMeasurementsRequest, resource: Resource
     ) -> pb.ListMeasurementsResponse:
-        problems = _problems(context)
+        problems = _problems(resource)
         limit = _limit(request.page_size, problems)
         first = -1 if request.latest else 0
         after = _reading(problems, first, lambda: _read_position(request, first=first))
         raise_if(problems)
-        study, number = _study(context), _resource(context).number
+        study, number = _study(resource), resource.number
         read_part = partial(self._studies.list_measurements, study, number, latest=request.latest)
         measurements = _in_parts(read_part, after, limit + 1, position=lambda item: item[0])
         messages = (
@@ -361,16 +360,24 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.ListMeasurementsResponse(measurements=page, next_page_token=next_token)
 
     def ListOptimalTrials(
-        self, request: pb.ListOptimalTrialsRequest, context: ResourceContext
+        self, request: pb.ListOptimalTrialsRequest, resource: Resource
     ) -> pb.ListOptimalTrialsResponse:
-        study = _study(context)
+        study = _study(resource)
         front = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in front])
 
     def EstimateStudy(
-        self, request: pb.EstimateStudyRequest, context: ResourceContext
+        self, request: pb.EstimateStudyRequest, resource: Resource
     ) -> pb.StudyEstimate:
-        return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
+        return pb.StudyEstimate(**asdict(self._studies.estimate(_study(resource))))
+
+
+def handlers(studies: StudyService) -> dict[str, Handler]:
+    """Return the handlers of the service's methods, by name."""
+    servicer = SuggestServicer(studies)
+    return handlers_of(
+        {name: (getattr(servicer, name), method.request) for name, method in wire.METHODS.items()}
+    )
 
 
 def _reading(problems: Problems, instead: T, read: Callable[[], T]) -> T:
@@ -385,30 +392,25 @@ def _reading(problems: Problems, instead: T, read: Callable[[], T]) -> T:
         return instead
 
 
-def _resource(context: ResourceContext) -> Resource:
-    resource: Resource = context
-    return resource
-
-
-def _problems(context: ResourceContext) -> Problems:
+def _problems(resource: Resource) -> Problems:
     """Return the problems of the call's resource.
 
     The method adds others before raising all at once.
     """
-    return Problems(_resource(context).problems)
+    return Problems(resource.problems)
 
 
-def _study(context: ResourceContext) -> StudyName:
+def _study(resource: Resource) -> StudyName:
     """Return the study that the request names. Raises InvalidArgument if there is none."""
-    raise_if(_problems(context))
-    study = _resource(context).study
+    raise_if(_problems(resource))
+    study = resource.study
     assert study is not None, "suggest.server.rpcs says that the method is about a study"
     return study
 
 
-def _trial(context: ResourceContext) -> tuple[StudyName, int]:
+def _trial(resource: Resource) -> tuple[StudyName, int]:
     """Return the trial that the request names. Raises InvalidArgument if there is none."""
-    study, number = _study(context), _resource(context).number
+    study, number = _study(resource), resource.number
     assert number is not None, "suggest.server.rpcs says that the method is about a trial"
     return study, number
 

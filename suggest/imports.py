@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from suggest.domain import NO_MEMBER, NoMember, json_problem, number
-from suggest.errors import Problem, did_you_mean
+from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.space import Assignment, Choice, Domain, Int, Space, Value
 from suggest.study import Objective
 from suggest.trial import NO_LABELS, Measurement, Outcome
+
+AnyStudy = TypeVar("AnyStudy")
 
 MAX_ROWS = 100_000  # trials of one source, because a study is held in memory
 
@@ -54,6 +57,23 @@ class Source:
     left_out: Mapping[str, int] = field(default_factory=dict)
     refused: Sequence[Problem] = ()
     remark: str = ""
+
+
+def study_of(studies: Mapping[str, AnyStudy], name: str, place: str) -> AnyStudy:
+    """Return the study of that name in a store; with "", the only one.
+
+    Raises InvalidArgument, NotFound.
+    """
+    if name in studies:
+        return studies[name]
+    if not name and len(studies) == 1:
+        return next(iter(studies.values()))
+    some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "") or "none"
+    if not name:
+        raise InvalidArgument.at("--study", f"name one of the studies in {place}; there are {some}")
+    raise NotFound(
+        f"{place} has no study {name!r}{did_you_mean(name, studies) or f'; there are {some}'}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from controller.named_files import open_without_waiting
 from controller.phrases import command
 from controller.search import study_name
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
-from suggest.imports import MAX_ROWS, Source
+from suggest.errors import FailedPrecondition, InvalidArgument, did_you_mean
+from suggest.imports import MAX_ROWS, Source, study_of
 from suggest.server import admin
 from suggest.space import Assignment
 from suggest.study import Direction, Objective, Study
@@ -77,7 +77,11 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
                 f"{command('db', 'upgrade', '--storage', place)}"
             )
         async with workspace.reading(url) as studies:
-            study = await _study_named(studies, chosen.study, place)
+            found = {str(study.name): study for study in await studies.list_studies()}
+            name = chosen.study
+            if name and name not in found:
+                name = str(StudyName("default", name))
+            study = study_of(found, name, place)
             return _fitting(
                 await _of_study(studies, study, f"{study.name} in {place}"), spec, value, fill
             )
@@ -137,26 +141,11 @@ def _of_export(path: Path) -> Source:
     try:
         document = json.loads(path.read_bytes())
         uid, objectives = _exported_search(document)
-        trials = [
-            (f"trial {trial['number']}", _exported_trial(trial)) for trial in document["trials"]
-        ]
+        trials = [_exported_trial(trial) for trial in document["trials"]]
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         problem = f"is not what tuner export --format json writes ({type(error).__name__}: {error})"
         raise InvalidArgument.at("--from", f"{path}: {problem}") from None
-    if len(trials) > MAX_ROWS:
-        raise InvalidArgument.at(
-            "--from", f"{path} has more than {MAX_ROWS:,} trials; export the best to a CSV"
-        )
-    left_out: Counter[str] = Counter()
-    finished: list[tuple[str, FinishedTrial]] = []
-    for place, trial in trials:
-        state = trial.outcome.state
-        if not state.finished or state is TrialState.CANCELLED:
-            left_out[state.value] += 1
-            continue
-        measured = _most(list(trial.measurements), objectives[0].metric)
-        finished.append((place, replace(trial, measurements=measured)))
-    return Source(str(path)[-256:], f"export-{uid}", finished, objectives, left_out=left_out)
+    return _copied(str(path)[-256:], f"export-{uid}", trials, objectives)
 
 
 def _exported_search(document: Json) -> tuple[str, list[Objective]]:
@@ -214,50 +203,44 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
     return filled
 
 
-async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
-    by_name = {str(study.name): study for study in await studies.list_studies()}
-    full_name = name if name in by_name or not name else str(StudyName("default", name))
-    if full_name in by_name:
-        return by_name[full_name]
-    if not name and len(by_name) == 1:
-        return next(iter(by_name.values()))
-    some = ", ".join([*by_name][:8]) + (", …" if len(by_name) > 8 else "")
-    if not name:
-        raise InvalidArgument.at(
-            "--study", f"name one of the studies in {place}: {some or 'there are none'}"
-        )
-    cure = did_you_mean(full_name, by_name) or f"; there are {some or None}"
-    raise NotFound(f"{place} has no study {name}{cure}")
-
-
 async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:
     measured = by_trial(await studies.list_measurements(study.name))
-    finished: list[tuple[str, FinishedTrial]] = []
-    left_out: Counter[str] = Counter()
-    trials = await studies.list_trials(study.name)
+    trials = [
+        FinishedTrial(
+            trial.parameters,
+            Outcome(trial.state, trial.value, trial.reason, trial.failure_class),
+            measured.get(trial.number, []),
+            source_id=str(trial.number),
+        )
+        for trial in await studies.list_trials(study.name)
+    ]
+    return _copied(title[:256], f"study-{study.uid}", trials, study.spec.objectives)
+
+
+def _copied(
+    title: str, identity: str, trials: Sequence[FinishedTrial], objectives: Sequence[Objective]
+) -> Source:
+    """Return the finished trials of one of this program's studies. Raises InvalidArgument."""
     if len(trials) > MAX_ROWS:
         raise InvalidArgument.at(
             "--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV"
         )
+    left_out: Counter[str] = Counter()
+    finished: list[tuple[str, FinishedTrial]] = []
     for trial in trials:
-        if not trial.finished:
+        state = trial.outcome.state
+        if not state.finished:
             left_out["not finished"] += 1
-        elif trial.state is TrialState.CANCELLED:
+        elif state is TrialState.CANCELLED:
             left_out["cancelled"] += 1
         else:
-            copy = FinishedTrial(
-                trial.parameters,
-                Outcome(trial.state, trial.value, trial.reason, trial.failure_class),
-                _most(measured.get(trial.number, []), study.spec.objective.metric),
-                source_id=str(trial.number),
-            )
-            finished.append((f"trial {trial.number}", copy))
-    return Source(
-        title[:256], f"study-{study.uid}", finished, study.spec.objectives, left_out=left_out
-    )
+            measured = _most(trial.measurements, objectives[0].metric)
+            copy = replace(trial, measurements=measured)
+            finished.append((f"trial {trial.source_id}", copy))
+    return Source(title, identity, finished, objectives, left_out=left_out)
 
 
-def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
+def _most(measured: Sequence[Measurement], metric: str) -> Sequence[Measurement]:
     if len(measured) > MOST_MEASURED:
         measured = [measurement for measurement in measured if measurement.metric == metric]
     return measured[-MOST_MEASURED:]

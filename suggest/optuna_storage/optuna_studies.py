@@ -25,8 +25,8 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from suggest.domain import Value, json_problem
-from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
-from suggest.imports import MAX_ROWS, FinishedTrial, Source
+from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable
+from suggest.imports import MAX_ROWS, FinishedTrial, Source, study_of
 from suggest.optuna_storage import METRIC_NAMES, quiet
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement, Outcome
@@ -90,7 +90,8 @@ def read(
     # The caller reports problems.
     logging.getLogger("optuna").setLevel(logging.ERROR)
     with _opened(place) as storage:
-        chosen = _choose(storage.get_all_studies(), study, redacted_url(place))
+        studies = {found.study_name: found for found in storage.get_all_studies()}
+        chosen = study_of(studies, study, redacted_url(place))
         count = storage.get_n_trials(chosen._study_id)
         if count > MAX_ROWS:
             message = (
@@ -184,19 +185,6 @@ def _opened(place: str) -> Iterator[BaseStorage]:
         )
         raise Unavailable(" ".join(problem.split())[:400]) from error
     yield journal
-
-
-def _choose(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStudy:
-    names = [study.study_name for study in studies]
-    if not name and len(studies) == 1:
-        return studies[0]
-    if name in names:
-        return studies[names.index(name)]
-    some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
-    if not name:
-        raise InvalidArgument.at("--study", f"name one of the studies in {place}; there are {some}")
-    cure = did_you_mean(name, names) or f"; there are {some}"
-    raise NotFound(f"{place} has no study {name!r}{cure}")
 
 
 def _metric_names(study: FrozenStudy) -> list[str]:

@@ -22,7 +22,6 @@ from controller.phrases import quantity
 from controller.report import formatting, spending, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, Json, worth_showing
-from controller.report.ranking import TRIAL_HEADINGS, trial_cells
 from controller.report.record import ExperimentRecord
 from suggest.space import Choice, Int, Parameter, Scale
 from suggest.trial import TrialState
@@ -240,16 +239,14 @@ def _cost(record: ExperimentRecord, now: datetime) -> str:
 
 
 def _trials(record: ExperimentRecord) -> str:
-    metrics = text_tables.metric_names(record)
-    rows = [trial_cells(record, entry, metrics) for entry in record.trials[:MOST_ROWS]]
+    header, rows = text_tables.report_table(record, most_rows=MOST_ROWS, most_metrics=None)
     omitted = len(record.trials) - len(rows)
     truncation = ""
     if omitted:
         truncation = (
             f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>"
         )
-    table = _table([*TRIAL_HEADINGS, *record.parameter_names, *metrics], rows)
-    return f"<h2>Trials</h2>\n{truncation}{table}"
+    return f"<h2>Trials</h2>\n{truncation}{_table(header, rows)}"
 
 
 def _table(

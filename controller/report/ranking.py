@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.phrases import quantity
-from controller.report import formatting, spending, text_tables
+from controller.report import documents, formatting, spending, text_tables
 from controller.report.documents import present
 from controller.report.effects import Effect, ParameterLevel, Step, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
@@ -121,30 +121,12 @@ def _headline(record: ExperimentRecord) -> str:
 def _rows(record: ExperimentRecord, limit: int | None) -> str:
     if not record.trials:
         return ""
-    names = record.parameter_names
-    metrics = text_tables.metric_names(record)[: text_tables.MOST_METRICS]
-    rows = [trial_cells(record, entry, metrics) for entry in record.trials[:limit]]
-    headings = [*TRIAL_HEADINGS, *names, *(f"metrics.{name}" for name in metrics)]
+    headings, rows = text_tables.report_table(
+        record, most_rows=limit, most_metrics=text_tables.MOST_METRICS
+    )
     table = text_tables.aligned(headings, rows)
     omitted = len(record.trials) - len(rows)
     return table + (f"and {omitted} more: --all\n" if omitted else "")
-
-
-TRIAL_HEADINGS = ("TRIAL", "STATE", "VALUE", "SECONDS")
-
-
-def trial_cells(record: ExperimentRecord, entry: TrialRecord, metrics: Sequence[str]) -> list[str]:
-    """Return the cells of a trial: TRIAL_HEADINGS, then its parameters and these metrics."""
-    trial, spent = entry.trial, text_tables.seconds(entry)
-    measured = record.metrics.get(trial.number, {})
-    return [
-        str(trial.number),
-        entry.state.value,
-        formatting.number(trial.value),
-        "" if spent is None else f"{spent:.1f}",
-        *(formatting.parameter_of(trial.parameters, name) for name in record.parameter_names),
-        *(formatting.number(measured.get(name)) for name in metrics),
-    ]
 
 
 # A whole grid, with the last parameter as columns
@@ -290,6 +272,8 @@ def _signed(value: float) -> str:
 
 # JSON for programs
 
+_OF_TRIAL = ("number", "state", "value", "seconds", "parameters", "metrics")
+
 
 def document(record: ExperimentRecord) -> Json:
     """Return the report of a ranked record as JSON, whose keys docs/cli.md describes."""
@@ -309,17 +293,8 @@ def document(record: ExperimentRecord) -> Json:
 
 
 def _trial(record: ExperimentRecord, entry: TrialRecord) -> Json:
-    trial, measured = entry.trial, record.metrics.get(entry.trial.number, {})
-    metrics = {name: formatting.json_number(number) for name, number in measured.items()}
-    is_number = trial.value is not None and math.isfinite(trial.value)
-    return present(
-        number=trial.number,
-        state=entry.state.value,
-        value=trial.value if is_number else None,
-        seconds=text_tables.seconds(entry),
-        parameters=dict(trial.parameters),
-        metrics=metrics or None,
-    )
+    whole = documents.trial(record, entry) | present(seconds=text_tables.seconds(entry))
+    return {key: whole[key] for key in _OF_TRIAL if key in whole}
 
 
 def _effect(effect: Effect) -> Json:

@@ -167,6 +167,7 @@ class Column:
 
 
 _IN_TABLES = ("number", "state", "value", "step", "time")
+_IN_REPORTS = ("number", "state", "value", "seconds")
 CSV_COLUMNS = (
     "number",
     "name",
@@ -224,6 +225,7 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
     shown: dict[str, Callable[[TrialRecord], str]] = {
         "value": lambda row: formatting.number(row.trial.value),
         "time": lambda row: run_time(row, now=now),
+        "seconds": lambda row: "" if (spent := seconds(row)) is None else f"{spent:.1f}",
         "state": _shown_trial_state,
         "reason": lambda row: one_line(record.reason_of(row)),
     }
@@ -276,6 +278,18 @@ def table_columns(record: TrialList) -> list[str]:
     parameters = (f"parameters.{name}" for name in record.parameter_names)
     metrics = (f"metrics.{name}" for name in metric_names(record)[:MOST_METRICS])
     return [*_IN_TABLES, *lines, *parameters, *metrics, "reason"]
+
+
+def report_table(
+    record: TrialList, *, most_rows: int | None, most_metrics: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of a report's table of trials; None: no limit."""
+    parameters = (f"parameters.{name}" for name in record.parameter_names)
+    metrics = (f"metrics.{name}" for name in metric_names(record)[:most_metrics])
+    columns = columns_of(record, now=datetime.min)
+    chosen = [columns[name] for name in (*_IN_REPORTS, *parameters, *metrics)]
+    rows = [[column.shown(row) for column in chosen] for row in record.trials[:most_rows]]
+    return [column.heading for column in chosen], rows
 
 
 def csv_columns(record: TrialList) -> list[str]:

@@ -96,7 +96,18 @@ attempts = sa.Table(
     sa.Column("earlier_s", sa.Float, nullable=False, server_default="0"),
 )
 _is_unended = attempts.c.end_time.is_(None)
-sa.Index("attempts_unended", attempts.c.uid, sqlite_where=_is_unended, postgresql_where=_is_unended)
+_unended = sa.Index("attempts_unended", attempts.c.uid, sqlite_where=_is_unended)
+
+
+@sa.event.listens_for(attempts, "before_create")
+def _limit_index(_: sa.Table, connection: sa.Connection, **__: object) -> None:
+    """Set `postgresql_where`, which would import that dialect with this module:
+    a tenth of the processor time of each command.
+    """
+    if connection.dialect.name == "postgresql":
+        _unended.dialect_options["postgresql"]["where"] = _is_unended
+
+
 events = sa.Table(
     "events",
     metadata,

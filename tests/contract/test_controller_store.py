@@ -585,6 +585,15 @@ def test_a_text_may_have_a_zero_byte(store: SqlExperimentStore) -> None:
     assert [event.message for event in store.events(uid)] == ["\ufffd segmentation fault"]
 
 
+def test_the_index_of_attempts_that_run_has_no_others(connect: Connect) -> None:
+    over(connect()).close()
+    database = connect()
+    with closing(database), database.reading() as connection:
+        (index,) = sa.inspect(connection).get_indexes("attempts")
+        limits = index["dialect_options"]
+    assert "end_time IS NULL" in str(limits[f"{connection.dialect.name}_where"])
+
+
 # What a database of before budgets of GPU-hours and money lacks.
 ADDED = {
     "attempts": ("gpus", "price_per_hour", "earlier_s"),

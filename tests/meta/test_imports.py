@@ -160,6 +160,15 @@ def test_a_run_loads_no_reports_of_trials() -> None:
     assert "sqlalchemy" in heavy_after(program)
 
 
+def test_a_run_on_sqlite_loads_no_dialect_of_postgresql() -> None:
+    program = (
+        "import sys, controller.app.run\n"
+        "from controller.experiment_store import sqlite_database\n"
+        "assert 'sqlalchemy.dialects.postgresql' not in sys.modules\n"
+    )
+    assert "sqlalchemy" in heavy_after(program)
+
+
 def test_the_client_of_a_cluster_imports_its_package_with_the_first_connection() -> None:
     program = "import controller.kube.cluster, controller.runtime.kubernetes.runtime\n"
     assert {"aiohttp", "kubernetes"}.isdisjoint(heavy_after(program))

@@ -1,11 +1,13 @@
 """A minimal client of the API server for tests: JSON in, JSON out, no state between calls.
 
 It shares no code with the tuner's client, so that a test can see what that client misses. It is
-synchronous: a test can call it from a thread while something runs.
+synchronous: a test can call it from a thread while something runs. Connections are kept for later
+requests: a TLS handshake is most of the processor time of a poll, here and in the API server.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import ssl
 import urllib.error
@@ -14,6 +16,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import urllib3
 
 from tests.cluster.waiting import eventually
 
@@ -84,13 +88,13 @@ class Api:
         which it does after `seconds` at the latest.
         """
         asked = {"watch": "true", "timeoutSeconds": str(seconds), **query}
-        with self._open("GET", path, asked, within_s=seconds + 10) as response:
+        with self._open(path, asked, within_s=seconds + 10) as response:
             for line in response:
                 yield json.loads(line)
 
     def stream(self, path: str, *, seconds: float = 30, **query: str) -> Iterator[str]:
         """Yield lines as they arrive; raise TimeoutError if none arrives for `seconds`."""
-        with self._open("GET", path, query, within_s=seconds) as response:
+        with self._open(path, query, within_s=seconds) as response:
             for line in response:
                 yield line.decode().rstrip("\n")
 
@@ -115,31 +119,26 @@ class Api:
         body: Object | list[Object] | None = None,
         kind: str = "application/json",
     ) -> str:
-        with self._open(method, path, query, body, kind) as response:
-            return response.read().decode()
+        try:
+            response = _connections(self.authority, self.pair).request(
+                method,
+                self._url(path, query),
+                body=None if body is None else json.dumps(body).encode(),
+                headers={"Content-Type": kind, **self._login()},
+                timeout=30,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        text = response.data.decode(errors="replace")
+        if response.status >= 400:
+            raise RequestRefused(response.status, _status(text))
+        return text
 
-    def _open(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        body: Object | list[Object] | None = None,
-        kind: str = "application/json",
-        within_s: float = 30,
-    ) -> Any:  # http.client.HTTPResponse, which urllib's stubs do not promise
-        asked = f"?{urllib.parse.urlencode(query)}" if query else ""
-        request = urllib.request.Request(
-            f"{self.server}{path}{asked}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Content-Type": kind,
-                **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
-            },
-        )
-        trusted = ssl.create_default_context(cadata=self.authority)
-        if self.pair:
-            trusted.load_cert_chain(*self.pair)
+    def _open(self, path: str, query: dict[str, str], *, within_s: float) -> Any:
+        """Return the http.client.HTTPResponse of a GET, which urllib's stubs do not promise."""
+        request = urllib.request.Request(self._url(path, query), headers=self._login())
+        trusted = _trusting(self.authority, self.pair)
         try:
             return urllib.request.urlopen(request, timeout=within_s, context=trusted)
         except urllib.error.HTTPError as error:
@@ -147,6 +146,24 @@ class Api:
                 raise RequestRefused(
                     error.code, _status(error.read().decode(errors="replace"))
                 ) from None
+
+    def _url(self, path: str, query: dict[str, str]) -> str:
+        return f"{self.server}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+
+    def _login(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+@functools.cache
+def _connections(authority: str, pair: tuple[str, str] | None) -> urllib3.PoolManager:
+    return urllib3.PoolManager(ssl_context=_trusting(authority, pair))
+
+
+def _trusting(authority: str, pair: tuple[str, str] | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority)
+    if pair:
+        context.load_cert_chain(*pair)
+    return context
 
 
 def _status(text: str) -> Object:

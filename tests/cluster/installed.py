@@ -4,6 +4,7 @@ process with the token of its ServiceAccount, beside the cluster instead of in a
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -42,6 +43,7 @@ WITH_POLICIES = "--api-versions=admissionregistration.k8s.io/v1beta1/MutatingAdm
 EXPERIMENTS = "/apis/tuner.dev/v1/namespaces/{namespace}/experiments"
 
 
+@functools.cache
 def render(*settings: str) -> str:
     """Return the text of the chart with these values, each as --set takes it, or a flag of helm."""
     flags: list[str] = []
@@ -54,7 +56,8 @@ def render(*settings: str) -> str:
 
 def rendered(*settings: str) -> list[Object]:
     """Return the objects of the chart with these values."""
-    return [document for document in yaml.safe_load_all(render(*settings)) if document]
+    documents = yaml.load_all(render(*settings), yaml.CSafeLoader)
+    return [document for document in documents if document]
 
 
 def install_text() -> str:

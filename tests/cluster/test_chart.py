@@ -132,7 +132,7 @@ def test_the_installation_as_one_file_is_the_chart_with_its_defaults() -> None:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def kubectl(level_b: ControlPlane) -> Kubectl:
     """Return kubectl of a cluster with the namespace and the kinds of the Prometheus operator."""
     client = Kubectl(level_b.kubeconfig())

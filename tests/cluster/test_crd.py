@@ -19,7 +19,7 @@ from tests.cluster.installed import DEFINITION, Kubectl, experiment, rendered
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def kubectl(level_b: ControlPlane) -> Kubectl:
     client = Kubectl(level_b.kubeconfig())
     client.apply([each for each in rendered() if each["kind"] == "CustomResourceDefinition"])

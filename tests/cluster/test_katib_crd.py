@@ -21,7 +21,7 @@ DEFINITION = "experiments.kubeflow.org"
 KIND = "experiments.kubeflow.org"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def kubectl(level_b: ControlPlane) -> Kubectl:
     client = Kubectl(level_b.kubeconfig())
     definitions = [

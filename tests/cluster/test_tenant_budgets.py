@@ -37,8 +37,8 @@ def budget(namespace: str, **limits: object) -> dict[str, Any]:
 
 
 def shown(installed: Installed, namespace: str) -> dict[str, Any]:
-    text = installed.kubectl("get", "tenantbudget", namespace, "-o", "json")
-    return dict(json.loads(text).get("status") or {})
+    found = installed.cluster.api().get(f"/apis/tuner.dev/v1/tenantbudgets/{namespace}")
+    return dict(found.get("status") or {})
 
 
 def test_a_budget_of_money_ends_a_search_and_the_tenant_waits_for_more(

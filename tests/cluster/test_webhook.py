@@ -21,7 +21,8 @@ from tests.cluster.installed import ROOT, SYSTEM, Installed, experiment
 from tests.cluster.waiting import eventually
 from tests.ports import free_port
 
-NAME, EDITS = "validatingwebhookconfiguration", "mutatingwebhookconfiguration"
+NAME, EDITS = "validatingwebhookconfigurations", "mutatingwebhookconfigurations"
+REGISTERED = "/apis/admissionregistration.k8s.io/v1/{kind}/tuner-experiments"
 FOREVER = {"KWOK_RUN": "600s"}
 
 
@@ -60,8 +61,7 @@ class WithWebhook(Installed):
         return dict(self._hooks(self._kinds[-1])[-1]["clientConfig"])
 
     def _hooks(self, kind: str) -> list[dict[str, Any]]:
-        found = self.kubectl("get", kind, "tuner-experiments", "-o", "json")
-        return list(json.loads(found)["webhooks"])
+        return list(self.cluster.api().get(REGISTERED.format(kind=kind))["webhooks"])
 
     def refused(self, resource: dict[str, Any]) -> str:
         """Return what kubectl says when it applies the resource in vain."""

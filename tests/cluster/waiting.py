@@ -18,12 +18,17 @@ def eventually(
 ) -> Found:
     """Return the condition's value once it is true; otherwise raise AssertionError
     with the value of `shows`.
+
+    A condition that runs a command is checked less often,
+    so that it does not take the processor from what it waits for.
     """
     end = time.monotonic() + within_s
     while True:
+        began = time.monotonic()
         found = condition()
         if found:
             return found
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"not within {within_s:g} s; at the end: {shows()}")
-        time.sleep(every_s)
+        time.sleep(max(every_s, min(3 * (now - began), 1.0)))

@@ -39,7 +39,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import copy
 import json
 import os
 import random
@@ -297,7 +296,7 @@ class FakeApi:
         return self._changes
 
     def find(self, plural: str, namespace: str | None, name: str) -> Raw | None:
-        return copy.deepcopy(self._objects.get((plural, namespace or "", name)))
+        return copied(self._objects.get((plural, namespace or "", name)))
 
     def get(self, plural: str, namespace: str | None, name: str) -> Raw:
         found = self.find(plural, namespace, name)
@@ -306,7 +305,7 @@ class FakeApi:
 
     def all(self, plural: str, namespace: str | None = None) -> list[Raw]:
         return [
-            copy.deepcopy(self._objects[key])
+            copied(self._objects[key])
             for key in sorted(self._objects)
             if key[0] == plural and namespace in (None, key[1])
         ]
@@ -314,7 +313,7 @@ class FakeApi:
     def labelled(self, plural: str, namespace: str, label: str, value: str) -> list[Raw]:
         """Return the objects with a value of a label, without copying all of the namespace."""
         return [
-            copy.deepcopy(obj)
+            copied(obj)
             for key, obj in self._objects.items()
             if key[:2] == (plural, namespace)
             and obj["metadata"].get("labels", {}).get(label) == value
@@ -324,7 +323,7 @@ class FakeApi:
         """Create or replace an object; its identity and version are filled in."""
         api_version = next(version for version, known in self._kinds if known == plural)
         kind, namespaced = self._kinds[api_version, plural]
-        obj = {"apiVersion": api_version, "kind": kind, **copy.deepcopy(obj)}
+        obj = {"apiVersion": api_version, "kind": kind, **copied(obj)}
         if plural in ("jobs", "pods"):
             obj.setdefault("status", {"phase": "Pending"} if plural == "pods" else {})
         about = obj.setdefault("metadata", {})
@@ -342,7 +341,7 @@ class FakeApi:
         else:
             about["creationTimestamp"] = now()
         self._record(key, before, obj)
-        return copy.deepcopy(obj)
+        return copied(obj)
 
     def change(
         self, plural: str, namespace: str | None, name: str, how: Callable[[Raw], object]
@@ -367,12 +366,12 @@ class FakeApi:
         if after is None:
             self._objects.pop(key)
             assert before is not None
-            before = copy.deepcopy(before)
+            before = copied(before)
             before["metadata"]["resourceVersion"] = str(self.version)
         else:
             after["metadata"]["resourceVersion"] = str(self.version)
             self._objects[key] = after
-        self._changes.append(Change(self.version, key[0], before, copy.deepcopy(after)))
+        self._changes.append(Change(self.version, key[0], before, copied(after)))
         if self._lose:
             self._lose -= 1
             self._lost.add(self.version)
@@ -750,7 +749,7 @@ class FakeApi:
             )
         if is_applied and target.subresource:
             return self._put_status(target, before, body["status"])
-        after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
+        after = _merged(before, body) if verb == "patch" else copied(body)
         if dry_run:
             return after
         about = after["metadata"]
@@ -778,7 +777,7 @@ class FakeApi:
     def _put_status(self, target: Target, before: Raw, status: Raw) -> Raw:
         """The metadata are those of before; fields that the only manager set earlier are gone."""
         assert target.subresource == "status"
-        return self.put(target.plural, copy.deepcopy(before) | {"status": status})
+        return self.put(target.plural, copied(before) | {"status": status})
 
     def _delete(self, target: Target, options: Raw) -> Raw:
         before = self._existing(target)
@@ -1023,7 +1022,7 @@ def _event(change: Change, target: Target, chosen: Predicate) -> tuple[str, Raw]
         case False, True:
             return "ADDED", change.after or {}
         case True, False:
-            last = copy.deepcopy(change.before or {})
+            last = copied(change.before or {})
             last["metadata"]["resourceVersion"] = str(change.version)
             return "DELETED", last
     return None
@@ -1065,11 +1064,22 @@ def _field_rule(text: str) -> Predicate:
     return rule
 
 
+def copied(value: Any) -> Any:
+    """Return a deep copy of what JSON can hold: in a third of the time of `copy.deepcopy`,
+    which took a third of the processor time of the tests with this server.
+    """
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [copied(each) for each in value]
+    return value
+
+
 def _merged(before: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    after = copy.deepcopy(before) if isinstance(before, dict) else {}
+        return copied(patch)
+    after = copied(before) if isinstance(before, dict) else {}
     for key, value in patch.items():
         if value is None:
             after.pop(key, None)

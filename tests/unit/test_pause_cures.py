@@ -68,15 +68,11 @@ def change(key: str) -> Change:
     return Change(above, [{name: "old"}], [{name: "new"}]) if name else Change(key, "old", "new")
 
 
-def test_pauses_name_keys() -> None:
-    assert {"spec.objective.metric", "spec.trial.resources.gpu", "spec.constraints[0].metric"} <= {
-        *named()
-    }
-
-
-@pytest.mark.parametrize("key", named())
-def test_resume_accepts_what_a_pause_names(key: str) -> None:
-    assert allowed_in_revision(change(key))
+def test_resume_accepts_what_a_pause_names() -> None:
+    keys = named()
+    examples = {"spec.objective.metric", "spec.trial.resources.gpu", "spec.constraints[0].metric"}
+    assert examples <= {*keys}
+    assert [key for key in keys if not allowed_in_revision(change(key))] == []
 
 
 @pytest.mark.parametrize("key", BY_EXTEND)

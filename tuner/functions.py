@@ -230,12 +230,13 @@ def search(
     on_stop: DesiredState = DesiredState.STOP,
     shell: Shell | None = None,
     calls: str = "",
+    goes_on: bool = False,
 ) -> Study:
     """Run the search of an objective. Raises the errors of `minimize`.
 
     stand_ins: see `objective_code.dumps`. known: trials to learn from. on_stop: see
     `running.control`. shell: the program that runs it, if it has one. calls: what its script keeps
-    with the search.
+    with the search. goes_on: the script has just run it, perhaps with another objective.
     """
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
@@ -283,7 +284,7 @@ def search(
             return cluster.hand_over(
                 file, files, caller=caller, context=context, progress=progress, code=code
             )
-        if "name" in options:
+        if "name" in options and not goes_on:
             _check_code(caller, workspace, file, code, script)
         _warn_of_directions(caller, objectives)
         sources = [source for source in (options.get("import_from"), known) if source is not None]

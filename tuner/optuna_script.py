@@ -162,6 +162,8 @@ class _Searches:
         self._run = {"script": shell.script, "set": [*shell.options.overrides]}
         self._given = {key.strip(): value.strip() for key, _, value in overrides}
         self._names: list[tuple[optuna.Study, str]] = []
+        # Those that this process has run.
+        self._ran: set[str] = set()
         # By the search's name.
         self._calls: defaultdict[str, list[_OptimizeCall]] = defaultdict(list)
         self._points: defaultdict[str, list[Point]] = defaultdict(list)
@@ -223,7 +225,10 @@ class _Searches:
             for module, name in sorted(self._variables)
             if hasattr(sys.modules.get(module), name) and _is_own(module.partition(".")[0])
         }
-        caller = SearchCaller(self._place(), self._shell, json.dumps(calls), variables)
+        caller = SearchCaller(
+            self._place(), self._shell, json.dumps(calls), variables, goes_on=name in self._ran
+        )
+        self._ran.add(name)
         options: SearchOptions = {
             "name": name,
             "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs),

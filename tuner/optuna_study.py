@@ -92,6 +92,7 @@ class SearchCaller:
 
     calls: what a script keeps with the search.
     variables: those that a script has set in its modules, by module and name.
+    goes_on: the script has just run the search.
     """
 
     name: str = "tuner.optimize_optuna"
@@ -99,6 +100,7 @@ class SearchCaller:
     calls: str = ""
     # Any: a value of a variable
     variables: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    goes_on: bool = False
 
     def option(self, argument: str, key: str, value: str) -> str:
         if self.shell is None:
@@ -228,6 +230,7 @@ def run_search(
             on_stop=DesiredState.FINISH,
             shell=shell,
             calls=caller.calls,
+            goes_on=caller.goes_on,
         )
     except SearchFailed as failure:
         ran = failure.study

@@ -109,6 +109,21 @@ def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
     }
 
 
+def test_only_an_objective_that_was_edited_is_warned_of(cli: Cli) -> None:
+    script = (
+        "import optuna\nstudy = optuna.create_study()\n"
+        "study.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=1)\n"
+        "study.optimize(lambda trial: trial.suggest_float('x', 0, 2), n_trials=1)\n"
+    )
+    (cli.folder / "script.py").write_text(script)
+    code, _, err = cli.tuner("run", "script.py")
+    assert (code, "has changed" in err) == (0, False), err
+    (cli.folder / "script.py").write_text(script.replace("0, 2)", "0, 3)"))
+    code, _, err = cli.tuner("run", "script.py")
+    assert code == 0, err
+    assert "script.py:4: the code of the objective has changed since script ran trials 0-1" in err
+
+
 def test_callbacks_and_failures_are_those_of_optuna(cli: Cli) -> None:
     out = ran(
         cli,

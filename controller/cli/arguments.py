@@ -52,9 +52,23 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not words[0].startswith("-") and words[0] not in verbs:
         parser.error(_unknown(words[0], verbs))
     _refuse_guesses(parser, words)
-    arguments = parser.parse_args(words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_if_of_script(words, unknown)}")
     arguments.of_script = of_script
     return arguments
+
+
+def _if_of_script(words: Sequence[str], unknown: Sequence[str]) -> str:
+    """Return how to hand arguments over to the script that a command runs, if it runs one."""
+    known = [word for word in words if word not in unknown]
+    if words[0] != "run" or not any(word.endswith(".py") for word in known):
+        return ""
+    # lazy: only mistakes need it
+    import shlex
+
+    written = shlex.join([*cli.program.program_words(), *known, "--", *unknown])
+    return f"; arguments of the script follow --: {written}"
 
 
 def _without_script_words(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -170,9 +184,10 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
             )
         if flag in keys:
             value = following if following and not following.startswith("-") else "VALUE"
+            given = words[at : at + (1 if equals or value == "VALUE" else 2)]
             parser.error(
                 f"{words[0]} has no flag {flag}; set it in the file, or with: --set "
-                f"{keys[flag]}={value}"
+                f"{keys[flag]}={value}{_if_of_script(words, given)}"
             )
 
 

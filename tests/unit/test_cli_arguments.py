@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 
 from controller.cli.arguments import parse
 from controller.cli.options import split_name
+from controller.cli.program import program_words
 from suggest.errors import InvalidArgument
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +56,26 @@ def test_a_flag_that_the_file_has_a_key_for_ends_with_the_override(
         parse(line.split())
     assert ended.value.code == 2
     assert cure in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("run x.py --seed 4 -v", "with: --set spec.algorithm.seed=4; {} run x.py -v -- --seed 4"),
+        ("run x.py --seed=4 -v", "with: --set spec.algorithm.seed=4; {} run x.py -v -- --seed=4"),
+        ("run x.py --lr 1 2", "unrecognized arguments: --lr 1 2; {} run x.py -- --lr 1 2"),
+        ("run x.yaml --lr 1 2", "unrecognized arguments: --lr 1 2"),
+        ("get trials x.py --lr", "unrecognized arguments: --lr"),
+    ],
+)
+def test_arguments_of_a_script_are_named_with_the_command(
+    line: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(line.split())
+    program = shlex.join(program_words())
+    printed = error.format(f"arguments of the script follow --: {program}")
+    assert capsys.readouterr().err.endswith(f"{printed}\n")
 
 
 def test_a_namespace_of_a_word_is_one() -> None:

@@ -512,9 +512,10 @@ def run(
 
 
 def _is_json(value: object) -> bool:
-    """Return whether JSON has the same value: no tuple, array, or key that is not text."""
+    """Return whether JSON has the same value: no tuple, value of NumPy, or key that is no text."""
     try:
-        return bool(json.loads(json.dumps(value)) == value)
+        # Equal values may be of other types.
+        return repr(json.loads(json.dumps(value))) == repr(value)
     except (TypeError, ValueError):
         return False
 

@@ -884,6 +884,7 @@ def objective(trial):
     x = trial.suggest_float("x", 0, 1)
     trial.set_user_attr("model", Model(x))
     trial.set_user_attr("pair", (1, {2: "b"}))
+    trial.set_user_attr("scores", {"mean": np.float64(x), "nan": [float("nan")]})
     trial.set_user_attr("last", Model(x))
     trial.set_user_attr("last", 3)
     trial.set_user_attr("stream", open("/dev/null"))
@@ -900,11 +901,12 @@ best = study.user_attrs["best"]
 print(isinstance(best, Model), best.weights[0] == study.best_value)
 print([trial.user_attrs["pair"] for trial in study.trials], list(study.trials[0].user_attrs))
 print([trial.user_attrs["last"] for trial in study.trials])
+print(type(study.best_trial.user_attrs["scores"]["mean"]) is np.float64)
 """
     process = scripts.start(QUIET + body)
     out, err = process.communicate(timeout=60)
     pairs = [(1, {2: "b"})] * 3
-    lines = ["True True", f"{pairs} ['model', 'pair', 'last']", "[3, 3, 3]"]
+    lines = ["True True", f"{pairs} ['model', 'pair', 'scores', 'last']", "[3, 3, 3]", "True"]
     assert out.splitlines() == lines, err
     assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
 

@@ -83,6 +83,8 @@ class TenantBudgets:
     _bars: dict[str, Bar] = field(default_factory=dict)
     _said: dict[str, str] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
+    # By name, those that were spent when they were last seen.
+    _spent: dict[str, TenantBudget] = field(default_factory=dict)
     _trouble: str = ""
 
     @property
@@ -139,10 +141,12 @@ class TenantBudgets:
         for each in budgets:
             name = each["metadata"]["name"]
             used = self.used.get(name, NOTHING_SPENT)
-            status = status_of(each, used, now, problem=await self._problem(each))
+            as_known = with_status_before(each, self._spent.pop(name, None))
+            status = status_of(as_known, used, now, problem=await self._problem(each))
             statuses[name] = status
             said[name] = sentence_of(each, status)
             if status["state"] == SPENT:
+                self._spent[name] = {**each, "status": status}
                 stops = each["spec"].get("overrun") == STOP
                 bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
         self._bars, self._said = bars, said
@@ -207,6 +211,14 @@ class TenantBudgets:
                 TENANT_BUDGETS, None, about["name"], status, uid=about["uid"]
             )
         self._shown_s[about["uid"]] = now_s
+
+
+def with_status_before(budget: TenantBudget, before: TenantBudget | None) -> TenantBudget:
+    """Return a budget that was deleted and created again, with the status that it had before."""
+    if before is None or budget.get("status") or budget["spec"] != before["spec"]:
+        return budget
+    generation = budget["metadata"].get("generation")
+    return {**budget, "status": {**before["status"], "observedGeneration": generation}}
 
 
 def status_of(

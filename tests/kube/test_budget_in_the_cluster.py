@@ -353,6 +353,8 @@ async def test_what_runs_is_stopped_and_waits_if_the_budget_says_so(
     await installed.until(lambda: installed.status().get("queued") == 2)
     assert "TenantBudgetSpent: " in installed.status()["reason"]
     await installed.until(lambda: not any(map(runs, installed.api.all("pods", NAMESPACE))))
+    installed.api.put("tenantbudgets", tenant_budget(gpuHours=2 * HOURS, overrun="stop"))
+    await installed.until(lambda: shown(installed).get("state") == "spent")
     installed.api.kubelet.play(lambda _job: A_SECOND)
     await installed.stop()
     installed.start()

@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import Attempt, AttemptState
 from controller.core.spending import Spent, month_of, next_month, spent_by_month
-from controller.operator.tenant_budgets import TenantBudget, status_of
+from controller.operator.tenant_budgets import TenantBudget, status_of, with_status_before
 
 NEW = Attempt(0, 1, gpus=2.0, price_per_hour=3.0)
 EVE = datetime(2026, 11, 30, 23, tzinfo=UTC)
@@ -114,3 +114,16 @@ def test_such_a_limit_holds_until_the_month_ends_or_the_budget_changes() -> None
     changed = {"name": "vision", "generation": 4}
     later = said(Spent(9.999, 0), spec=STOPPING, status=reached, metadata=changed)
     assert (later["state"], later["observedGeneration"]) == ("within", 4)
+
+
+def test_such_a_limit_holds_although_its_budget_was_deleted_and_created_again() -> None:
+    def budget(hours: int, **status: object) -> TenantBudget:
+        about, spec = {"name": "vision", "generation": 1}, {**STOPPING, "gpuHours": hours}
+        return cast("TenantBudget", {"metadata": about, "spec": spec, "status": status})
+
+    before = budget(10, **said(Spent(10.001, 0), spec=STOPPING))
+    again = with_status_before(budget(10), before)
+    assert status_of(again, Spent(9.999, 0), EVE)["state"] == "spent"
+    for other in (budget(11), budget(10, state="within")):
+        assert with_status_before(other, before) is other
+    assert with_status_before(again, None) is again

@@ -30,13 +30,21 @@ from controller.app.rerun import Reruns, derived, refuse_number, refuse_others
 from controller.app.surroundings import GitState, gpus, packages_of, tracked_state
 from controller.app.untracked import are_unchanged, restore
 from controller.app.workspace import ReadableWorkspace, Workspace
-from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Uid, uid_of_resource
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Experiment,
+    Uid,
+    by_trial,
+    uid_of_resource,
+)
 from controller.phrases import command, quantity
 from controller.report.confirmation import name_of_reruns
 from controller.report.record import TrialRecord
 from controller.runtime.launch import trial_seed
 from controller.runtime.registry import traits_of
-from suggest.errors import FailedPrecondition
+from suggest.errors import FailedPrecondition, Unavailable
 from suggest.trial import TrialState
 
 Json = dict[str, Any]
@@ -130,6 +138,61 @@ async def reproducing(
     )
     refuse_others(workspace, reruns)
     return Reproduction(reruns, uid, number, values_of(entry, search), records.notes)
+
+
+async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]:
+    """Return what new reruns of the best trials have otherwise than these: code, `spec.trial`.
+
+    The recorded values are then of another program than the means. Nothing is returned of reruns
+    that have begun, and where trials run in containers or call a stored function.
+    """
+    search, spec = reruns.search, reruns.file.document.spec
+    trial = search.spec.trial
+    is_elsewhere = traits_of(search.spec.runtime).in_containers or trial.calls_function
+    if is_elsewhere or not isinstance(workspace, Workspace) or spec.rerun is None:
+        return []
+    with workspace.opened() as experiments:
+        if experiments.experiment(spec.namespace, spec.name) is not None:
+            return []
+        folders = experiments.folders(search.uid)
+        trials_of = {each.number: each.spec.trial for each in experiments.revisions(search.uid)}
+        attempts = by_trial((each.trial, each) for each in experiments.attempts(search.uid))
+    now = await tracked_state(Path(search.directory), within_s=PATIENCE_S)
+    other_code, other_trial = list[str](), list[str]()
+    for number in spec.rerun.trials:
+        succeeded = [a for a in attempts.get(number, ()) if a.state is AttemptState.SUCCEEDED]
+        if not succeeded:
+            continue
+        place = folders.attempt(number, succeeded[-1].number).root
+        records = _AttemptRecords.of(folders.root, place)
+        recorded = records.section("git")
+        if "commit" in recorded and now.record and not _is_same(recorded, now):
+            other_code.append(str(number))
+        if trials_of.get(records.provenance.get("revision", 0), trial) != trial:
+            other_trial.append(str(number))
+    notes = []
+    if other_code:
+        notes.append(
+            f"{search.directory} has other code now than trial {', '.join(other_code)} ran: the "
+            "recorded values are of that code, and the means of this one"
+        )
+    if other_trial:
+        notes.append(
+            f"trial {', '.join(other_trial)} ran by an earlier spec.trial, and the reruns run by "
+            "the present one"
+        )
+    if notes:
+        notes.append(f"to run one as it ran: {command('reproduce', f'{search.name}/N')}")
+    return notes
+
+
+def _is_same(recorded: Json, now: GitState) -> bool:
+    """Return whether a checkout has the recorded commit and changes of tracked files."""
+    match = _STORED.fullmatch(str(recorded.get("patch", "")))
+    patch = match[1] if match else ""
+    found = hashlib.sha256(now.patch).hexdigest()[:16] if now.patch else ""
+    keys = ("commit", "dirty", "patchBytes")
+    return found == patch and all(recorded.get(key) == now.record.get(key) for key in keys)
 
 
 def values_of(entry: TrialRecord, experiment: Experiment) -> dict[str, float]:
@@ -250,9 +313,15 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     async with _alone_in(root):
         if not (root / _READY).exists():
             await _check_out(place, commit, patch, records, checkout)
-            if files:
-                restore(files, checkout)
-            (root / _READY).touch()
+            try:
+                if files:
+                    restore(files, checkout)
+                (root / _READY).touch()
+            except OSError as error:
+                raise Unavailable(
+                    f"{error.filename or checkout}: {error.strerror}; correct this, such as by "
+                    "freeing space, and repeat the command"
+                ) from error
     folder = checkout / str(recorded.get("folder", ""))
     if not folder.resolve().is_relative_to(checkout.resolve()) or not folder.is_dir():
         raise FailedPrecondition(f"{folder}: commit {commit[:12]} does not have this folder")
@@ -333,8 +402,8 @@ async def _check_out(
     code, _, err = await git(here, *add, "--detach", str(checkout), commit)
     if code != 0:
         raise FailedPrecondition(
-            f"{here}: git worktree add: {_last_line(err)}; correct this, such as by installing a "
-            "filter that it names, and repeat the command"
+            f"{here}: git worktree add: {_first_and_last(err)}; correct this, such as by freeing "
+            "space or installing a filter that it names, and repeat the command"
         )
     if not patch:
         return
@@ -355,6 +424,12 @@ async def remove_worktree(root: Path) -> None:
         # Without git, or if the repository is gone, there is no list to keep.
         with suppress(OSError):
             await git(checkout, "worktree", "remove", "--force", "--force", str(checkout))
+
+
+def _first_and_last(text: bytes) -> str:
+    """Return the line that names the cause, and that of the failure, if it is another one."""
+    first, *rest = text.decode(errors="replace").strip().splitlines() or ["no message"]
+    return f"{first} … {rest[-1]}" if rest else first
 
 
 def _last_line(text: bytes) -> str:

@@ -20,6 +20,8 @@ def confirm(arguments: argparse.Namespace) -> int:
             workspace, name, arguments.namespace, top=arguments.top, seeds=arguments.seeds
         )
     )
+    for note in asyncio.run(app.reproduce.differences(workspace, reruns)):
+        terminal.say(arguments, note)
     code = _run(arguments, reruns)
     asyncio.run(lifecycle.print_confirmation(arguments, workspace, name, arguments.namespace))
     return code

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,29 @@ def test_reruns_that_failed_are_told_and_run_again_by_the_command_that_is_told(
         confirmed = cli.json("report", "tiny", "-o", "json")["confirmed"]
         assert confirmed["failed"] == 0
         assert [len(each["values"]) for each in confirmed["candidates"]] == [2, 2]
+
+
+def test_code_that_is_not_that_of_the_search_is_told_before_the_reruns(tmp_path: Path) -> None:
+    with cli_in(tmp_path) as cli:
+        points = "x: {type: int, min: 1, max: 3}"
+        program = cli.folder / "train.sh"
+        program.write_text("echo score=$1\n")
+        for words in (("init",), ("add", "train.sh"), ("commit", "--message=one")):
+            identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+            subprocess.run(["git", *identity, *words], cwd=cli.folder, check=True)
+        command = ["sh", "train.sh", "${x}"]
+        cli.file.write_text(experiment(command, trials=3, parameters=points, algorithm="grid"))
+        assert cli.tuner("run", cli.file)[0] == 0
+        confirm = ("confirm", "tiny", "--top", "2", "--seeds", "2")
+        assert "other code now" not in cli.tuner(*confirm)[2]
+        assert cli.tuner("delete", "tiny-confirm", "--yes")[0] == 0
+        program.write_text("echo score=$(( $1 + 1 ))\n")
+        err = cli.tuner(*confirm)[2]
+        assert f"{cli.folder} has other code now than trial 2, 1 ran: the recorded values" in err
+        assert "to run one as it ran: tuner reproduce tiny/N" in err
+        # What they ran is not what is there now.
+        program.write_text("echo score=$(( $1 + 2 ))\n")
+        assert "other code now" not in cli.tuner(*confirm)[2]
 
 
 def test_the_search_does_not_learn_of_its_reruns(cli: Cli) -> None:

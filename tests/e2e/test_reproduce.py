@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cli import Cli, cli_in, eventually, experiment
+from tests.small_disk import fill, small_disk
 
 PROGRAM = "echo score=$(( $1 * 100000 + TUNER_SEED % 1000 + {constant} ))\n"
 FILE = "train.sh"
@@ -465,7 +467,32 @@ def test_a_filter_that_is_missing_is_named_with_the_cure(cli: Cli) -> None:
     write(cli, 3)
     code, _, err = cli.tuner("reproduce", "filtered/1")
     assert code == 6
-    assert "smudge filter large failed; correct this, such as by installing a filter" in err
+    assert "smudge filter large failed; correct this, such as by freeing space or" in err
+
+
+@pytest.mark.parametrize("untracked", [False, True])
+def test_a_full_disk_is_named_and_the_command_repeated(tmp_path: Path, untracked: bool) -> None:
+    with cli_in(tmp_path) as cli, small_disk(tmp_path / "disk", "8m") as disk:
+        git(cli.folder, "init", "-q")
+        write(cli, 1)
+        data = cli.folder / "data"
+        data.write_bytes(random.Random(1).randbytes(900_000))
+        git(cli.folder, "add", FILE, *([] if untracked else ["data"]))
+        git(cli.folder, "commit", "-qm", "one")
+        command = ["sh", FILE, "${x}"]
+        cli.file.write_text(experiment(command, parameters="x: {type: int, min: 1, max: 9}"))
+        there = ("--state-dir", disk / "state")
+        assert cli.tuner("run", cli.file, *there)[0] == 0
+        write(cli, 2)
+        fill(disk / "full")
+        os.truncate(disk / "full", (disk / "full").stat().st_size - 400_000)
+        code, _, err = cli.tuner("reproduce", "tiny/1", *there)
+        assert (code, "such as by freeing space" in err) == (7 if untracked else 6, True), err
+        if not untracked:
+            assert "unable to write file data" in err
+        (disk / "full").unlink()
+        code, out, err = cli.tuner("reproduce", "tiny/1", *there)
+        assert (code, "the recorded value is reproduced exactly" in out) == (0, True), out + err
 
 
 def test_a_rerun_that_fails_tries_no_other_point(cli: Cli) -> None:

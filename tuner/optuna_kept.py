@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tuner.trial import plain
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -28,6 +30,34 @@ VALUE, CONSTRAINT = "value", "constraint."
 CONSTRAINTS_FUNC = "constraints_func"
 # The attribute in which Optuna keeps what it returns.
 CONSTRAINTS = "constraints"
+
+
+# Any: a choice of an objective
+def stored_choice(value: Any) -> Any:
+    """Return what the search stores of a choice: the name of a class, a function or another object
+    that JSON does not have.
+
+    The choice itself is returned if JSON has it, or if no name is the same in each trial.
+    """
+    value = plain(value)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        name = getattr(value, "__qualname__", None)
+        text = repr(value) if name is None else f"{value.__module__}.{name}"
+        has_own = any(sign in text for sign in ("<lambda>", "<locals>", " at 0x"))
+        return value if has_own else text
+    return value
+
+
+# Any: a choice of an objective
+def own_choice(choices: Iterable[Any], stored: Any) -> Any:
+    """Return the choice that the search has stored: JSON makes lists of its tuples, too."""
+    text = json.dumps(stored, sort_keys=True)
+    for each in choices:
+        if json.dumps(stored_choice(each), sort_keys=True) == text:
+            return each
+    return stored
 
 
 def metrics_of(objectives: int) -> list[str]:

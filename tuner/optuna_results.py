@@ -268,7 +268,12 @@ def _frozen(
         values=None if values is None else list(values),
         datetime_start=_local(entry.start_time or trial.create_time),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
-        params={name: _own(distributions[name], trial.parameters[name]) for name in named},
+        params={
+            name: kept.own_choice(
+                getattr(distributions[name], "choices", ()), trial.parameters[name]
+            )
+            for name in named
+        },
         distributions={name: distributions[name] for name in named},
         user_attrs={**found.get("user_attrs", {}), **objects},
         system_attrs={
@@ -278,14 +283,6 @@ def _frozen(
         },
         intermediate_values=curve,
     )
-
-
-# Any: a value of a parameter
-def _own(distribution: BaseDistribution, value: Any) -> Any:
-    """Return the choice that a stored value is: JSON makes lists of tuples."""
-    text = json.dumps(value, sort_keys=True)
-    choices = getattr(distribution, "choices", ())
-    return next((each for each in choices if json.dumps(each, sort_keys=True) == text), value)
 
 
 def _imported(

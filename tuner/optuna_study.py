@@ -144,6 +144,7 @@ def run_search(
             )
         pruner = study.pruner if rule is None else None
         options["pruning"] = rule or {}
+    has_objects = reads and isinstance(study._storage, optuna.storages.InMemoryStorage)
     seen = inside.OptunaStudy(
         directions,
         _plain_attributes(study),
@@ -151,7 +152,7 @@ def run_search(
         state_dir=str(workspace.state.root.absolute()) if reads else None,
         namespace=options.get("namespace"),
         pruner=pruner,
-        has_objects=reads and isinstance(study._storage, optuna.storages.InMemoryStorage),
+        has_objects=has_objects,
     )
     waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
     first = [(each.system_attrs.get("fixed_params", {}), each.user_attrs) for each in waiting]
@@ -173,7 +174,7 @@ def run_search(
         # As in Optuna, running trials finish.
         finish = {"budget": {"overrun": Overrun.FINISH.value}}
         options["spec"] = merged(finish, options.get("spec") or {})
-    initial = [parameters for parameters, _ in points]
+    initial = [dict(parameters) for parameters, _ in points]
     if isinstance(sampler, optuna.samplers.BruteForceSampler) and "algorithm" not in options:
         raise caller.error(
             "the study has a BruteForceSampler, which is not taken over: no search here tries each "
@@ -185,6 +186,11 @@ def run_search(
         # As in Optuna, the search ends with the last point.
         trials = min(options.get("trials", len(initial)), len(initial))
         options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
+    if has_objects:
+        fixed.update({name: kept.stored_choice(value) for name, value in fixed.items()})
+        initial = [
+            {name: kept.stored_choice(value) for name, value in point.items()} for point in initial
+        ]
     options["initial"] = initial
     bounds = dict(options.get("constraints") or {})
     if constraints_func is not None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import tuner.optuna_kept as kept
 from tuner.asking import ANSWERS, end_search
-from tuner.trial import Infeasible, Pruned, Trial, as_number
+from tuner.trial import Infeasible, Pruned, Trial, as_number, plain
 from tuner.trial import choices as named_choices
 
 if TYPE_CHECKING:
@@ -242,14 +242,17 @@ class OptunaTrial:
         # An array has no truth value.
         if len(choices) == 0:
             raise ValueError(f"parameter {name!r}: the `choices` must contain one or more elements")
-        named = named_choices(name, choices)
+        own = [plain(each) for each in choices]
+        has_objects = self.study._has_objects
+        named = named_choices(name, [*map(kept.stored_choice, own)] if has_objects else own)
         self._note(name, "CategoricalDistribution", choices=named)
-        if self.study._has_objects and name not in self._choices and not _is_json(named):
-            self._choices[name] = named
+        if has_objects and name not in self._choices and not _is_json(own):
+            self._choices[name] = own
             self._keep_objects()
         # Optuna takes a choice twice.
         once = {json.dumps(each, sort_keys=True): each for each in named}
-        return self._trial.choice(name, list(once.values()))
+        stored = self._trial.choice(name, list(once.values()))
+        return kept.own_choice(self._choices.get(name, ()), stored)
 
     def _note(self, name: str, kind: str, **shape: Any) -> None:
         domain = {"name": kind, "attributes": shape}
@@ -271,7 +274,10 @@ class OptunaTrial:
 
     @property
     def params(self) -> dict[str, Any]:
-        return {name: self._trial.parameters[name] for name in self._domains}
+        return {
+            name: kept.own_choice(self._choices.get(name, ()), self._trial.parameters[name])
+            for name in self._domains
+        }
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:

@@ -772,8 +772,8 @@ tuner.optimize_optuna(lambda trial: 1.0, study, trials=1, name="fails", progress
         ('trial.suggest_categorical("x", [])', "must contain one or more elements"),
         ('trial.set_constraint("c", 1)', "constraint 'c' is not known to the search"),
         (
-            'trial.suggest_categorical("x", [min, max])',
-            "parameter 'x': <built-in function min> cannot be a choice",
+            'trial.suggest_categorical("x", [lambda: 1])',
+            "parameter 'x': <function objective.<locals>.<lambda> at",
         ),
         ("getattr(trial.study, 'tell')", "no 'tell': a trial is a process that knows only"),
         ("trial.set_constraint(1, 1)", "the constraint's key is 1, and must be text"),
@@ -909,6 +909,44 @@ print(type(study.best_trial.user_attrs["scores"]["mean"]) is np.float64)
     lines = ["True True", f"{pairs} ['model', 'pair', 'scores', 'last']", "[3, 3, 3]", "True"]
     assert out.splitlines() == lines, err
     assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
+
+
+def test_choices_are_any_objects_with_a_name_in_a_study_without_a_storage(
+    scripts: Scripts,
+) -> None:
+    body = """
+import enum
+
+class Unit:
+    pass
+
+class Kind(enum.Enum):
+    ONE, TWO = 1, 2
+
+def double(x):
+    return 2 * x
+
+def objective(trial):
+    function = trial.suggest_categorical("function", [abs, double])
+    unit = trial.suggest_categorical("unit", [Unit, None])
+    kind = trial.suggest_categorical("kind", list(Kind))
+    assert trial.suggest_categorical("kind", list(Kind)) is kind
+    assert trial.params == {"function": function, "unit": unit, "kind": kind}
+    return function(-1) + (unit is Unit) + kind.value
+
+sampler = optuna.samplers.PartialFixedSampler({"unit": Unit}, optuna.samplers.RandomSampler())
+study = optuna.create_study(sampler=sampler)
+study.enqueue_trial({"function": double, "kind": Kind.TWO})
+study = tuner.optimize_optuna(objective, study, trials=4, name="named", progress=False)
+print(study.trials[0].params == {"function": double, "unit": Unit, "kind": Kind.TWO})
+print({trial.state.name for trial in study.trials}, objective(study.best_trial) == study.best_value)
+print(tuner.open("named").results()[0].parameters)
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "True",
+        "{'COMPLETE'} True",
+        "{'function': '__main__.double', 'unit': '__main__.Unit', 'kind': '<Kind.TWO: 2>'}",
+    ]
 
 
 def test_attributes_of_enqueued_points_are_those_of_their_trials(scripts: Scripts) -> None:

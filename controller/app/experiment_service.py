@@ -464,6 +464,9 @@ class ExperimentService:
         if experiment.state.finished:
             more = command("extend", experiment.name, "--trials", "+20")
             cure = raise_limit(experiment) or f"to add trials: {more}"
+            if experiment.spec.rerun is not None:
+                first = command("delete", experiment.name)
+                cure = f"to run its reruns again, first delete it: {first}"
             raise FailedPrecondition(f"{experiment.name} has {experiment.state.value}; {cure}")
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_while_running(change)]

@@ -870,7 +870,9 @@ def _reading(source: Path) -> Iterator[tarfile.TarFile]:
         except OSError as error:
             if error.errno is None:
                 # BadGzipFile
-                raise _not_a_pack(source) from error
+                if "Not a gzipped file" in str(error):
+                    raise _not_a_pack(source) from error
+                raise _damaged(source, f"it was changed ({error})") from error
             raise Unavailable(f"{error.filename or source}: {error.strerror}") from error
 
 

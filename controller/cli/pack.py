@@ -39,5 +39,7 @@ def unpack(arguments: argparse.Namespace) -> ExitCode:
     goes_on = command("resume", experiment.name)
     if experiment.state.finished:
         goes_on = command("extend", experiment.name, "--trials", "+20")
-    print_line(f"Continue: {goes_on}")
+    # Reruns that have ended are complete.
+    if experiment.spec.rerun is None or not experiment.state.finished:
+        print_line(f"Continue: {goes_on}")
     return ExitCode.OK

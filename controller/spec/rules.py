@@ -402,6 +402,13 @@ def _rerun(spec: Json) -> Iterator[PathProblem]:
             f"spec.initial has {points} points; {trials} trials with {seeds} seeds each need "
             f"{trials * seeds}",
         )
+    most = spec.get("budget", {}).get("trials")
+    if isinstance(most, int) and most > trials * seeds:
+        yield PathProblem(
+            "spec.budget.trials",
+            f"{most} is more than {trials * seeds}, the reruns that spec.rerun has: {trials} "
+            f"trials with {seeds} seeds each; for more, delete them and repeat the command",
+        )
 
 
 def _confirm(spec: Json) -> Iterator[PathProblem]:

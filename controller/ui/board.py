@@ -454,11 +454,12 @@ def _waiting(record: ExperimentRecord) -> list[tuple[int, str]]:
 def _actions(record: ExperimentRecord) -> dict[str, bool]:
     """Return what a person can do with an experiment, and whether it is possible now."""
     experiment, controlled = record.experiment, bool(record.controlled_by)
+    grows = experiment.spec.budget.trials is not None and experiment.spec.rerun is None
     return {
         "stop": controlled or experiment.state in (ExperimentState.RUNNING, ExperimentState.PAUSED),
         "resume": not controlled and experiment.state is not ExperimentState.SUCCEEDED,
         **({"retry": not controlled} if record.counts.get(TrialState.FAILED) else {}),
-        "extend": not controlled and experiment.spec.budget.trials is not None,
+        "extend": not controlled and grows,
         "set": not experiment.state.finished,
         "enqueue": not experiment.state.finished,
         "delete": not controlled,

@@ -226,6 +226,15 @@ def test_a_file_whose_trials_cannot_run_again_with_other_seeds_is_refused(cli: C
         assert (code, said in err) == (2, True), err
 
 
+def test_reruns_cannot_be_extended_by_trials_that_repeat_nothing(cli: Cli) -> None:
+    assert cli.tuner("confirm", "tiny", "--top", "2", "--seeds", "3")[0] == 0
+    code, _, err = cli.tuner("extend", "tiny-confirm", "--trials", "+20")
+    assert code == 2
+    assert "26 is more than 6, the reruns that spec.rerun has: 2 trials with 3 seeds each" in err
+    code, _, err = cli.tuner("set", "tiny-confirm", "spec.parallelism=1")
+    assert (code, "first delete it: tuner delete tiny-confirm" in err) == (6, True), err
+
+
 def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
     for flags, said in (
         (("--seeds", "1"), "--seeds: 1 is too few; use 2 or more"),

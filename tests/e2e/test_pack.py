@@ -287,6 +287,10 @@ def test_a_pack_that_is_cut_short_is_refused(cli: Cli) -> None:
     for length in (len(whole) // 3, len(whole) // 2, len(whole) - 9):
         short.write_bytes(whole[:length])
         assert "cut short" in refused(cli, short)
+    changed = bytearray(whole)
+    changed[-5] ^= 1  # in the length at the end
+    short.write_bytes(changed)
+    assert "short.tar.gz: it was changed (" in refused(cli, short)
     for content in (b"", b"no archive"):
         short.write_bytes(content)
         assert "is not a file of tuner pack" in refused(cli, short)

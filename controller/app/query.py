@@ -7,10 +7,13 @@ It takes no lease and owns no study, so it works whether or not a controller is 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -24,6 +27,7 @@ from controller.app.experiments import (
 )
 from controller.app.stored_studies import StoredStudies
 from controller.app.workspace import ReadableWorkspace, StudyReads
+from controller.boot_time import since_boot_s
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -35,6 +39,7 @@ from controller.core.model import (
     trial_name,
 )
 from controller.core.quota_use import QuotaReport
+from controller.folders import ExperimentFolders
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
@@ -103,7 +108,9 @@ async def gather(
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
     one = None if trial is FINAL else trial
-    attempts = by_trial((each.trial, each) for each in experiments.attempts(experiment.uid, one))
+    folders = experiments.folders(experiment.uid)
+    stored = experiments.attempts(experiment.uid, one)
+    attempts = by_trial((each.trial, by_present_clock(each, folders)) for each in stored)
     trials: Sequence[Trial] = ()
     totals: Totals | None = None
     measured: dict[int, list[Measurement]] = {}
@@ -144,6 +151,26 @@ async def gather(
         metrics=last_values(last, without=objective),
         totals=totals,
     )
+
+
+def by_present_clock(attempt: Attempt, folders: ExperimentFolders | None) -> Attempt:
+    """Return an attempt that runs on this machine with its start by the present wall clock.
+
+    The clock may have been set since.
+    """
+    if folders is None or attempt.ended or attempt.start_time is None:
+        return attempt
+    try:
+        file = folders.attempt(attempt.trial, attempt.number).root / "process.json"
+        record = json.loads(file.read_bytes())
+        age_s = since_boot_s() - record["since_boot_s"]
+        set_by_s = time.time() - (record["time"] + age_s)
+    except (OSError, ValueError, LookupError, TypeError):
+        return attempt
+    # Less is that of a clock that is kept right.
+    if abs(set_by_s) < 1:
+        return attempt
+    return replace(attempt, start_time=attempt.start_time + timedelta(seconds=set_by_s))
 
 
 async def _trials(studies: StudyReads, experiment: Experiment, one: int | None) -> list[Trial]:
@@ -438,7 +465,7 @@ def final_record(
         directory = str(folders.attempt(FINAL, attempts[-1].number).output)
     return FinalRecord(
         run=experiment.final,
-        attempts=attempts,
+        attempts=[by_present_clock(each, folders) for each in attempts],
         name=trial_name(experiment.name, experiment.uid, FINAL),
         over=experiment.state.finished,
         directory=directory,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
+from datetime import UTC, datetime
 
 from tests.e2e.cli import Cli, eventually, experiment
 from tests.service.running import a_process
@@ -55,6 +58,26 @@ def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli
         (0, "succeeded"),
         (1, "succeeded"),
     }
+
+
+def test_a_clock_that_was_set_since_is_not_taken_for_the_time_that_a_trial_ran(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    eventually(lambda: [each["state"] for each in cli.trials()] == ["running"])
+    # As if it had begun when the clock was an hour behind.
+    (path,) = (cli.folder / "state").glob("experiments/*/trials/0/1/process.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "time": record["time"] - 3600}))
+    earlier = datetime.fromtimestamp(record["time"] - 3600, UTC).isoformat()
+    with closing(sqlite3.connect(cli.folder / "state" / "controller.db")) as store:
+        store.execute("UPDATE attempts SET start_time = ?", (earlier,))
+        store.commit()
+    for words in (("describe", "tiny"), ("describe", "tiny/0"), ("top", "tiny")):
+        code, out, err = cli.tuner(*words)
+        assert (code, "1h" in out) == (0, False), out + err
+    cli.let_go()
+    assert run.wait(timeout=60) == 0
 
 
 def test_ctrl_c_ends_watching(cli: Cli) -> None:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+# Not from `typing`: Ctrl-C may come while the console script imports this package.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from suggest.client import Choice, Float, Int
     from suggest.errors import TunerError
     from tuner.experiment import Experiment
@@ -111,6 +113,8 @@ def program() -> int:
 
 def _hidden(error: ImportError) -> str | None:
     """Return what to say if a package of Tuner was not found because another has its name."""
+    from pathlib import Path  # only here, as above
+
     name = (error.name or "").partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
     if (

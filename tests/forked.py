@@ -239,6 +239,7 @@ PACKAGES = (
     "tuner",
 )
 IMPORTED_LATE = (
+    "controller.kube.transport",
     "controller.ui.server",
     "controller.ui.study_server",
     "google.rpc.error_details_pb2",

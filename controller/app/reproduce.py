@@ -286,7 +286,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     # A folder that was renamed or removed since may still be below its checkout.
     place = next(each for each in (here, *here.parents) if each.is_dir())
     now = await tracked_state(place, within_s=PATIENCE_S)
-    if not now.record:
+    if not now.record and not await _is_repository(place):
         # The checkout was renamed, or is another clone.
         place = working_directory()
         now = await tracked_state(place, within_s=PATIENCE_S)
@@ -297,7 +297,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
     if is_same and (not files or are_unchanged(files, _top(here, now))):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
-    if not now.record:
+    if not now.record and not await _is_repository(place):
         if refused := await _refusal(here):
             raise FailedPrecondition(
                 f"{here}: the trial ran commit {commit}, which cannot be checked{refused}; correct "
@@ -334,6 +334,15 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
             "git submodule update --init --recursive"
         )
     return folder
+
+
+async def _is_repository(folder: Path) -> bool:
+    """Return whether git finds a repository, though perhaps no commit: of a new orphan branch."""
+    try:
+        code, _, _ = await git(folder, "rev-parse", "--git-dir")
+    except OSError:
+        return False
+    return code == 0
 
 
 async def _refusal(here: Path) -> str:

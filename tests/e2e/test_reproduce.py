@@ -181,6 +181,13 @@ def test_a_checkout_that_was_interrupted_is_made_again(cli: Cli, tmp_path: Path)
     assert str(elsewhere) in git(cli.folder, "worktree", "list")
 
 
+def test_a_branch_without_a_commit_keeps_nothing_from_running_again(cli: Cli) -> None:
+    git(cli.folder, "checkout", "-q", "--orphan", "new")
+    write(cli, 3)
+    code, out, err = cli.tuner("reproduce", "tiny/1")
+    assert (code, "the recorded value is reproduced exactly" in out) == (0, True), out + err
+
+
 def test_a_commit_that_is_gone_is_refused(cli: Cli) -> None:
     changed(cli, commit="1" * 40)
     assert f"fetch it and repeat: git fetch origin {'1' * 40}" in refused(cli)

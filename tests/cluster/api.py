@@ -1,4 +1,4 @@
-"""A minimal client of the API server for tests: JSON in, JSON out, no state between calls.
+"""A minimal client of the API server for tests: JSON in, JSON out.
 
 It shares no code with the tuner's client, so that a test can see what that client misses. It is
 synchronous: a test can call it from a thread while something runs. Connections are kept for later

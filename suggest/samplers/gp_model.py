@@ -31,7 +31,7 @@ from suggest.samplers.gp_estimate import estimate
 from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Features, Places
-from suggest.samplers.gp_warp import balanced, scaled, standardized, warped
+from suggest.samplers.gp_warp import balanced, plateau, scaled, standardized, warped
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.samplers.running import LIARS
 from suggest.samplers.uniform import draw_points
@@ -135,14 +135,15 @@ class GpModel:
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
         finished = list(learned)
-        taught = np.array([teaches(t, self._criteria) for t in finished], dtype=np.bool_)
-        if not self._places.size or np.count_nonzero(taught) < LEAST_TRIALS:
+        count = sum(teaches(trial, self._criteria) for trial in finished)
+        if not self._places.size or count < LEAST_TRIALS:
             return None
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             rows = self._encoded(finished)
             below = fitted_below(finished[-1].number, ())
             history = _History(finished, rows, below, Features(self._places, rows))
-            process = self._warped(history, taught, self._failures(history, taught)[1])
+            taught, barred = self._taught(history)
+            process = self._warped(history, taught, self._failures(history, taught, barred)[1])
             trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
             succeeded = [trial.state is TrialState.SUCCEEDED for trial in trials]
             return estimate(
@@ -176,8 +177,8 @@ class GpModel:
 
     def _acquisition(self, history: _History) -> Acquisition:
         criteria = self._criteria
-        taught = np.array([teaches(t, criteria) for t in history.trials], dtype=np.bool_)
-        chances, hopeless = self._failures(history, taught)
+        taught, barred = self._taught(history)
+        chances, hopeless = self._failures(history, taught, barred)
         bounds: list[Feasibility] = []
         for index in range(len(criteria.constraints)):
             bounds += self._constraint(history, index)
@@ -266,9 +267,28 @@ class GpModel:
         few = np.count_nonzero(history.deciding(taught)) < FORGOTTEN
         return self._earlier if few else None
 
-    def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
+    def _taught(self, history: _History) -> tuple[Flags, Flags]:
+        """Return the trials that have a value, and those that failed, or were infeasible.
+
+        Succeeded ones at a plateau of the worst losses count as failed: the process of the values
+        would take the edge of the plateau for roughness everywhere.
+        """
+        states = [trial.state for trial in history.trials]
+        taught = np.array([teaches(t, self._criteria) for t in history.trials], dtype=np.bool_)
+        barred = np.array([state in BARRED_STATES for state in states], dtype=np.bool_)
+        # Pruned ones have the loss of an early step.
+        ended = taught & np.array([state is TrialState.SUCCEEDED for state in states])
+        if self._criteria.is_plain and ended.any():
+            losses = np.full(len(ended), -np.inf)
+            losses[ended] = scaled(self._losses(history.trials, ended, 0))
+            flat = losses >= plateau(losses[history.deciding(ended)])
+            taught, barred = taught & ~flat, barred | flat
+        return taught, barred
+
+    def _failures(
+        self, history: _History, taught: Flags, barred: Flags
+    ) -> tuple[list[Feasibility], Floats]:
         """Return the probability of a value, and the rows without one where failure was likely."""
-        barred = np.array([t.state in BARRED_STATES for t in history.trials], dtype=np.bool_)
         if not barred.any():
             return [], history.rows[:0]
         labels = np.where(barred, BARRED, 0.0)

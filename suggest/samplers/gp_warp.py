@@ -22,6 +22,9 @@ MOST = 1e8  # times the median's distance
 # From the bound of a constraint: how much a trial breaks it matters only near it.
 FARTHEST = 3.0
 LEAST_SPREAD = 1e-12  # of warped losses
+# The worst losses are a plateau if so many are within this share of the range of all, and none is
+# within the next one.
+FLAT, LEAST_FLAT = 0.05, 3
 
 
 def scaled(losses: Floats) -> Floats:
@@ -45,6 +48,17 @@ def scaled(losses: Floats) -> Floats:
     most = min(CLIP * max(unit, early), MOST * unit)
     found: Floats = np.minimum(above, most) / unit
     return found
+
+
+def plateau(u: Floats) -> float:
+    """Return the loss from which on the worst ones are nearly equal; infinity if they are not.
+
+    A training that diverges ends so. These are at most half of all losses.
+    """
+    level = u.max() - FLAT * float(np.ptp(u))
+    count = np.count_nonzero(u >= level)
+    below = np.count_nonzero(u >= u.max() - 2.0 * FLAT * float(np.ptp(u)))
+    return level if LEAST_FLAT <= count == below <= len(u) // 2 else math.inf
 
 
 def balanced(margins: Floats) -> Floats:

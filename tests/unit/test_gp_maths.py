@@ -22,7 +22,7 @@ from suggest.samplers.gp_process import (
     triangular_inverse,
 )
 from suggest.samplers.gp_space import Features, Places
-from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, unwarped, warped
+from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, plateau, scaled, unwarped, warped
 from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import Floats, Indexes, log_chance, log_improvement
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -378,6 +378,21 @@ def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(
     given: list[float], expected: list[float]
 ) -> None:
     assert scaled(np.array(given))[: len(expected)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("losses", "flat"),
+    [
+        ([0.0, 1.0, 2.0, 3.0, 9.0, 9.1, 9.2], 3),
+        ([0.0, 1.0, 2.0, 3.0, 8.0, 8.5, 9.2], 0),
+        ([0.0, 1.0, 2.0, 3.0, 8.5, 9.0, 9.1, 9.2], 0),
+        # A plateau is not most of the space.
+        ([0.0, 1.0, 9.0, 9.1, 9.2], 0),
+        ([5.0] * 8, 0),
+    ],
+)
+def test_a_plateau_is_of_several_of_the_worst_losses(losses: list[float], flat: int) -> None:
+    assert np.count_nonzero(np.array(losses) >= plateau(np.array(losses))) == flat
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,11 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
     assert sum(middle == "nan" for *_, middle in listed) == 3
 
 
-def test_problems_with_many_minima_have_halves_and_optima_like_the_forty() -> None:
-    listed = [line.split("\t") for line in run("many_minima.py").splitlines()[1:]]
-    assert len({name for _, name, *_ in listed}) == 16
-    assert sum(half == "tune" for half, *_ in listed) == 8
+@pytest.mark.parametrize(("program", "count"), [("many_minima.py", 16), ("cliffs.py", 8)])
+def test_other_problems_have_halves_and_optima_like_the_forty(program: str, count: int) -> None:
+    listed = [line.split("\t") for line in run(program).splitlines()[1:]]
+    assert len({name for _, name, *_ in listed}) == count
+    assert sum(half == "tune" for half, *_ in listed) == count // 2
     above = [float(middle) - float(lowest) for *_, lowest, middle in listed]
     assert min(above) > 0.01
 

@@ -157,22 +157,24 @@ def barred(point: Assignment) -> bool:
     return float(point["x"]) > 1
 
 
-def searched_beside_a_barrier(seed: int) -> tuple[int, float]:
-    """How many of the second half were infeasible; and the best loss."""
+def searched_beside_a_barrier(seed: int, state: TrialState) -> tuple[int, float]:
+    """How many of the second half were beyond it; and the best loss."""
     engine = Engine(study(SPACE, "gp", direction=MINIMIZE, seed=seed), (), ())
     for _ in range(50):
         (trial,) = play(engine, 1)
-        if barred(trial.parameters):
-            finish(engine, [trial], TrialState.INFEASIBLE)
-        else:
+        if not barred(trial.parameters):
             finish(engine, [trial], value=loss(trial.parameters))
+        else:
+            diverged = 90.0 + trial.number % 3
+            finish(engine, [trial], state, diverged if state is SUCCEEDED else None)
     trials = list(engine.trials())
-    late = sum(t.state is TrialState.INFEASIBLE for t in trials[25:])
+    late = sum(barred(t.parameters) for t in trials[25:])
     return late, min(t.value for t in trials if t.value is not None)
 
 
-def test_gp_avoids_infeasible_regions() -> None:
-    late, best = zip(*(searched_beside_a_barrier(seed) for seed in seeds(3)), strict=True)
+@pytest.mark.parametrize("state", [TrialState.INFEASIBLE, SUCCEEDED])
+def test_gp_avoids_regions_where_trials_are_infeasible_or_diverge(state: TrialState) -> None:
+    late, best = zip(*(searched_beside_a_barrier(seed, state) for seed in seeds(3)), strict=True)
     assert statistics.median(late) < 14
     assert statistics.median(best) < 1.6, "the best of the rest is 1"
 

@@ -107,7 +107,7 @@ def taken(
         cure = "add trials to it" if succeeded < LEAST_TRIALS else "widen the ranges"
         return Problem(
             "study",
-            f"{earlier.study} has {succeeded} succeeded trials, of which {len(found)} are in the "
+            f"{succeeded} of the trials of {earlier.study} succeeded, {len(found)} of them in the "
             f"ranges of this search, and at least {LEAST_TRIALS} are needed; omit it, or {cure}",
         )
     sign = spec.objective.direction.sign

@@ -89,7 +89,7 @@ def test_too_few_trials_in_the_ranges_are_a_problem_with_the_numbers() -> None:
     found = taken(SPACE, SPACE, *({"x": 0.0, "y": 0.1} for _ in range(3)))
     assert found == Problem(
         "study",
-        "old has 3 succeeded trials, of which 3 are in the ranges of this search, and at least 5 "
+        "3 of the trials of old succeeded, 3 of them in the ranges of this search, and at least 5 "
         "are needed; omit it, or add trials to it",
     )
 
@@ -98,7 +98,7 @@ def test_trials_outside_of_the_ranges_are_a_problem_that_wider_ranges_solve() ->
     found = taken(SPACE, SPACE, *({"x": 9.0, "y": 0.1} for _ in range(6)))
     assert found == Problem(
         "study",
-        "old has 6 succeeded trials, of which 0 are in the ranges of this search, and at least 5 "
+        "6 of the trials of old succeeded, 0 of them in the ranges of this search, and at least 5 "
         "are needed; omit it, or widen the ranges",
     )
 

@@ -26,7 +26,7 @@ from processes import TUNER
 from record import keep, quantile, table, verdict
 
 from suggest.katib.v1beta1 import api_pb2 as pb
-from tests.stubs import SuggestionStub
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 
 FIRST_AT_MOST_MS, NEXT_AT_MOST_MS = 150.0, 20.0
 RANGES = {

@@ -23,15 +23,18 @@ PINS = ("grpcio-tools==1.75.1", "mypy-protobuf==4.0.0", "protobuf==6.33.6", "set
 ROOT = Path(__file__).resolve().parent.parent
 PROTO_DIR = ROOT / "proto"
 # A proto's path below proto/ is that of its modules: suggest/v1/suggest_pb2.py.
-SOURCES = (
-    "suggest/v1/suggest.proto",
-    "suggest/katib/v1beta1/api.proto",
+WITHOUT_SERVICES = (
     "suggest/katib/v1beta1/frames.proto",
     "controller/runtime/local/collectors/tensorboard/event.proto",
 )
+SOURCES = ("suggest/v1/suggest.proto", "suggest/katib/v1beta1/api.proto", *WITHOUT_SERVICES)
 ENVIRONMENT = ROOT / ".venv-proto"
-# Of messages only: services are read from the descriptors.
-ENDINGS = ("_pb2.py", "_pb2.pyi")
+MESSAGES, SERVICES = ("_pb2.py", "_pb2.pyi"), ("_pb2_grpc.py", "_pb2_grpc.pyi")
+
+
+def _outputs(source: str) -> list[str]:
+    endings = MESSAGES if source in WITHOUT_SERVICES else MESSAGES + SERVICES
+    return [source.removesuffix(".proto") + ending for ending in endings]
 
 
 def _generator() -> Path:
@@ -56,27 +59,29 @@ def generate(into: Path) -> None:
     python = _generator()
     # protoc finds the mypy plug-ins on PATH.
     path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
+    outputs = [f"--{kind}_out={into}" for kind in ("python", "grpc_python")]
+    outputs += [f"--{kind}_out=quiet:{into}" for kind in ("mypy", "mypy_grpc")]
     subprocess.run(
         [
             python,
             "-m",
             "grpc_tools.protoc",
             f"-I{PROTO_DIR}",
-            f"--python_out={into}",
-            f"--mypy_out=quiet:{into}",
+            *outputs,
             *(str(PROTO_DIR / s) for s in SOURCES),
         ],
         check=True,
         env={**os.environ, "PATH": path},
     )
+    for source, ending in itertools.product(WITHOUT_SERVICES, SERVICES):
+        (into / (source.removesuffix(".proto") + ending)).unlink(missing_ok=True)
 
 
 def stale() -> list[str]:
     """Return the generated files that differ from the proto."""
     with tempfile.TemporaryDirectory() as fresh:
         generate(Path(fresh))
-        pairs = itertools.product(SOURCES, ENDINGS)
-        made = [source.removesuffix(".proto") + ending for source, ending in pairs]
+        made = [path for source in SOURCES for path in _outputs(source)]
         _, differing, missing = filecmp.cmpfiles(fresh, ROOT, made, shallow=False)
         return [*differing, *missing]
 

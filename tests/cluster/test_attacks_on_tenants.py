@@ -24,13 +24,13 @@ import grpc
 import pytest
 
 from suggest.v1 import suggest_pb2
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.cluster.api import BATCH, CORE, Api, Object, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installed import EXPERIMENTS, SYSTEM, Installed, experiment
 from tests.cluster.objects import quota
 from tests.cluster.waiting import eventually
 from tests.ports import free_port
-from tests.stubs import SuggestServiceStub
 from tests.unit.tenant_templates import MAIN, POD, changed, job
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

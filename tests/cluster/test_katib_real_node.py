@@ -85,7 +85,7 @@ def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, 
 REPORTS = """\
 import os, sys, time, grpc
 from suggest.katib.v1beta1 import api_pb2 as api
-from tests.stubs import DBManagerStub
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 def report(value):
     line = api.MetricLog(time_stamp='2026-01-02T03:04:05Z', metric=api.Metric(name='accuracy', value=value))
     log = api.ObservationLog(metric_logs=[line])

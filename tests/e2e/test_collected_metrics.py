@@ -52,7 +52,7 @@ for n in range(1, 91):
 REPORTS = """
 import os, time, grpc
 from suggest.katib.v1beta1 import api_pb2 as pb
-from tests.stubs import DBManagerStub
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 
 def report_metrics(metrics):
     with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:

@@ -22,6 +22,7 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from tests import called, forked
 from tests.service.katib_caller import (
     NUMBERS,
@@ -33,7 +34,6 @@ from tests.service.katib_caller import (
     double,
     whole,
 )
-from tests.stubs import SuggestionStub
 
 TUNER = Path(sys.executable).parent / "tuner"
 GRID = (whole("n", "1", "6"), double("x", "0.0", "0.8", "0.2"))

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from suggest.katib.v1beta1 import api_pb2 as pb
-from tests.stubs import SuggestionStub
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 DONE = pb.TrialStatus.SUCCEEDED

@@ -18,9 +18,9 @@ from suggest.errors import TimedOut, Unavailable
 from suggest.grpc_status import error_of
 from suggest.studies.sessions import StudySessions
 from suggest.studies.trial_leases import AwakeClock
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_authentication import creation
-from tests.stubs import SuggestServiceStub
 
 
 def test_a_call_without_a_deadline_gets_the_servers_default(

@@ -15,11 +15,11 @@ from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound
 from suggest.study import StudyName
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, ServerProcess
 from tests.service.test_too_much import a_choice, hanging_on_nothing, many_parameters, spec
-from tests.stubs import SuggestServiceStub
 
 STUDY = str(NAME)
 

@@ -10,6 +10,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.trial import TrialState
 from tests.service.katib_caller import (
     KatibController,
@@ -20,7 +21,6 @@ from tests.service.katib_caller import (
     suggesting,
 )
 from tests.service.running import a_server
-from tests.stubs import SuggestionStub
 
 ENAS, DARTS = of_layers("enas"), of_layers("darts", settings={"num_epochs": "2"})
 

@@ -14,12 +14,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from suggest.client import Client
 from suggest.errors import InvalidArgument
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.server import Protection, Server, ServerOptions
 from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
 from tests.service.running import a_server
-from tests.stubs import DBManagerStub, EarlyStoppingStub, SuggestionStub
 
 AT_KATIBS_PORTS = ServerOptions(katib=(0, 0))
 
@@ -358,7 +358,7 @@ def test_both_ports_serve_the_same_experiments(server: Server) -> None:
 
 def test_katibs_ports_serve_katibs_services_only(channel: grpc.Channel) -> None:
     from suggest.v1.suggest_pb2 import ListStudiesRequest
-    from tests.stubs import SuggestServiceStub
+    from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
     code, _ = refused(
         SuggestServiceStub(channel).ListStudies, ListStudiesRequest(parent="namespaces/katib")

@@ -13,6 +13,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
 from suggest.server import Server, call_pool
 from suggest.trial import TrialState
@@ -31,7 +32,6 @@ from tests.service.katib_caller import (
     whole,
 )
 from tests.service.running import a_server
-from tests.stubs import DBManagerStub, EarlyStoppingStub, SuggestionStub
 
 POINT = {"lr": "0.02", "layers": "2", "kind": "sgd"}
 RUNNING, FAILED, KILLED = pb.TrialStatus.RUNNING, pb.TrialStatus.FAILED, pb.TrialStatus.KILLED

@@ -18,9 +18,9 @@ from suggest.server import ServerOptions
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_server, score
-from tests.stubs import SuggestServiceStub
 
 SUCCEEDED = Outcome(TrialState.SUCCEEDED, 1.0)
 FULL = (

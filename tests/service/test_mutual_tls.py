@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
 from tests import forked
@@ -25,7 +26,6 @@ from tests.conditions import eventually
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import a_request, an_experiment
 from tests.service.running import NAME, SPEC, a_server
-from tests.stubs import SuggestionStub
 
 
 class Parties:

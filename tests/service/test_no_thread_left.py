@@ -14,8 +14,8 @@ from suggest import threads
 from suggest.errors import Unavailable
 from suggest.storage.sqlite import WRITES, SqliteDatabase
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import a_server
-from tests.stubs import SuggestServiceStub
 
 
 def refuse(thread: threading.Thread) -> None:

@@ -24,9 +24,9 @@ from suggest.server import Server, ServerOptions, call_pool
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_process, a_server
-from tests.stubs import SuggestServiceStub
 
 SLOW = StudyName("default", "slow")
 # Optuna's TPE, asked for many trials at once without any outcome, computes for a second.

@@ -16,8 +16,8 @@ from suggest.client import Client
 from suggest.domain import MAX_CHOICES
 from suggest.server import request_sizes
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
-from tests.stubs import SuggestServiceStub
 
 STUDY = str(NAME)
 # An import takes five seconds of processor time, and a busy machine gives a tenth of that. No test

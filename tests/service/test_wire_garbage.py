@@ -28,9 +28,9 @@ from suggest.client import Client
 from suggest.errors import Problems
 from suggest.server import interceptor
 from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.conditions import eventually
 from tests.service.running import NAME, SPEC, a_server
-from tests.stubs import SuggestServiceStub
 
 SERVICE = "tuner.suggest.v1.SuggestService"
 STUDY, TRIAL = str(NAME), f"{NAME}/trials/0"

@@ -239,7 +239,6 @@ PACKAGES = (
     "tuner",
 )
 IMPORTED_LATE = (
-    "controller.kube.transport",
     "controller.ui.server",
     "controller.ui.study_server",
     "google.rpc.error_details_pb2",

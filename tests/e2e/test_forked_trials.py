@@ -35,17 +35,18 @@ def objective(trial):
     extra = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and os.path.exists(f"/proc/self/fd/{fd}")]
     print("files", [os.readlink(f"/proc/self/fd/{fd}") for fd in extra])
     print("signals", signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGCHLD))
-    print("main", __main__.__name__, sys.argv[0].endswith("worker.py"))
+    print("main", __main__.__name__, sys.argv)
     print("flags", sys.flags.isolated, sys.flags.no_site, sys.flags.utf8_mode == int(os.environ.get("PYTHONUTF8", 0)))
     return 1
 
 print(tuner.minimize(objective, X, trials=1, progress=False).log(0))
+print("script", sys.argv)
 """)
     said = dict(line.split(" ", 1) for line in out.splitlines() if " " in line)
     assert said["alone"] == said["forked"] == "True"
     assert said["files"] == "[]"
     assert said["signals"] == f"True {signal.SIG_DFL}"
-    assert said["main"] == "__main__ True"
+    assert said["main"] == f"__main__ {said['script']}"
     assert said["flags"] == "0 0 True"
 
 

@@ -280,7 +280,8 @@ class GpModel:
         ended = taught & np.array([state is TrialState.SUCCEEDED for state in states])
         if self._criteria.is_plain and ended.any():
             losses = np.full(len(ended), -np.inf)
-            losses[ended] = scaled(self._losses(history.trials, ended, 0))
+            losses[ended] = self._losses(history.trials, ended, 0)
+            # Whether a trial that decides parameters is one must not depend on later trials.
             flat = losses >= plateau(losses[history.deciding(ended)])
             taught, barred = taught & ~flat, barred | flat
         return taught, barred

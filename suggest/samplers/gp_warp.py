@@ -50,15 +50,20 @@ def scaled(losses: Floats) -> Floats:
     return found
 
 
-def plateau(u: Floats) -> float:
-    """Return the loss from which on the worst ones are nearly equal; infinity if they are not.
+def plateau(losses: Floats) -> float:
+    """Return the loss from which on the worst of finite losses are nearly equal; infinity if they
+    are not.
 
     A training that diverges ends so. These are at most half of all losses.
     """
-    level = u.max() - FLAT * float(np.ptp(u))
-    count = np.count_nonzero(u >= level)
-    below = np.count_nonzero(u >= u.max() - 2.0 * FLAT * float(np.ptp(u)))
-    return level if LEAST_FLAT <= count == below <= len(u) // 2 else math.inf
+    u = scaled(losses)
+    most, share = u.max(), FLAT * float(np.ptp(u))
+    flat = u >= most - share
+    count = np.count_nonzero(flat)
+    if not LEAST_FLAT <= count == np.count_nonzero(u >= most - 2.0 * share) <= len(u) // 2:
+        return math.inf
+    # Half way, because later trials may end a little lower.
+    return float(0.5 * losses[~flat].max() + 0.5 * losses[flat].min())
 
 
 def balanced(margins: Floats) -> Floats:

@@ -112,6 +112,7 @@ def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(
     eventually(lambda: other.starts() == ["second gpu=0"])
     other.let_go()
     assert second.wait(timeout=30) == 0
+    first.wait(timeout=30)
     code, _, err = one.tuner("resume", "first")
     assert code == 0, err
 

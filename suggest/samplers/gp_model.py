@@ -135,14 +135,15 @@ class GpModel:
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
         finished = list(learned)
-        count = sum(teaches(trial, self._criteria) for trial in finished)
-        if not self._places.size or count < LEAST_TRIALS:
+        if not self._places.size or len(finished) < LEAST_TRIALS:
             return None
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             rows = self._encoded(finished)
             below = fitted_below(finished[-1].number, ())
             history = _History(finished, rows, below, Features(self._places, rows))
             taught, barred = self._taught(history)
+            if np.count_nonzero(taught) < LEAST_TRIALS:
+                return None
             process = self._warped(history, taught, self._failures(history, taught, barred)[1])
             trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
             succeeded = [trial.state is TrialState.SUCCEEDED for trial in trials]

@@ -1,4 +1,4 @@
-"""Conversion between protobuf messages and domain objects.
+"""Conversion between protobuf messages and domain objects, and the methods that take them.
 
 Only this module, `suggest.server.service` and `suggest.client.async_client` use messages.
 A reader appends every problem, with its path in the request, to a given list and returns

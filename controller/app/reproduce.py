@@ -96,6 +96,11 @@ class _AttemptRecords:
         found = self.provenance.get(name)
         return found if isinstance(found, dict) else {}
 
+    def stored_of_git(self, key: str) -> bytes:
+        """Return a file that the record of the checkout names; empty if it names none."""
+        name = self.section("git").get(key)
+        return b"" if name is None else self.stored(name)
+
     def stored(self, name: object) -> bytes:
         """Return a file that is named by its content. Raises FailedPrecondition."""
         match = _STORED.fullmatch(str(name))
@@ -165,9 +170,11 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
             continue
         place = folders.attempt(number, succeeded[-1].number).root
         records = _AttemptRecords.of(folders.root, place)
-        recorded = records.section("git")
-        if "commit" in recorded and now.record and not _is_same(recorded, now):
-            other_code.append(str(number))
+        if "dirty" in now.record and "commit" in records.section("git"):
+            # Of damaged records nothing is known.
+            with suppress(FailedPrecondition):
+                if not _is_unchanged(records, now, Path(search.directory)):
+                    other_code.append(str(number))
         if trials_of.get(records.provenance.get("revision", 0), trial) != trial:
             other_trial.append(str(number))
     notes = []
@@ -186,13 +193,21 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
     return notes
 
 
-def _is_same(recorded: Json, now: GitState) -> bool:
-    """Return whether a checkout has the recorded commit and changes of tracked files."""
-    match = _STORED.fullmatch(str(recorded.get("patch", "")))
-    patch = match[1] if match else ""
-    found = hashlib.sha256(now.patch).hexdigest()[:16] if now.patch else ""
+def _is_unchanged(records: _AttemptRecords, now: GitState, here: Path) -> bool:
+    """Return whether a checkout has the recorded commit, changes and untracked files.
+
+    What git did not tell when an attempt began is taken for no change.
+    Raises FailedPrecondition if a file of the record is damaged.
+    """
+    recorded = {"dirty": False, **records.section("git")}
     keys = ("commit", "dirty", "patchBytes")
-    return found == patch and all(recorded.get(key) == now.record.get(key) for key in keys)
+    is_same = all(now.record.get(key) == recorded.get(key) for key in keys)
+    if not is_same or now.patch != records.stored_of_git("patch"):
+        return False
+    depth = len(Path(str(now.record["folder"])).parts)
+    top = here.resolve().parents[depth - 1] if depth else here
+    files = records.stored_of_git("untrackedFiles")
+    return not files or are_unchanged(files, top)
 
 
 def values_of(entry: TrialRecord, experiment: Experiment) -> dict[str, float]:
@@ -269,7 +284,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         raise FailedPrecondition(
             f"provenance.json has {commit!r}, which is not a commit; it was changed since"
         )
-    patch = records.stored(recorded["patch"]) if "patch" in recorded else b""
+    patch = records.stored_of_git("patch")
     if recorded.get("dirty") and not patch:
         records.notes.append(
             f"its code differed from commit {commit[:12]}, by more than is recorded (4 MiB)"
@@ -279,7 +294,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
             f"its code may have differed from commit {commit[:12]}: git failed, or took too long "
             "to say"
         )
-    files = records.stored(recorded["untrackedFiles"]) if "untrackedFiles" in recorded else b""
+    files = records.stored_of_git("untrackedFiles")
     if submodules := sorted(set(_DIRTY_SUBMODULE.findall(patch))):
         listed = b", ".join(submodules).decode(errors="replace")
         records.notes.append(f"changes within submodules were not recorded: {listed}")
@@ -291,10 +306,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
         place = working_directory()
         now = await tracked_state(place, within_s=PATIENCE_S)
     with_changes = " with the recorded changes" if patch else ""
-    # Changes that are too large are in neither patch.
-    found = (now.record.get("commit"), now.record.get("dirty"), now.patch)
-    is_same = place == here and found == (commit, recorded.get("dirty", False), patch)
-    if is_same and (not files or are_unchanged(files, _top(here, now))):
+    if place == here and _is_unchanged(records, now, here):
         records.notes.append(f"code: commit {commit[:12]}{with_changes}, as it is in {here}")
         return here
     if not now.record and not await _is_repository(place):
@@ -353,12 +365,6 @@ async def _refusal(here: Path) -> str:
         return "; git is not installed"
     first = err.decode(errors="replace").partition("\n")[0].removeprefix("fatal: ")
     return f"; git: {first}" if "dubious ownership" in first else ""
-
-
-def _top(here: Path, now: GitState) -> Path:
-    """Return the top folder of the checkout."""
-    depth = len(Path(str(now.record["folder"])).parts)
-    return here.resolve().parents[depth - 1] if depth else here
 
 
 def _of_untracked(recorded: Json) -> str:

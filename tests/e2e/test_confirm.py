@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -104,6 +105,41 @@ def test_code_that_is_not_that_of_the_search_is_told_before_the_reruns(tmp_path:
         # What they ran is not what is there now.
         program.write_text("echo score=$(( $1 + 2 ))\n")
         assert "other code now" not in cli.tuner(*confirm)[2]
+
+
+def test_code_that_git_does_not_track_or_did_not_compare_is_told_apart(tmp_path: Path) -> None:
+    with cli_in(tmp_path) as cli:
+        points = "x: {type: int, min: 1, max: 3}"
+        new = cli.folder / "new.sh"
+        new.write_text("echo score=$1\n")
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        for words in (("init",), ("commit", "--allow-empty", "--message=one")):
+            subprocess.run(["git", *identity, *words], cwd=cli.folder, check=True)
+        command = ["sh", "new.sh", "${x}"]
+        cli.file.write_text(experiment(command, trials=3, parameters=points, algorithm="grid"))
+        assert cli.tuner("run", cli.file)[0] == 0
+        records = list((cli.folder / "state").glob("experiments/*/trials/*/1/provenance.json"))
+
+        def told() -> bool:
+            code, _, err = cli.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
+            assert code == 0, err
+            assert cli.tuner("delete", "tiny-confirm", "--yes")[0] == 0
+            return "has other code now than trial 2, 1 ran" in err
+
+        assert not told()
+        new.write_text("echo score=$(( $1 + 1 ))\n")
+        assert told()
+        new.write_text("echo score=$1\n")
+        for path in records:
+            document = json.loads(path.read_text())
+            # As where git took too long to compare.
+            del document["git"]["dirty"]
+            path.write_text(json.dumps(document))
+        assert not told()
+        for path in records:
+            document = json.loads(path.read_text())
+            (path.parents[3] / document["git"]["untrackedFiles"]).unlink(missing_ok=True)
+        assert not told()
 
 
 def test_the_search_does_not_learn_of_its_reruns(cli: Cli) -> None:

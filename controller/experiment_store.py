@@ -64,6 +64,7 @@ _REVISE = failpoints.register("controller.experiment_store.add_revision")
 _REQUEST = failpoints.register("controller.experiment_store.request_stop")
 _DELETE = failpoints.register("controller.experiment_store.delete_experiment")
 _COPY = failpoints.register("controller.experiment_store.copy_experiment")
+_LIMITS = failpoints.register("controller.experiment_store.note_limits_that_stop")
 _SAVE = failpoints.register("controller.store.save")
 _OBJECT = failpoints.register("controller.experiment_store.object_records")
 
@@ -190,7 +191,11 @@ class SqlExperimentStore:
         Args:
             load_spec: Turns a stored document into an `ExperimentSpec`.
             fence: With an epoch, the writers with lower ones are refused from now on.
+
+        Attributes:
+            now: The clock that the times of attempts are of.
         """
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._load_spec = load_spec
         self._database = database
         self._fence = fence
@@ -364,7 +369,7 @@ class SqlExperimentStore:
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:
             if self._fence.epoch:
-                usage_ledger.enter_rest(connection, uid, datetime.now(UTC))
+                usage_ledger.enter_rest(connection, uid, self.now())
             connection.execute(sa.delete(tables.experiments).where(tables.experiments.c.uid == uid))
 
     # Attempts and events
@@ -383,6 +388,16 @@ class SqlExperimentStore:
         """
         with self._database.reading() as connection:
             return usage_ledger.used_in_month(connection, now)
+
+    def limits_that_stopped(self, now: datetime) -> Mapping[str, Spent]:
+        """Return the highest limits of the month for which attempts of each namespace stopped."""
+        with self._database.reading() as connection:
+            return usage_ledger.limits_that_stopped(connection, now)
+
+    def note_limits_that_stop(self, namespace: str, limits: Spent, now: datetime) -> None:
+        """Note that running attempts of the namespace are to be stopped for these limits."""
+        with self._writing(_LIMITS) as connection:
+            usage_ledger.note_limits_that_stop(connection, namespace, limits, now)
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         if trial is None:

@@ -138,7 +138,8 @@ attempt_objects = sa.Table(
     sa.Column("object_uid", sa.String, nullable=False),
     sa.Column("timed_out", sa.Boolean, nullable=False),
 )
-# What the ended attempts of a namespace have used in a month: see `usage_ledger`.
+# What the ended attempts of a namespace have used in a month, and the highest limits for which
+# running ones were stopped: see `usage_ledger`.
 usage = sa.Table(
     "usage",
     metadata,
@@ -146,6 +147,8 @@ usage = sa.Table(
     sa.Column("month", sa.String, primary_key=True),
     sa.Column("gpu_hours", sa.Float, nullable=False),
     sa.Column("cost", sa.Float, nullable=False),
+    sa.Column("stopped_gpu_hours", sa.Float, nullable=False, server_default="0"),
+    sa.Column("stopped_cost", sa.Float, nullable=False, server_default="0"),
 )
 SCHEMA = Schema(
     metadata,

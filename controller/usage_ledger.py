@@ -4,6 +4,8 @@ An attempt is entered once, in the transaction that stores its end, or that dele
 one whose queue takes its place back, for the time until then, in the transaction that stores that.
 So the ledger outlives experiments, and neither a kill nor a write that is repeated loses or repeats
 anything. What runs is added from the attempts themselves. Months are those of UTC.
+
+It also keeps the highest limits of each month for which running attempts were stopped.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ _ADD = (
     )
 )
 _BEGIN = sa.insert(tables.usage)
+_OF_MONTH = sa.select(tables.usage).where(_LEDGER.month == sa.bindparam("of_month"))
 # One statement, because writers go on meanwhile: in PostgreSQL, each statement sees what is stored
 # when it begins. An attempt that ended between two would be in neither. The row of a month is as
 # what has run an hour and waits.
@@ -120,6 +123,24 @@ def used_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, Spen
             by_month = dict(spent_by_month(attempt, now=now))
             used[namespace] += by_month.get(month, NOTHING_SPENT)
     return used
+
+
+def limits_that_stopped(connection: sa.Connection, now: datetime) -> Mapping[str, Spent]:
+    """Return the highest limits of the month for which attempts of each namespace were stopped."""
+    rows = connection.execute(_OF_MONTH, {"of_month": month_of(now)})
+    return {row.namespace: Spent(row.stopped_gpu_hours, row.stopped_cost) for row in rows}
+
+
+def note_limits_that_stop(
+    connection: sa.Connection, namespace: str, limits: Spent, now: datetime
+) -> None:
+    """Note that running attempts of the namespace are to be stopped for these limits."""
+    month = month_of(now)
+    highest = limits.at_least(limits_that_stopped(connection, now).get(namespace, NOTHING_SPENT))
+    _enter(connection, namespace, [(month, NOTHING_SPENT)])
+    this_row = (_LEDGER.namespace == namespace) & (_LEDGER.month == month)
+    columns = {"stopped_gpu_hours": highest.gpu_hours, "stopped_cost": highest.cost}
+    connection.execute(sa.update(tables.usage).where(this_row).values(columns))
 
 
 def _found(

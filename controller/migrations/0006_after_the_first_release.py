@@ -29,6 +29,8 @@ def upgrade() -> None:
         sa.Column("month", sa.String, primary_key=True),
         sa.Column("gpu_hours", sa.Float, nullable=False),
         sa.Column("cost", sa.Float, nullable=False),
+        sa.Column("stopped_gpu_hours", sa.Float, nullable=False, server_default="0"),
+        sa.Column("stopped_cost", sa.Float, nullable=False, server_default="0"),
     )
     for table, names in (
         ("attempts", ("gpus", "price_per_hour", "earlier_s")),

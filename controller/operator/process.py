@@ -255,6 +255,7 @@ async def _manager(
         stack.enter_context(contextlib.closing(experiments))
         health.leader_trouble = lambda: resources.trouble or experiments.away
         clock = options.clock or cluster.clock
+        experiments.now = clock.now
         budgets = TenantBudgets(
             client, experiments, clock, options.namespaces, has_prices=bool(policy.prices)
         )

@@ -83,8 +83,6 @@ class TenantBudgets:
     _bars: dict[str, Bar] = field(default_factory=dict)
     _said: dict[str, str] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
-    # By name, those that were spent when they were last seen.
-    _spent: dict[str, TenantBudget] = field(default_factory=dict)
     _trouble: str = ""
 
     @property
@@ -135,19 +133,24 @@ class TenantBudgets:
         budgets = await self._listed()
         if budgets is None:
             return
+        stopped = await asyncio.to_thread(self.experiments.limits_that_stopped, now)
         statuses: dict[str, dict[str, Any]] = {}
         bars: dict[str, Bar] = {}
         said: dict[str, str] = {}
         for each in budgets:
             name = each["metadata"]["name"]
             used = self.used.get(name, NOTHING_SPENT)
-            as_known = with_status_before(each, self._spent.pop(name, None))
-            status = status_of(as_known, used, now, problem=await self._problem(each))
+            before = stopped.get(name, NOTHING_SPENT)
+            status = status_of(each, used, now, before, problem=await self._problem(each))
             statuses[name] = status
             said[name] = sentence_of(each, status)
             if status["state"] == SPENT:
-                self._spent[name] = {**each, "status": status}
                 stops = each["spec"].get("overrun") == STOP
+                limits = limits_reached(each["spec"], used)
+                if stops and limits.at_least(before) != before:
+                    # Record before acting: the next controller must not begin what this one stops.
+                    note = self.experiments.note_limits_that_stop
+                    await asyncio.to_thread(note, name, limits, now)
                 bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
         self._bars, self._said = bars, said
         known = {each["metadata"]["uid"] for each in budgets}
@@ -213,24 +216,23 @@ class TenantBudgets:
         self._shown_s[about["uid"]] = now_s
 
 
-def with_status_before(budget: TenantBudget, before: TenantBudget | None) -> TenantBudget:
-    """Return a budget that was deleted and created again, with the status that it had before."""
-    if before is None or budget.get("status") or budget["spec"] != before["spec"]:
-        return budget
-    generation = budget["metadata"].get("generation")
-    return {**budget, "status": {**before["status"], "observedGeneration": generation}}
-
-
 def status_of(
-    budget: TenantBudget, used: Spent, now: datetime, *, problem: str = ""
+    budget: TenantBudget,
+    used: Spent,
+    now: datetime,
+    stopped: Spent = NOTHING_SPENT,
+    *,
+    problem: str = "",
 ) -> dict[str, Any]:
     """Return the status of a budget. A problem does not lift the limits that can be compared.
 
-    With `overrun: stop`, a limit that was reached stays so until the budget changes or the month
-    ends, because attempts were stopped for it: their ends, which pods tell in whole seconds, lie
-    before what was counted. Others would begin, only to be stopped.
+    With `overrun: stop`, a limit that was reached stays so until the month ends or it is raised,
+    because attempts were stopped for it: their ends, which pods tell in whole seconds, lie before
+    what was counted. Others would begin, only to be stopped.
+
+    stopped: the highest limits of the month for which attempts were stopped.
     """
-    month, before = month_of(now), budget.get("status") or {}
+    month, limits = month_of(now), budget["spec"]
     status: dict[str, Any] = {
         "month": month,
         "state": WITHIN,
@@ -238,14 +240,14 @@ def status_of(
         "cost": round(used.cost, 6),
         "observedGeneration": budget["metadata"].get("generation"),
     }
-    was_spent = {"month": month, "state": SPENT, "observedGeneration": status["observedGeneration"]}
-    stays = budget["spec"].get("overrun") == STOP and was_spent.items() <= before.items()
-    reached = [each for each, is_reached in _amounts(budget["spec"], used) if is_reached]
+    cure = f"until {next_month(now):%Y-%m-%d} (UTC), or a higher TenantBudget"
+    reached = [each.used for each in _amounts(limits, used) if each.is_reached]
+    held = [each.limit for each in _amounts(limits, stopped) if each.is_reached]
     if reached:
-        cure = f"until {next_month(now):%Y-%m-%d} (UTC), or a higher TenantBudget"
         status |= {"state": SPENT, "reason": f"{' and '.join(reached)} of {month} are used; {cure}"}
-    elif stays:
-        status |= {"state": SPENT, "reason": before.get("reason", "")}
+    elif held and limits.get("overrun") == STOP:
+        why = f"attempts were stopped at the limit of {' and '.join(held)} of {month}"
+        status |= {"state": SPENT, "reason": f"{why}; {cure}"}
     elif problem:
         status |= {"state": INVALID, "reason": problem}
     return status
@@ -259,15 +261,34 @@ def _missing_right(error: ApiError) -> str:
 def sentence_of(budget: TenantBudget, status: Mapping[str, Any]) -> str:
     """Return a budget with its status: `312 of 500 GPU-hours of 2026-11 are used`."""
     used = Spent(status["gpuHours"], status["cost"])
-    amounts = " and ".join(each for each, _ in _amounts(budget["spec"], used))
+    amounts = " and ".join(each.used for each in _amounts(budget["spec"], used))
     words = {WITHIN: "", SPENT: "; trials wait: ", INVALID: "; it is invalid: "}[status["state"]]
     return f"{amounts} of {status['month']} are used{words}{status.get('reason', '')}"
 
 
-def _amounts(limits: MonthlyLimits, used: Spent) -> Iterator[tuple[str, bool]]:
-    """Yield what is used of each limit, and whether it is reached."""
-    gpu_hours, cost = limits.get("gpuHours"), limits.get("cost")
-    if gpu_hours is not None:
-        yield f"{used.gpu_hours:.4g} of {gpu_hours:g} GPU-hours", used.gpu_hours >= gpu_hours
-    if cost is not None:
-        yield f"{used.cost:.4g} of {cost:g} of cost", used.cost >= cost
+def limits_reached(limits: MonthlyLimits, used: Spent) -> Spent:
+    """Return the limits that are reached; 0 for the others."""
+    gpu_hours, cost = limits.get("gpuHours", 0.0), limits.get("cost", 0.0)
+    return Spent(
+        gpu_hours if used.gpu_hours >= gpu_hours else 0.0, cost if used.cost >= cost else 0.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """A limit, and what is used of it, in words."""
+
+    limit: str
+    used: str
+    is_reached: bool
+
+
+def _amounts(limits: MonthlyLimits, used: Spent) -> Iterator[_Amount]:
+    amounts = (
+        (limits.get("gpuHours"), used.gpu_hours, "GPU-hours"),
+        (limits.get("cost"), used.cost, "of cost"),
+    )
+    for limit, so_far, unit in amounts:
+        if limit is not None:
+            words = f"{limit:g} {unit}"
+            yield _Amount(words, f"{so_far:.4g} of {words}", so_far >= limit)

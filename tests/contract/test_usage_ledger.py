@@ -73,16 +73,14 @@ def test_each_attempt_of_each_experiment_is_counted(store: SqlExperimentStore) -
 
 def test_a_deleted_experiment_has_used_what_it_has_used(store: SqlExperimentStore) -> None:
     experiment = created(store)
-    running = replace(RUNS, trial=1, start_time=datetime.now(UTC) - HOUR)
-    save(store, experiment.uid, ended(), running)
+    save(store, experiment.uid, ended(), replace(RUNS, trial=1))
+    # The clock of the attempts, whatever this machine's says.
+    store.now = lambda: NOON + 3 * HOUR
     store.delete_experiment(experiment.uid)
-    assert used(store)[experiment.namespace].gpu_hours >= 2
-    months = [store.used_in_month(datetime.now(UTC) - HOUR * back) for back in (0, 1)]
-    entered = max(month[experiment.namespace].gpu_hours for month in months)
-    assert entered > 0
+    assert used(store) == {experiment.namespace: Spent(8, 12)}
     again = created(store, uid="yyyyyccccccccccc")
     save(store, again.uid, ended())
-    assert used(store)[experiment.namespace].gpu_hours >= 4
+    assert used(store) == {experiment.namespace: Spent(10, 15)}
 
 
 def test_a_month_begins_with_what_runs(store: SqlExperimentStore) -> None:
@@ -126,6 +124,26 @@ def test_what_a_write_that_fails_has_counted_is_not_counted(
             save(store, experiment.uid, ended())
         save(later, experiment.uid, ended(2 * HOUR))
         assert used(later) == {experiment.namespace: Spent(4, 6)}
+
+
+def test_the_highest_limits_that_stopped_attempts_are_kept_for_their_month(
+    store: SqlExperimentStore,
+    connect: Connect,  # noqa: F811
+) -> None:
+    experiment = created(store)
+    save(store, experiment.uid, ended())
+    for limits in (Spent(2, 0), Spent(1, 3)):
+        store.note_limits_that_stop(experiment.namespace, limits, NOON)
+    store.note_limits_that_stop("other", Spent(1, 0), NOON)
+    with closing(over(connect(), Fence(2, "next"))) as later:
+        assert later.limits_that_stopped(NOON + HOUR) == {
+            experiment.namespace: Spent(2, 3),
+            "other": Spent(1, 0),
+        }
+        assert later.limits_that_stopped(NOON + 30 * 24 * HOUR) == {}
+        assert used(later)[experiment.namespace] == Spent(2, 3)
+        with pytest.raises(NotOwner):
+            store.note_limits_that_stop(experiment.namespace, Spent(9, 9), NOON)
 
 
 def test_attempts_that_request_nothing_counted_are_left_out(store: SqlExperimentStore) -> None:

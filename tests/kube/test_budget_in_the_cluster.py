@@ -54,6 +54,21 @@ def test_a_wrong_clock_of_the_controller_uses_up_no_budget(tmp_path: Path, hours
     check(tmp_path)
 
 
+@on_a_cluster(FOREVER)
+async def test_a_deleted_experiment_counts_by_the_clock_of_the_cluster(
+    installed: Installation,
+) -> None:
+    installed.api.ahead_s = installed.api.kubelet.ahead_s = -3600.0 * 3
+    await budgeted(installed, gpuHours=1)
+    installed.apply(paid(trials=2))
+    await installed.until(lambda: installed.status().get("running") == 2)
+    installed.delete()
+    await installed.until(lambda: not installed.api.find("experiments", NAMESPACE, "tiny"))
+    with closing(sqlite3.connect(installed.state.controller_db)) as database:
+        ((used,),) = database.execute("SELECT sum(gpu_hours) FROM usage")
+    assert 0 < used < 1
+
+
 def paid(name: str = "tiny", **budget: object) -> Raw:
     """Return an experiment whose attempts cost 1 a second."""
     resource = experiment(name, budget={"trials": 50, **budget}, prices={"cpu": 1800})
@@ -357,7 +372,10 @@ async def test_what_runs_is_stopped_and_waits_if_the_budget_says_so(
     await installed.until(lambda: shown(installed).get("state") == "spent")
     installed.api.kubelet.play(lambda _job: A_SECOND)
     await installed.stop()
+    # The next controller knows nothing of the budget that is created again.
+    installed.api.put("tenantbudgets", tenant_budget(gpuHours=2 * HOURS, overrun="stop"))
     installed.start()
+    await installed.until(lambda: shown(installed).get("state") == "spent")
     await installed.until(lambda: installed.status().get("queued") == 2)
     limited(installed, gpuHours=100)
     await installed.until_state("succeeded")

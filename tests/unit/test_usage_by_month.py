@@ -10,7 +10,12 @@ import pytest
 
 from controller.core.model import Attempt, AttemptState
 from controller.core.spending import Spent, month_of, next_month, spent_by_month
-from controller.operator.tenant_budgets import TenantBudget, status_of, with_status_before
+from controller.operator.tenant_budgets import (
+    MonthlyLimits,
+    TenantBudget,
+    limits_reached,
+    status_of,
+)
 
 NEW = Attempt(0, 1, gpus=2.0, price_per_hour=3.0)
 EVE = datetime(2026, 11, 30, 23, tzinfo=UTC)
@@ -96,34 +101,39 @@ def test_a_new_month_begins_with_nothing_used() -> None:
     assert (status["month"], status["state"]) == ("2026-12", "within")
 
 
-STOPPING = {"gpuHours": 10, "overrun": "stop"}
+LIMITS = {"gpuHours": 10, "cost": 5, "overrun": "stop"}
+
+
+def held(stopped: Spent, used: Spent = Spent(9.999, 3), **limits: object) -> dict[str, Any]:
+    """Return the status of a budget for which attempts were stopped in this month."""
+    budget = {"metadata": {"name": "vision", "generation": 3}, "spec": {**LIMITS, **limits}}
+    return status_of(cast("TenantBudget", budget), used, EVE, stopped)
 
 
 def test_a_limit_that_has_stopped_attempts_stays_reached_although_they_used_less() -> None:
-    reached = said(Spent(10.001, 0), spec=STOPPING)
-    assert said(Spent(9.999, 0), spec=STOPPING, status=reached) == {
-        **reached,
-        "gpuHours": 9.999,
-    }
-    assert said(Spent(9.999, 0), spec={"gpuHours": 10}, status=reached)["state"] == "within"
+    status = held(Spent(10, 0))
+    assert (status["state"], status["gpuHours"]) == ("spent", 9.999)
+    assert status["reason"] == (
+        "attempts were stopped at the limit of 10 GPU-hours of 2026-11; until 2026-12-01 (UTC), "
+        "or a higher TenantBudget"
+    )
+    assert "limit of 10 GPU-hours and 5 of cost of 2026-11;" in held(Spent(10, 5))["reason"]
+    assert held(Spent(10, 0), overrun="finish")["state"] == "within"
 
 
-def test_such_a_limit_holds_until_the_month_ends_or_the_budget_changes() -> None:
-    reached = said(Spent(10.001, 0), spec=STOPPING)
-    assert said(Spent(), next_month(EVE), spec=STOPPING, status=reached)["state"] == "within"
-    changed = {"name": "vision", "generation": 4}
-    later = said(Spent(9.999, 0), spec=STOPPING, status=reached, metadata=changed)
-    assert (later["state"], later["observedGeneration"]) == ("within", 4)
+@pytest.mark.parametrize(("limit", "state"), [(8, "spent"), (10, "spent"), (11, "within")])
+def test_such_a_limit_holds_until_it_is_raised(limit: float, state: str) -> None:
+    assert held(Spent(10, 0), Spent(7, 0), gpuHours=limit)["state"] == state
 
 
-def test_such_a_limit_holds_although_its_budget_was_deleted_and_created_again() -> None:
-    def budget(hours: int, **status: object) -> TenantBudget:
-        about, spec = {"name": "vision", "generation": 1}, {**STOPPING, "gpuHours": hours}
-        return cast("TenantBudget", {"metadata": about, "spec": spec, "status": status})
+def test_what_is_used_up_is_said_rather_than_what_was_stopped() -> None:
+    assert held(Spent(10, 0), Spent(10.2, 1))["reason"].startswith("10.2 of 10 GPU-hours of ")
 
-    before = budget(10, **said(Spent(10.001, 0), spec=STOPPING))
-    again = with_status_before(budget(10), before)
-    assert status_of(again, Spent(9.999, 0), EVE)["state"] == "spent"
-    for other in (budget(11), budget(10, state="within")):
-        assert with_status_before(other, before) is other
-    assert with_status_before(again, None) is again
+
+@pytest.mark.parametrize(
+    ("used", "reached"),
+    [(Spent(9, 4), Spent()), (Spent(10, 4), Spent(10, 0)), (Spent(12, 7), Spent(10, 5))],
+)
+def test_a_limit_that_is_reached_is_noted_as_it_is(used: Spent, reached: Spent) -> None:
+    assert limits_reached(cast("MonthlyLimits", LIMITS), used) == reached
+    assert limits_reached({"cost": 5}, used).gpu_hours == 0

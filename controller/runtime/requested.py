@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,6 +12,9 @@ from controller.core.substitute import fill_data
 from suggest.space import Assignment
 
 GPU = "nvidia.com/gpu"
+# Of plugins that share GPUs: the memory and the cores of a share, in MiB, GiB or percent, which are
+# requested beside it; its priority; and network devices of the makers of GPUs.
+_BESIDE_A_GPU = re.compile(r"mem|cores?|priority|rdma|hostdev|nic\b")
 
 
 def requested(template: TrialTemplate) -> dict[str, float]:
@@ -48,8 +52,10 @@ def _of_manifest(manifest: dict[str, object]) -> dict[str, float]:
 
 def is_gpu(resource: str) -> bool:
     """Whether the resource is a GPU or a slice of one."""
-    of_maker = resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
-    return of_maker or ("/" in resource and "gpu" in resource)
+    domain, has_domain, device = resource.partition("/")
+    of_maker = domain in ("nvidia.com", "amd.com", "habana.ai")
+    is_one = of_maker or "gpu" in resource
+    return bool(has_domain) and is_one and _BESIDE_A_GPU.search(device) is None
 
 
 def gpus_in(amounts: Mapping[str, float]) -> float:

@@ -17,7 +17,7 @@ from controller.core.model import (
 from controller.core.spending import Spent, price_per_hour, spent_by, spent_by_all
 from controller.core.states import Ended, ObservedRunning, Waits, step
 from controller.memory import Memory
-from controller.runtime.requested import attempt_rate, gpus_of, requested
+from controller.runtime.requested import attempt_rate, gpus_of, is_gpu, requested
 from tests.unit.builders import FAILED, PRUNED, RUNNING, SUCCEEDED, a_spec, a_template, a_trial, at
 
 PRICES = {"nvidia.com/gpu": 2.5, "cpu": 0.04, "memory": 0.005}
@@ -150,3 +150,33 @@ def test_the_loop_wakes_when_what_runs_reaches_the_first_limit(
     spec: ExperimentSpec, rate: Spent, seconds: float | None
 ) -> None:
     assert until_used_up_s(spec, Spent(2.0, 10.0), rate) == seconds
+
+
+@pytest.mark.parametrize(
+    ("resource", "counts"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.10gb", True),
+        ("amd.com/gpu", True),
+        ("gpu.intel.com/i915", True),
+        ("aliyun.com/gpu-count", True),
+        ("volcano.sh/vgpu-number", True),
+        ("habana.ai/gaudi", True),
+        ("nvidia.com/gpumem", False),
+        ("nvidia.com/gpumem-percentage", False),
+        ("nvidia.com/gpucores", False),
+        ("nvidia.com/priority", False),
+        ("aliyun.com/gpu-mem", False),
+        ("volcano.sh/vgpu-memory", False),
+        ("koordinator.sh/gpu-core", False),
+        ("gpu.intel.com/memory.max", False),
+        ("nvidia.com/hostdev", False),
+        ("amd.com/nic", False),
+        ("rdma/hca", False),
+        ("cpu", False),
+        ("gpu", False),
+    ],
+)
+def test_a_gpu_counts_and_not_what_is_requested_beside_it(resource: str, counts: bool) -> None:
+    assert is_gpu(resource) == counts

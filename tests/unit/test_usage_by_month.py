@@ -104,7 +104,10 @@ def test_a_new_month_begins_with_nothing_used() -> None:
 LIMITS = {"gpuHours": 10, "cost": 5, "overrun": "stop"}
 
 
-def held(stopped: Spent, used: Spent = Spent(9.999, 3), **limits: object) -> dict[str, Any]:
+JUST_BELOW = Spent(9.999, 3)
+
+
+def held(stopped: Spent, used: Spent = JUST_BELOW, **limits: object) -> dict[str, Any]:
     """Return the status of a budget for which attempts were stopped in this month."""
     budget = {"metadata": {"name": "vision", "generation": 3}, "spec": {**LIMITS, **limits}}
     return status_of(cast("TenantBudget", budget), used, EVE, stopped)

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 
 from controller.core.breaker import BY_ITSELF, Streak
 from controller.core.budget import most_trials
-from controller.core.forecast import Durations, Forecast, forecast, trials_left
+from controller.core.forecast import MOST_TRIALS, Forecast, forecast, trials_left
 from controller.core.metrics import LogReader, MetricReading
 from controller.core.model import (
     FINAL,
@@ -156,9 +157,8 @@ class Memory:
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
         self._spent_by_ended = NOTHING_SPENT
-        # how long each trial ran, if the budget limits what attempts use, and sums of it
+        # how long each trial ran, if the budget limits what attempts use
         self._ran_s: dict[int, float] = {}
-        self._durations = Durations()
         self._rates: dict[bool, Spent] = {}  # of an attempt; True: of the final stage
 
     def new_readers(self, trial: Trial, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
@@ -408,7 +408,8 @@ class Memory:
         running = (each for each in self._unended() if each[0].trial is not FINAL)
         return forecast(
             self._spec,
-            self._durations,
+            [*islice(reversed(self._ran_s.values()), MOST_TRIALS)],
+            seen=len(self._ran_s),
             left=trials_left(self._most_trials, self.counted()),
             running_s=[attempt.ran_s(until or now) for attempt, until in running],
             rate=self.rate_of_next(0),
@@ -429,9 +430,8 @@ class Memory:
             return
         self._begun.add(attempt.trial)
         if attempt.end_time is not None and self._spec.is_metered:
-            before_s = self._ran_s.get(attempt.trial)
-            self._ran_s[attempt.trial] = (before_s or 0.0) + attempt.ran_s(attempt.end_time)
-            self._durations = self._durations.changed(before_s, self._ran_s[attempt.trial])
+            before_s = self._ran_s.get(attempt.trial, 0.0)
+            self._ran_s[attempt.trial] = before_s + attempt.ran_s(attempt.end_time)
         self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())

@@ -1,17 +1,22 @@
 """How much of its GPU-hours and money a search will have used when all its trials are done.
 
-Before a trial has ended, only `timeout` bounds a trial. From then on, a trial that is still to come
-is expected to run as long as those before it on average: the first of them is the canary. With
-three or more, the 90 % interval is the prediction interval for the sum of m further observations
-after n (Hahn & Meeker 1991, Statistical Intervals): m * mean +- t * s * m * sqrt(1/m + 1/n). It
-holds for trials that are alike; pruning that begins later, or a search that moves to larger models,
-changes them. The final stage is not in it. Pure.
+Before a trial has ended, only `timeout` bounds a trial. From then on, trials are expected to be
+like those that have begun: the first of them is the canary. Of parallel trials, the short ones end
+first, so the mean of those that have ended is too low while others run. A running trial therefore
+counts as the mean of those that ran longer than it has until now: the estimate of Kaplan and Meier
+(1958), in the form of Efron (1967, The two sample problem with censored data). While too many run
+longer than all that have ended, nobody knows how long they run, and the forecast is a lower bound.
+
+The 90 % interval is the prediction interval for the sum of m further observations after n (Hahn &
+Meeker 1991, Statistical Intervals): m * mean +- t * s * m * sqrt(1/m + 1/n), with the smaller
+variance of what is left of running trials. It holds for trials that are alike; a search that moves
+to larger models changes them. The final stage is not in it. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core.budget import spent_trials
@@ -22,40 +27,11 @@ from suggest.trial import TrialState
 
 CONFIDENCE = 0.9
 LEAST_FOR_INTERVAL = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """How long trials ran, over all their attempts that have ended, as sums that can be kept."""
-
-    count: int = 0
-    sum_s: float = 0.0
-    squares: float = 0.0
-
-    @classmethod
-    def of(cls, durations_s: Iterable[float]) -> Durations:
-        durations = cls()
-        for seconds in durations_s:
-            durations = durations.changed(None, seconds)
-        return durations
-
-    def changed(self, before_s: float | None, after_s: float) -> Durations:
-        """Return the sums once a trial ran longer; before_s: None if it is a new one."""
-        known_s = before_s or 0.0
-        return Durations(
-            self.count + (before_s is None),
-            self.sum_s + after_s - known_s,
-            self.squares + after_s**2 - known_s**2,
-        )
-
-    @property
-    def mean_s(self) -> float:
-        return self.sum_s / self.count
-
-    @property
-    def deviation_s(self) -> float:
-        """Return the sample standard deviation of at least two."""
-        return math.sqrt(max(0.0, self.squares - self.sum_s * self.mean_s) / (self.count - 1))
+# A forecast is made several times a second.
+MOST_TRIALS = 500
+# A trial that has run longer than all that have ended runs so many times as long as until now, and
+# at most so many of all trials are such ones in a forecast with an interval: see bench/forecast.py.
+_OUTLASTING_FACTOR, _MOST_OUTLASTING = 1.5, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +39,15 @@ class Forecast:
     """What all trials will have used. seen: of how many trials it is known how long they ran.
 
     low, high: the ends of the 90 % interval; None with fewer than three. Without a trial,
-    `expected` is what they use at most, if none is retried.
+    `expected` is what they use at most, if none is retried. at_least: too many trials run longer
+    than all that have ended, so `expected` is a lower bound, and has no interval.
     """
 
     expected: Spent
     seen: int
     low: Spent | None = None
     high: Spent | None = None
+    at_least: bool = False
 
 
 def trials_left(most: int | None, counts: Mapping[TrialState, int]) -> int | None:
@@ -81,8 +59,9 @@ def trials_left(most: int | None, counts: Mapping[TrialState, int]) -> int | Non
 
 def forecast(
     spec: ExperimentSpec,
-    durations: Durations,
+    ended_s: Sequence[float],
     *,
+    seen: int,
     left: int | None,
     running_s: Sequence[float],
     rate: Spent,
@@ -91,6 +70,9 @@ def forecast(
     """Return what will have been used; None if nothing bounds it.
 
     Args:
+        ended_s: How long the trials that have ended ran, over all their attempts; at least those of
+            the latest MOST_TRIALS.
+        seen: How many have ended.
         left: The trials that are not done; None without a limit.
         running_s: How long each of those that run has run.
         rate: What an hour of an attempt uses.
@@ -99,23 +81,70 @@ def forecast(
     if left is None:
         return None
 
-    def total(trial_s: float) -> Spent:
-        """Return what is used if each trial runs so long, and one that has run longer ends now."""
-        to_begin = max(0, left - len(running_s))
-        rest_s = sum(max(0.0, trial_s - ran_s) for ran_s in running_s)
-        return spent + rate.times((to_begin * max(0.0, trial_s) + rest_s) / HOUR_S)
+    def total(more_s: float) -> Spent:
+        return spent + rate.times(max(0.0, more_s) / HOUR_S)
 
-    if durations.count == 0:
+    to_begin = max(0, left - len(running_s))
+    if not ended_s:
         limit_s = spec.trial.timeout_s
-        return None if limit_s is None else Forecast(total(limit_s), 0)
-    expected_s = durations.mean_s
-    if durations.count < LEAST_FOR_INTERVAL or left == 0:
-        return Forecast(total(expected_s), durations.count)
-    t = t_quantile(CONFIDENCE, durations.count - 1)
-    margin_s = t * durations.deviation_s * math.sqrt(1 / left + 1 / durations.count)
+        if limit_s is None:
+            return None
+        rest_s = sum(max(0.0, limit_s - ran_s) for ran_s in running_s)
+        return Forecast(total(to_begin * limit_s + rest_s), 0)
+    times = _times_of(ended_s, running_s)
+    at_least = times.outlasting > _MOST_OUTLASTING
+    if at_least:
+        times = _times_of(ended_s, running_s, factor=1.0)
+    expected_s = times.rest_s + to_begin * times.mean_s
+    if seen < LEAST_FOR_INTERVAL or left == 0 or at_least:
+        return Forecast(total(expected_s), seen, at_least=at_least)
+    degrees = len(ended_s) - 1
+    # Each trial that is left differs from the mean, and all of them have the error of the mean.
+    of_mean = left**2 * times.variance / len(ended_s)
+    variance = times.rest_variance + to_begin * times.variance + of_mean
+    margin_s = t_quantile(CONFIDENCE, degrees) * math.sqrt(variance)
     return Forecast(
-        total(expected_s),
-        durations.count,
-        total(expected_s - margin_s),
-        total(expected_s + margin_s),
+        total(expected_s), seen, total(expected_s - margin_s), total(expected_s + margin_s)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """How long trials run.
+
+    rest_s, rest_variance: of what is left of all running ones. outlasting: how many of all trials
+    run longer than each that has ended, as a share.
+    """
+
+    mean_s: float
+    variance: float
+    rest_s: float
+    rest_variance: float
+    outlasting: float
+
+
+def _times_of(
+    ended_s: Sequence[float], running_s: Sequence[float], factor: float = _OUTLASTING_FACTOR
+) -> _Times:
+    """Return the moments of the durations; of at least one that has ended."""
+    # The longest first. One that still runs will have run longer than one that ended by now.
+    longest_first = sorted([*((s, 0) for s in ended_s), *((s, 1) for s in running_s)], reverse=True)
+    count, sum_s, squares = 0, 0.0, 0.0
+    rest_s = rest_variance = 0.0
+    outlasting = 1.0
+    for ran_s, runs in longest_first:
+        if not runs:
+            whole_s, square = ran_s, ran_s**2
+            outlasting *= 1 - 1 / (count + 1)
+        elif outlasting < 1:
+            whole_s, square = sum_s / count, squares / count
+        else:
+            whole_s = ran_s * factor
+            square = 2 * whole_s**2
+        if runs:
+            rest_s += whole_s - ran_s
+            rest_variance += max(0.0, square - whole_s**2)
+        count, sum_s, squares = count + 1, sum_s + whole_s, squares + square
+    mean_s = sum_s / count
+    variance = max(0.0, squares / count - mean_s**2) * len(ended_s) / max(1, len(ended_s) - 1)
+    return _Times(mean_s, variance, rest_s, rest_variance, outlasting)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controller.core.budget import most_trials
-from controller.core.forecast import Durations, Forecast, forecast, trials_left
+from controller.core.forecast import MOST_TRIALS, Forecast, forecast, trials_left
 from controller.core.model import (
     Attempt,
     AttemptState,
@@ -343,7 +343,8 @@ class ExperimentRecord(TrialList):
         rate = attempt_rate(spec, spec.trial)
         return forecast(
             spec,
-            Durations.of(ran_s),
+            ran_s[-MOST_TRIALS:],
+            seen=len(ran_s),
             left=trials_left(most_trials(spec), self.counts),
             running_s=running_s,
             rate=rate,

@@ -117,6 +117,8 @@ def _foreseen(forecast: Forecast, what: str, of: Callable[[Spent], float]) -> st
     expected = amount(of(forecast.expected))
     if forecast.seen == 0:
         return f"at most {expected} {what}, by trial.timeout without retries"
+    if forecast.at_least:
+        return f"at least {expected} {what}, from {quantity(forecast.seen, 'trial')}"
     if forecast.low is None or forecast.high is None:
         return f"about {expected} {what}, from {quantity(forecast.seen, 'trial')}"
     low, high = amount(of(forecast.low)), amount(of(forecast.high))

@@ -5,18 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import stdev
 
 import pytest
 
 from controller.app.validate import guess
 from controller.core.budget import most_trials
-from controller.core.forecast import (
-    Durations,
-    Forecast,
-    forecast,
-    trials_left,
-)
+from controller.core.forecast import MOST_TRIALS, Forecast, forecast, trials_left
 from controller.core.model import Attempt, Budget, ExperimentState, Resources
 from controller.core.spending import Spent
 from controller.memory import Memory
@@ -46,7 +40,8 @@ def of(
 ) -> Forecast:
     found = forecast(
         SPEC,
-        Durations.of(each * HOUR for each in hours),
+        [each * HOUR for each in hours],
+        seen=len(hours),
         left=left,
         running_s=[each * HOUR for each in running_h],
         rate=RATE,
@@ -65,7 +60,7 @@ def test_before_a_trial_has_ended_its_timeout_bounds_it() -> None:
 
 def test_without_a_timeout_nothing_is_known_before_a_trial_has_ended() -> None:
     endless = replace(SPEC, trial=replace(TEMPLATE, timeout_s=None))
-    found = forecast(endless, Durations(), left=60, running_s=[], rate=RATE, spent=Spent())
+    found = forecast(endless, [], seen=0, left=60, running_s=[], rate=RATE, spent=Spent())
     assert foreseen(endless, found) == []
 
 
@@ -79,10 +74,53 @@ def test_what_runs_has_used_a_part_of_what_is_expected() -> None:
     assert of(1.0, left=59, running_h=[0.25], spent_h=1.25).expected.gpu_hours == pytest.approx(60)
 
 
-def test_a_trial_that_runs_long_takes_nothing_from_those_to_come() -> None:
-    slow = of(1.0, 1.0, 1.0, left=10, running_h=[50.0, 0.5], spent_h=53.5)
-    assert slow.expected.gpu_hours == pytest.approx(53.5 + 0.5 + 8)
-    assert slow.low == slow.high == slow.expected
+def test_a_running_trial_is_expected_to_run_as_long_as_those_that_ran_longer() -> None:
+    some = of(1.0, 1.0, 3.0, 5.0, left=10, running_h=[2.0], spent_h=12.0)
+    mean_h = (1 + 1 + 3 + 4 + 5) / 5
+    assert some.expected.gpu_hours == pytest.approx(12 + (4 - 2) + 9 * mean_h)
+
+
+def test_what_runs_longer_than_all_that_have_ended_gives_a_lower_bound() -> None:
+    few = of(1.0, 1.0, left=10, running_h=[2.0, 2.0, 2.0], spent_h=8.0)
+    assert few == Forecast(RATE.times(8 + 7 * 8 / 5), seen=2, at_least=True)
+    assert foreseen(SPEC, few) == ["at least 19.2 of 100 GPU-hours, from 2 trials"]
+
+
+def test_one_of_many_that_runs_longest_runs_half_as_long_again() -> None:
+    long = of(*[1.0] * 9, left=1, running_h=[2.0], spent_h=11.0)
+    assert long.expected.gpu_hours == pytest.approx(12)
+    assert long.high is not None
+    assert long.high.gpu_hours > 12
+
+
+def test_the_first_of_parallel_trials_to_end_do_not_make_the_forecast_too_low() -> None:
+    draws, inside, bias = random.Random(11), 0, 0.0
+    for _ in range(200):
+        hours = [draws.lognormvariate(0, 0.5) for _ in range(60)]
+        now, running, ended = 0.0, [(each, 0.0) for each in hours[:6]], list[float]()
+        for begun in range(6, 30):
+            now, began = min(running)
+            running.remove((now, began))
+            ended.append(now - began)
+            running.append((now + hours[begun], now))
+        ran = [now - began for _, began in running]
+        found = of(*ended, left=36, running_h=ran, spent_h=sum(ended) + sum(ran))
+        assert found.low is not None
+        assert found.high is not None
+        inside += found.low.gpu_hours <= sum(hours) <= found.high.gpu_hours
+        bias += found.expected.gpu_hours / sum(hours) - 1
+    assert inside >= 170
+    assert abs(bias / 200) < 0.03
+
+
+def test_a_search_of_many_trials_is_forecast_by_the_latest() -> None:
+    memory = Memory(SPEC)
+    for number in range(MOST_TRIALS + 100):
+        memory.note_attempt(ran(number, 9.0 if number < 100 else 1.0))
+    found = memory.forecast(at(0))
+    assert found is not None
+    assert found.seen == MOST_TRIALS + 100
+    assert found.low == found.high
 
 
 def test_three_trials_give_an_interval_around_the_same_figure() -> None:
@@ -113,10 +151,13 @@ def test_nine_of_ten_intervals_have_the_truth() -> None:
     assert 870 <= inside <= 930
 
 
-def test_the_sums_of_durations_can_be_kept_while_trials_are_retried() -> None:
-    kept = Durations.of([5.0, 7.0]).changed(7.0, 10.0).changed(None, 6.0)
-    assert (kept.count, kept.mean_s) == (3, 7.0)
-    assert kept.deviation_s == pytest.approx(stdev([5.0, 10.0, 6.0]))
+def test_a_trial_counts_with_all_its_attempts() -> None:
+    memory = Memory(SPEC)
+    for attempt in (ran(0, 1.0), ran(1, 1.5), replace(ran(0, 2.0), number=2)):
+        memory.note_attempt(attempt)
+    found = memory.forecast(at(0))
+    assert found is not None
+    assert (found.seen, found.expected.gpu_hours) == (2, pytest.approx(4.5 + 60 * (3 + 1.5) / 2))
 
 
 def test_trials_that_wait_for_a_larger_fidelity_are_no_longer_to_come() -> None:

@@ -154,6 +154,7 @@ SCHEMA = Schema(
     metadata,
     version_table("controller_schema_version", metadata),
     newest="0006",
+    older=("0001",),
     migrations="controller:migrations",
     option="--state-dir or TUNER_STATE_DIR",
 )

@@ -155,7 +155,7 @@ class Unavailable(TunerError):
 
 
 class StoreBroken(TunerError):
-    """The store is damaged, or has a newer schema.
+    """The store is damaged, or has a schema that this version does not know.
 
     Retrying does not help; the message says what does.
     """
@@ -165,6 +165,10 @@ class StoreBroken(TunerError):
 
 class NewerSchema(StoreBroken):
     """A newer version has upgraded the store."""
+
+
+class OlderSchema(StoreBroken):
+    """The schema of the store is too old for this version to upgrade."""
 
 
 class TimedOut(Unavailable):

@@ -46,6 +46,8 @@ _CURES = {
     "40": "conflict with another transaction; try again",
     "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with "
     "an empty store",
+    "42701": "its schema has another version than it says; restore a backup",
+    "42P07": "its schema has another version than it says; restore a backup",
     "42501": "this user lacks a privilege; grant it the privileges to use and create tables",
     "53100": "its disk is full; nothing was lost; free some space and try again",
     "53300": "it accepts no more connections; end some clients, or raise max_connections",
@@ -56,7 +58,7 @@ _CURES = {
     "XX001": "it is damaged; restore it from a backup",
     "XX002": "it is damaged; restore it from a backup",
 }
-_BROKEN = ("XX001", "XX002")
+_BROKEN = ("42701", "42P07", "XX001", "XX002")
 
 
 @contextmanager

@@ -4,12 +4,13 @@ A new database gets its tables from the metadata and is stamped with the newest 
 Alembic, whose import would double the start-up time. Only an older database needs Alembic.
 
 To add a version: change the tables, copy the newest file in the folder
-of the migrations, and raise `Schema.newest`. Only add, and with defaults: processes of older
-versions may have the database open, and go on.
+of the migrations, and raise `Schema.newest`; the version before becomes one of `Schema.older`. Only
+add, and with defaults: processes of older versions may have the database open, and go on.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -24,7 +25,7 @@ from sqlalchemy import (
 )
 
 from suggest import failpoints
-from suggest.errors import NewerSchema, StoreBroken
+from suggest.errors import NewerSchema, OlderSchema, StoreBroken
 from suggest.storage.database import Database, Readable
 
 _MAKE_SCHEMA = failpoints.register("store.make_schema")
@@ -35,14 +36,15 @@ class Schema:
     """The tables of one kind of database, and their version.
 
     version: Alembic's table, among those of `metadata`.
-    newest: the revision of the newest file in `migrations`, a folder of a package as Alembic writes
-    it.
+    newest, older: the revision of the newest file in `migrations`, a folder of a package as Alembic
+    writes it, and those of the others.
     option: the option that names another place for such a database.
     """
 
     metadata: MetaData
     version: Table
     newest: str
+    older: tuple[str, ...]
     migrations: str
     option: str
 
@@ -87,7 +89,7 @@ def version(database: Readable, schema: Schema) -> str | None:
     """Return the version of a database without changing anything; None if it is empty.
 
     Raises:
-        StoreBroken: the version is newer, or another program uses the database.
+        StoreBroken: the version is newer or too old, or another program uses the database.
     """
     # Two statements without one view: before anything is made, all is read again under a lock.
     with database.reading(single=True) as connection:
@@ -119,16 +121,24 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
             )
         return None
     # As SQL, since each start asks this, and compiling it takes longer.
-    found = connection.exec_driver_sql(
-        f"SELECT version_num FROM {schema.version.name}"
-    ).scalar_one_or_none()
-    if found is None:
+    rows = connection.exec_driver_sql(f"SELECT version_num FROM {schema.version.name}")
+    versions = [str(version) for version in rows.scalars()]
+    if len(versions) != 1 or not re.fullmatch(r"\d{4}", versions[0]):
+        shown = f"{', '.join(map(repr, versions))}, which is not one" if versions else "missing"
         raise StoreBroken(
-            f"{database.place}: the version of its schema is missing; restore a backup"
+            f"{database.place}: the version of its schema is {shown}; restore a backup"
         )
+    (found,) = versions
     if found > schema.newest:
         raise NewerSchema(
             f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that "
             f"this tuner knows; upgrade tuner, or name another place with {schema.option}"
         )
-    return str(found)
+    if found not in (*schema.older, schema.newest):
+        known = ", ".join(schema.older) or "no other"
+        raise OlderSchema(
+            f"{database.place}: has schema {found}; this tuner uses {schema.newest} and upgrades "
+            f"{known}; first open it with a release in between, or name another place with "
+            f"{schema.option}"
+        )
+    return found

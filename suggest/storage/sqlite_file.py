@@ -55,8 +55,11 @@ _LOCKED = (
 DAMAGED = "the file is damaged; restore it from a backup, or move it away to start over"
 _NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Of a table or a column that every store of its version has.
-_LOST = re.compile(r"no such (table|column): |table \S+ has no column named ")
+# Of a table or a column that every store of its version has, or that only newer versions have.
+_OTHER_TABLES = re.compile(
+    r"no such (table|column): |table \S+ has no column named |duplicate column name: |"
+    r"(table|index) \S+ already exists"
+)
 _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
@@ -80,7 +83,7 @@ def trouble_of(path: Path, error: BaseException | None) -> TunerError | None:
     code = getattr(error, "sqlite_errorcode", None)
     # the low byte of an extended code is the primary code
     primary = None if code is None else code & 0xFF
-    if primary == sqlite3.SQLITE_ERROR and _LOST.match(str(error)):
+    if primary == sqlite3.SQLITE_ERROR and _OTHER_TABLES.match(str(error)):
         return DamagedRow(str(error)).broken(str(path))
     if primary not in _CURES:
         return None

@@ -170,6 +170,7 @@ SCHEMA = Schema(
     metadata,
     version_table("study_schema_version", metadata),
     newest="0001",
+    older=(),
     migrations="suggest.storage:migrations/versions",
     option="--storage",
 )

@@ -51,7 +51,9 @@ def test_an_older_store_is_upgraded_when_told(
     (tmp_path / "9998.py").write_text(
         "revision, down_revision = '9998', '0001'\ndef upgrade(): pass\n"
     )
-    newer = replace(SCHEMA, newest="9998", migrations=f"{SCHEMA.migrations}\n{tmp_path}")
+    newer = replace(
+        SCHEMA, newest="9998", older=("0001",), migrations=f"{SCHEMA.migrations}\n{tmp_path}"
+    )
     for module in (study_tables, sql_store):
         monkeypatch.setattr(module, "SCHEMA", newer)
     assert main(["db", "check", "--storage", storage]) == 7

@@ -15,10 +15,21 @@ from typing import TypeAlias
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Integer, MetaData, Table, Text, insert, inspect, select, update
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    delete,
+    insert,
+    inspect,
+    select,
+    update,
+)
 
 from controller import experiment_tables
-from suggest.errors import StoreBroken
+from suggest.errors import OlderSchema, StoreBroken
 from suggest.storage import study_tables
 from suggest.storage.database import Database
 from suggest.storage.postgres import PostgresDatabase
@@ -73,6 +84,7 @@ def books(
         metadata,
         version_table("library", metadata),
         newest,
+        ("0001",) if newest == "0002" else (),
         str(folder),
         "--library",
     )
@@ -151,6 +163,46 @@ def test_a_newer_database_is_refused_with_the_cure(opened: Database, tmp_path: P
         prepare(opened, schema)
 
 
+def test_a_database_too_old_for_the_migrations_is_refused_with_the_cure(
+    opened: Database, tmp_path: Path
+) -> None:
+    schema = books(tmp_path / "migrations", newest="0002")
+    prepare(opened, schema)
+    with opened.writing() as connection:
+        connection.execute(update(schema.version).values(version_num="0000"))
+    with pytest.raises(
+        OlderSchema,
+        match=r"has schema 0000; this tuner uses 0002 and upgrades 0001; .* a release in between",
+    ):
+        prepare(opened, schema)
+    assert len(columns(opened)) == 3
+
+
+@pytest.mark.parametrize("versions", [[], [""], ["1"], ["junk"], ["0001", "0002"]])
+def test_a_version_that_nobody_wrote_is_damage(
+    opened: Database, tmp_path: Path, versions: list[str]
+) -> None:
+    schema = books(tmp_path / "migrations", newest="0002")
+    prepare(opened, schema)
+    with opened.writing() as connection:
+        connection.execute(delete(schema.version))
+        for version_num in versions:
+            connection.execute(insert(schema.version).values(version_num=version_num))
+    with pytest.raises(StoreBroken, match=r"the version of its schema is .*; restore a backup"):
+        prepare(opened, schema)
+
+
+def test_tables_of_another_version_than_the_database_says_are_damage(
+    opened: Database, tmp_path: Path
+) -> None:
+    schema = books(tmp_path / "migrations", newest="0002")
+    prepare(opened, schema)
+    with opened.writing() as connection:
+        connection.execute(update(schema.version).values(version_num="0001"))
+    with pytest.raises(StoreBroken, match="restore a backup"):
+        prepare(opened, schema)
+
+
 def test_a_table_of_another_program_is_left_alone(opened: Database, tmp_path: Path) -> None:
     with opened.writing() as connection:
         connection.exec_driver_sql("CREATE TABLE books (isbn INTEGER)")
@@ -165,12 +217,15 @@ def test_a_table_of_another_program_is_left_alone(opened: Database, tmp_path: Pa
 @pytest.mark.parametrize(
     "schema", [study_tables.SCHEMA, experiment_tables.SCHEMA], ids=["studies", "controller"]
 )
-def test_the_newest_version_is_the_last_migration(schema: Schema) -> None:
+def test_the_versions_are_those_of_the_migrations(schema: Schema) -> None:
     config = Config()
     config.set_main_option("script_location", "suggest.storage:migrations")
     config.set_main_option("version_locations", schema.migrations)
     config.set_main_option("path_separator", "newline")
-    assert ScriptDirectory.from_config(config).get_current_head() == schema.newest
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_current_head() == schema.newest
+    revisions = sorted(each.revision for each in scripts.walk_revisions())
+    assert revisions == [*schema.older, schema.newest]
 
 
 def test_opening_a_current_database_does_not_import_alembic(tmp_path: Path) -> None:

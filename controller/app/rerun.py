@@ -68,6 +68,13 @@ async def confirming(
     refuse_number("--seeds", seeds, least=2)
     record = ranking.ranked(await query.look_up(workspace, name, namespace))
     search = record.experiment
+    if search.spec.rerun is not None:
+        more = str(min(4 * seeds, MOST_SEEDS))
+        again = command("confirm", search.spec.rerun.experiment, "--seeds", more)
+        raise FailedPrecondition(
+            f"{name} has reruns of {search.spec.rerun.experiment}, and the best of these had the "
+            f"best seeds; for more seeds, delete {name} and run: {again}"
+        )
     if search.spec.further:
         one = command("reproduce", f"{name}/N")
         raise FailedPrecondition(

@@ -75,6 +75,7 @@ CONFIRM_SEVERAL = (
     "requires one objective, because no single value orders a front; omit it, and run one trial "
     "of the front again: tuner reproduce NAME/N"
 )
+CONFIRM_RERUNS = "cannot confirm reruns, of which the best had the best seeds; remove the key"
 CONFIRM_CONTINUED = (
     "cannot be combined with algorithm pbt, whose trials continue from the checkpoints of others; "
     "omit it"
@@ -414,6 +415,7 @@ def _rerun(spec: Json) -> Iterator[PathProblem]:
 def _confirm(spec: Json) -> Iterator[PathProblem]:
     for is_wrong, message in (
         ("objectives" in spec, CONFIRM_SEVERAL),
+        ("rerun" in spec, CONFIRM_RERUNS),
         (spec.get("algorithm", {}).get("name") == POPULATION_BASED, CONFIRM_CONTINUED),
     ):
         if is_wrong:

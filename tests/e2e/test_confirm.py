@@ -271,6 +271,21 @@ def test_reruns_cannot_be_extended_by_trials_that_repeat_nothing(cli: Cli) -> No
     assert (code, "first delete it: tuner delete tiny-confirm" in err) == (6, True), err
 
 
+def test_reruns_are_not_confirmed_again(cli: Cli) -> None:
+    assert cli.tuner("confirm", "tiny", "--top", "1", "--seeds", "2")[0] == 0
+    code, _, err = cli.tuner("confirm", "tiny-confirm", "--seeds", "3")
+    assert code == 6, err
+    assert "tiny-confirm has reruns of tiny" in err
+    assert "delete tiny-confirm and run: tuner confirm tiny --seeds 12" in err
+    text = cli.tuner("describe", "tiny-confirm", "-o", "json")[1]
+    document = json.loads(text)["file"]
+    document["metadata"]["name"] = "again"
+    document["spec"]["confirm"] = {"top": 1}
+    cli.file.write_text(json.dumps(document))
+    code, _, err = cli.tuner("run", cli.file)
+    assert (code, "spec.confirm: cannot confirm reruns" in err) == (2, True), err
+
+
 def test_what_cannot_be_confirmed_is_refused(cli: Cli) -> None:
     for flags, said in (
         (("--seeds", "1"), "--seeds: 1 is too few; use 2 or more"),

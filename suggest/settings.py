@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from suggest.domain import EXACT, Value, is_finite, number, number_meant, show
-from suggest.errors import MAX_HINTED, Problem, did_you_mean, under
+from suggest.errors import MAX_HINTED, FailedPrecondition, Problem, did_you_mean, under
 
 T = TypeVar("T")
 # What other tools add to the names of their algorithms and rules.
@@ -111,9 +111,20 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
 
 
 def read(settings: type[T], given: Mapping[str, Value]) -> T:
-    """Return the typed settings of values that have no problems."""
+    """Return the typed settings of values that have no problems.
+
+    Raises FailedPrecondition for a setting that only a newer version has.
+    """
     kinds = {s.name: s.kind for s in declared(settings)}
+    if unknown := [name for name in given if name not in kinds]:
+        raise _newer(f"there is no setting {unknown[0]!r}")
     return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
+
+
+def _newer(problem: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"in this version of tuner, {problem}: a newer one has stored the study; update tuner"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +167,9 @@ class Catalog(Generic[C]):
         return map(self.__getitem__, self._modules)
 
     def __getitem__(self, name: str) -> C:
+        """Raises FailedPrecondition for a choice that only a newer version has."""
+        if name not in self._modules:
+            raise _newer(f"{name!r} is not {self._what}")
         if name not in self._loaded:
             entries: Iterable[C] = importlib.import_module(self._modules[name]).ENTRIES
             self._loaded |= {entry.name: entry for entry in entries}

@@ -59,6 +59,7 @@ from controller.spec import (
     is_label,
     is_renaming,
     redacted_document,
+    unknown_keys,
 )
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
@@ -376,7 +377,13 @@ class ExperimentService:
         """Continue the experiment.
 
         `failed` are the attempts of `tuner retry`, which are set aside in the same write.
+        Raises FailedPrecondition for a file with keys that only another version has.
         """
+        if unknown := unknown_keys(experiment.spec.document):
+            raise FailedPrecondition(
+                f"{experiment.name} has {', '.join(unknown)}, which this version of tuner does not "
+                "know; update tuner, or continue it with the version that stored it"
+            )
         if experiment.stop_requested:
             self._store.request_stop(experiment.uid, wanted=False)
         now = datetime.now(UTC)

@@ -69,7 +69,7 @@ from controller.phrases import command
 from controller.runtime.registry import traits_of
 from controller.runtime.trial_files import TrialFiles
 from controller.search import study_name
-from controller.spec import file_text, from_document
+from controller.spec import file_text, from_document, unknown_keys
 from suggest import failpoints
 from suggest.distribution import VERSION
 from suggest.errors import (
@@ -78,6 +78,7 @@ from suggest.errors import (
     InvalidArgument,
     NewerSchema,
     NotFound,
+    OlderSchema,
     StoreBroken,
     Unavailable,
 )
@@ -801,6 +802,8 @@ def _copy_stores(
             studies.check()
         if experiment is None or experiment.uid != manifest.uid:
             raise _damaged(source, f"{STORES}/controller.db has another experiment")
+        if unknown := unknown_keys(experiment.spec.document):
+            raise _of_newer(source, manifest, f"with {', '.join(unknown)}, which")
         has_study = studies.study(study_name(experiment)) is not None
         if not has_study and packed.attempts(experiment.uid):
             raise _damaged(source, f"{STORES}/studies.db lacks the study of its trials")
@@ -850,13 +853,14 @@ def _writing(target: Path) -> Iterator[None]:
 def _reading(source: Path) -> Iterator[tarfile.TarFile]:
     """Open a pack. Raises InvalidArgument in place of the errors of a file that is not whole."""
     try:
+        # Opening a pipe waits for its writer.
+        if not stat.S_ISREG(source.stat().st_mode):
+            raise InvalidArgument.at(
+                str(source), "is not a regular file; name the file that pack wrote"
+            )
         file: IO[bytes] = source.open("rb")
     except FileNotFoundError as error:
         raise NotFound(f"{source}: there is no such file") from error
-    except IsADirectoryError as error:
-        raise InvalidArgument.at(
-            str(source), "is a folder; name the file that pack wrote"
-        ) from error
     except OSError as error:
         raise Unavailable(f"{source}: {error.strerror}") from error
     with file:
@@ -882,15 +886,26 @@ def _of_pack(source: Path, folder: Path, manifest: _Manifest) -> Iterator[None]:
     try:
         yield
     except NewerSchema as error:
+        raise _of_newer(source, manifest, "with a schema that") from error
+    except OlderSchema as error:
         raise InvalidArgument.at(
             "",
-            f"{source}: tuner {manifest.made_by} wrote it with a newer schema than this version, "
-            f"{VERSION}, reads; update tuner here",
+            f"{source}: tuner {manifest.made_by} wrote it with a schema that this version, "
+            f"{VERSION}, does not upgrade; unpack it with a release in between, and pack it "
+            "there again",
         ) from error
     except StoreBroken as error:
         # Without the cure, which is that of a store in use.
         why, _, _ = str(error).replace(f"{folder}/", "").partition("; ")
         raise _damaged(source, why) from error
+
+
+def _of_newer(source: Path, manifest: _Manifest, what: str) -> InvalidArgument:
+    return InvalidArgument.at(
+        "",
+        f"{source}: tuner {manifest.made_by} wrote it {what} this version, {VERSION}, does not "
+        "know; update tuner here",
+    )
 
 
 def _damaged(source: Path, why: str) -> InvalidArgument:

@@ -16,6 +16,7 @@ from controller.spec.document import (
     from_document,
     is_label,
     is_renaming,
+    unknown_keys,
 )
 from controller.spec.native import SUSPEND, schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
@@ -51,5 +52,6 @@ __all__ = [
     "render",
     "schema",
     "starter",
+    "unknown_keys",
     "written",
 ]

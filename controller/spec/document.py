@@ -195,6 +195,21 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     )
 
 
+def unknown_keys(
+    document: Mapping[str, object], section: Section = FILE, at: str = ""
+) -> list[str]:
+    """Return the paths of the keys of a stored document that only another version has."""
+    kinds = {key.name: key.kind for key in section.keys}
+    found = []
+    for name, value in document.items():
+        path, kind = f"{at}.{name}" if at else name, kinds.get(name)
+        if kind is None and section.rest is None:
+            found.append(path)
+        elif isinstance(kind, Section) and isinstance(value, Mapping):
+            found += unknown_keys(value, kind, path)
+    return found
+
+
 def _of_section(made: Callable[..., T], section: Section, given: Json | None) -> T | None:
     """Return the value that a section of the file describes; None if the file lacks it."""
     return None if given is None else made(**fields_of(section.keys, given))

@@ -29,6 +29,7 @@ from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Draft, Engine, Met
 from suggest.errors import (
+    FailedPrecondition,
     LimitReached,
     NotOwner,
     TooManyOpenFiles,
@@ -526,16 +527,23 @@ class StudySessions:
         return True
 
     def _loaded(self, session: _Session) -> tuple[Engine, Sequence[Trial]]:
-        """Return an engine of the stored study, and the study's trials."""
+        """Return an engine of the stored study, and the study's trials.
+
+        Raises FailedPrecondition for a study of an algorithm that only a newer version has.
+        """
         name = session.name
         contents = self.store.contents(name)
         leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
         session.trial_leases.load(leased)
         source = _StoredTrials(self.store, name, contents.study.spec.objective.metric)
         trials = contents.trials
-        return Engine(
-            contents.study, trials, contents.measurements, source=source, workers=self.workers
-        ), trials
+        try:
+            engine = Engine(
+                contents.study, trials, contents.measurements, source=source, workers=self.workers
+            )
+        except FailedPrecondition as error:
+            raise FailedPrecondition(f"{name}: {error}") from error
+        return engine, trials
 
     def _lost(self, name: StudyName) -> TunerError:
         """Return the error for a study that this process no longer owns.

@@ -205,8 +205,11 @@ def test_a_pack_needs_a_folder(cli: Cli) -> None:
     assert "nowhere: is not a folder; create it, or name another with --to" in err
 
 
-def test_a_folder_is_not_unpacked(cli: Cli) -> None:
-    assert "is a folder; name the file that pack wrote" in refused(cli, cli.folder)
+def test_what_is_not_a_regular_file_is_not_unpacked(cli: Cli) -> None:
+    pipe = cli.folder / "pipe"
+    os.mkfifo(pipe)
+    for path in (cli.folder, pipe, Path("/dev/zero")):
+        assert f"{path}: is not a regular file; name the file that pack wrote" in refused(cli, path)
 
 
 def test_an_existing_file_and_a_known_search_are_kept(cli: Cli) -> None:
@@ -311,8 +314,21 @@ def test_a_pack_of_a_newer_version_is_refused(cli: Cli) -> None:
     assert "tuner 9.0 wrote it in format 2, and this version reads format 1; update tuner" in err
 
 
-def of_changed_store(cli: Cli, name: str, statement: str) -> Path:
-    """Return another pack, after a statement in one of its stores."""
+# What a database of the first release lacks.
+OF_0001 = (
+    *(f"DROP TABLE {table}" for table in ("controller_leader", "attempt_objects", "usage")),
+    "DROP INDEX attempts_unended",
+    *(
+        f"ALTER TABLE attempts DROP COLUMN {name}"
+        for name in ("gpus", "price_per_hour", "earlier_s")
+    ),
+    *(f"ALTER TABLE experiments DROP COLUMN {name}" for name in ("gpu_hours", "cost", "ended_by")),
+    "UPDATE controller_schema_version SET version_num = '0001'",
+)
+
+
+def of_changed_store(cli: Cli, name: str, *statements: str) -> Path:
+    """Return another pack, after statements in one of its stores."""
 
     def changed(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         if info.name == f"stores/{name}":
@@ -321,7 +337,8 @@ def of_changed_store(cli: Cli, name: str, statement: str) -> Path:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute("PRAGMA foreign_keys = OFF")
                 connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-                connection.execute(statement)
+                for statement in statements:
+                    connection.execute(statement)
             data = path.read_bytes()
         return [(info, data)]
 
@@ -360,7 +377,66 @@ def test_a_pack_with_a_store_that_cannot_be_read_leaves_nothing(
 )
 def test_a_pack_with_a_newer_schema_is_refused(cli: Cli, name: str, table: str) -> None:
     err = refused(cli, of_changed_store(cli, name, f"UPDATE {table} SET version_num = '9999'"))
-    assert err.endswith("reads; update tuner here\n")
+    assert err.endswith("does not know; update tuner here\n")
+
+
+def test_a_pack_with_a_schema_of_before_is_upgraded_or_refused(cli: Cli) -> None:
+    def with_version(name: str, table: str, version: str) -> Path:
+        return of_changed_store(cli, name, f"UPDATE {table} SET version_num = '{version}'")
+
+    for place in (
+        ("controller.db", "controller_schema_version"),
+        ("studies.db", "study_schema_version"),
+    ):
+        err = refused(cli, with_version(*place, "0000"))
+        assert "does not upgrade; unpack it with a release in between, and pack it there" in err
+        assert f"stores/{place[0]}: the version of its schema" in refused(
+            cli, with_version(*place, "")
+        )
+    err = refused(cli, with_version("controller.db", "controller_schema_version", "0001"))
+    assert "stores/controller.db is damaged" in err
+    made = of_changed_store(cli, "controller.db", *OF_0001)
+    assert cli.tuner("unpack", made, *elsewhere(cli))[0] == 0
+    assert cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))[0] == 0
+
+
+def test_a_search_with_what_only_a_newer_version_has_is_refused(cli: Cli) -> None:
+    newer = """UPDATE revisions SET document = json_set(document, '$.spec.newKey', 1,
+        '$.spec.trial.sandbox', 'strict')"""
+    err = refused(cli, of_changed_store(cli, "controller.db", newer))
+    keys = "spec.trial.sandbox, spec.newKey"
+    assert f"wrote it with {keys}, which this version, " in err
+    assert err.endswith("does not know; update tuner here\n")
+
+    with closing(sqlite3.connect(cli.folder / "state" / "controller.db")) as connection:
+        connection.execute("UPDATE experiments SET state = 'stopped'")
+        connection.execute(newer)
+        connection.commit()
+    code, _, err = cli.tuner("resume", "tiny")
+    assert (code, f"tiny has {keys}, which this version of tuner does not know" in err) == (6, True)
+    assert err.endswith("; update tuner, or continue it with the version that stored it\n")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("'$.algorithm.name', 'zeus'", "'zeus' is not an algorithm"),
+        ("'$.algorithm.settings.zeta', 1", "there is no setting 'zeta'"),
+    ],
+)
+def test_a_study_of_an_algorithm_that_only_a_newer_version_has_is_left_as_it_is(
+    cli: Cli, statement: str, said: str
+) -> None:
+    store = f"UPDATE studies SET spec = json_set(spec, {statement})"
+    made = of_changed_store(cli, "studies.db", store)
+    assert cli.tuner("unpack", made, *elsewhere(cli))[0] == 0
+    before = cli.json("get", "trials", "tiny", "-o", "json", *elsewhere(cli))
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))
+    assert code == 6, err
+    assert re.search(rf"tuner: \S*tiny-\w+: in this version of tuner, {said}: a newer one", err), (
+        err
+    )
+    assert cli.json("get", "trials", "tiny", "-o", "json", *elsewhere(cli)) == before
 
 
 def test_a_pack_of_an_earlier_version_is_unpacked(cli: Cli) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ PRUNED = "the objective raised optuna.TrialPruned"
 VALUE, CONSTRAINT = "value", "constraint."
 # The constraint whose value is the largest that a `constraints_func` returns.
 CONSTRAINTS_FUNC = "constraints_func"
+# The same of those that an objective sets under names that the search does not know.
+SET_CONSTRAINT = "set_constraint"
 # The attribute in which Optuna keeps what it returns.
 CONSTRAINTS = "constraints"
 
@@ -41,7 +43,8 @@ def stored_choice(value: Any) -> Any:
     """
     value = plain(value)
     try:
-        json.dumps(value)
+        # JSON has no infinity, either.
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         name = getattr(value, "__qualname__", None)
         text = repr(value) if name is None else f"{value.__module__}.{name}"
@@ -58,6 +61,12 @@ def own_choice(choices: Iterable[Any], stored: Any) -> Any:
         if json.dumps(stored_choice(each), sort_keys=True) == text:
             return each
     return stored
+
+
+def with_largest(constraints: Mapping[str, float], metrics: Collection[str]) -> dict[str, float]:
+    """Return the constraints of a trial, and the largest one that is not among the metrics."""
+    others = [value for name, value in constraints.items() if CONSTRAINT + name not in metrics]
+    return {**constraints, SET_CONSTRAINT: max(others)} if others else dict(constraints)
 
 
 def metrics_of(objectives: int) -> list[str]:

@@ -72,7 +72,7 @@ def source(
 
     def measured(trial: optuna.trial.FrozenTrial) -> dict[str, object]:
         of_function = trial.system_attrs.get(kept.CONSTRAINTS, ())
-        found = dict(trial.constraints)
+        found = kept.with_largest(trial.constraints, [kept.CONSTRAINT + key for key in bounds])
         if of_function:
             found[kept.CONSTRAINTS_FUNC] = max(of_function)
         further = dict(zip(metrics[1:], trial.values[1:], strict=True))
@@ -244,6 +244,9 @@ def _frozen(
         objects, choices, unread = kept.read_objects(output / kept.OBJECTS_FILE)
     for omitted in (*found.get("omitted", ()), *unread):
         warnings.warn(omitted, stacklevel=level_of_caller())
+    began = entry.start_time or trial.create_time
+    if "datetime_start" in found:
+        began = datetime.fromisoformat(found["datetime_start"])
     values: Sequence[float] | None = trial.values if state is TrialState.COMPLETE else None
     if entry.state is OurState.INFEASIBLE and "values" in found:
         state, values = TrialState.COMPLETE, found["values"]
@@ -266,7 +269,7 @@ def _frozen(
         state=state,
         value=None,
         values=None if values is None else list(values),
-        datetime_start=_local(entry.start_time or trial.create_time),
+        datetime_start=_local(began),
         datetime_complete=_local(trial.end_time) if state.is_finished() else None,
         params={
             name: kept.own_choice(

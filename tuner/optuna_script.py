@@ -26,6 +26,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+import tuner.optuna_kept as kept
 from controller import app
 from controller.core.attempt import RuntimeLost
 from controller.core.model import MAX_NAME_LENGTH
@@ -38,6 +39,7 @@ from tuner.functions import CALLS_FILE, SearchOptions
 from tuner.optuna_results import Results, add_results, is_of_search
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
+from tuner.trial import NAME
 
 if TYPE_CHECKING:
     import optuna
@@ -390,21 +392,20 @@ class _Replaced(ast.NodeTransformer):
         return ast.copy_location(ast.Call(function, [node.value], []), node)
 
 
-def _constraints(tree: ast.AST) -> list[str]:
-    """Return the names of constraints that a script gives to `trial.set_constraint` as text."""
-    names: dict[str, None] = {}
+def _constraints(tree: ast.AST) -> Iterator[str]:
+    """Yield the constraints that a script sets, as in `trial.set_constraint("weight", w)`.
+
+    Those whose names are not in its text are one of the search.
+    """
     for node in ast.walk(tree):
         match node:
-            case ast.Call(ast.Attribute(attr="set_constraint"), [ast.Constant(str(name)), *_]):
-                names[name] = None
-            case ast.Call(ast.Attribute(attr="set_constraint"), [], [*keywords]):
-                keys = [each.value for each in keywords if each.arg == "key"]
-                names |= dict.fromkeys(
-                    key.value
-                    for key in keys
-                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
-                )
-    return list(names)
+            case ast.Call(ast.Attribute(attr="set_constraint"), arguments, keywords):
+                keys = [*arguments[:1], *(each.value for each in keywords if each.arg == "key")]
+                match keys:
+                    case [ast.Constant(str(name))] if re.fullmatch(NAME, kept.CONSTRAINT + name):
+                        yield name
+                    case _:
+                        yield kept.SET_CONSTRAINT
 
 
 def _set_in_modules(tree: ast.AST) -> Iterator[tuple[str, str]]:

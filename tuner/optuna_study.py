@@ -392,10 +392,15 @@ def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
 def _changed_outside(objective: Any) -> Iterator[str]:
     """Yield the variables outside of the objective that it changes, also by its script's functions.
 
-    These are global ones, those of enclosing functions, and attributes that its object has already.
+    These are global ones, those of enclosing functions, attributes that its object has already, and
+    arguments of a partial function.
     """
+    bound: Mapping[str, Any] = {}
     if isinstance(objective, functools.partial):
-        objective = objective.func
+        given, objective = objective, objective.func
+        with suppress(TypeError, ValueError):
+            signature = inspect.signature(objective)
+            bound = signature.bind_partial(*given.args, **given.keywords).arguments
     todo = list(functions_of(objective))
     for function in todo:
         codes = _codes(function.__code__)
@@ -408,7 +413,9 @@ def _changed_outside(objective: Any) -> Iterator[str]:
             if isinstance(each, FunctionType) and each.__module__ == "__main__" and each not in todo
         ]
         owner = getattr(objective, "__self__", objective)
-        own = getattr(owner, "__dict__", {}) if function in functions_of(objective) else {}
+        is_objective = function in functions_of(objective)
+        own = getattr(owner, "__dict__", {}) if is_objective else {}
+        visible |= bound if is_objective else {}
         for code in codes:
             loads = list(dis.get_instructions(code))
             # Where `name[key] = value` begins, and so its name.
@@ -424,7 +431,9 @@ def _changed_outside(objective: Any) -> Iterator[str]:
                     yield name
                 elif read.opname == "LOAD_ATTR" and of_self:
                     name, value = f"self.{name}", own.get(name)
-                elif read.opname not in ("LOAD_GLOBAL", "LOAD_DEREF"):
+                elif read.opname not in ("LOAD_GLOBAL", "LOAD_DEREF") and not (
+                    read.opname.startswith("LOAD_FAST") and is_objective and name in bound
+                ):
                     continue
                 is_collection = isinstance(value, list | dict | set)
                 collects = used is not None and used.argval in _COLLECTING

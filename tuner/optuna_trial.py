@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import importlib
 import json
 import logging
@@ -16,6 +17,7 @@ import math
 import os
 import pickle
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -50,6 +52,9 @@ LIMITS = (
     f"a trial is a process that knows only {', '.join(OF_STUDY)} of its study, and where it shares "
     f"files with its search {', '.join(OF_RESULTS)}; pass what the objective needs as a value"
 )
+
+# Threads of an objective may set attributes. Not of a trial, which may be pickled.
+_WRITING = threading.Lock()
 
 
 class OptunaStudy:
@@ -176,6 +181,10 @@ class OptunaTrial:
             optuna = sys.modules.get("optuna")
             return OptunaTrial if optuna is None else optuna.Trial
 
+        def __reduce_ex__(self, _protocol: object) -> tuple[object, ...]:
+            """Copy and pickle it as what it is."""
+            return object.__new__, (OptunaTrial,), vars(self)
+
     def __init__(self, trial: Trial, study: OptunaStudy, attributes: Mapping[str, Any]) -> None:
         self._trial = trial
         self._metrics = trial.needed[: len(study._directions)]
@@ -198,6 +207,7 @@ class OptunaTrial:
         self.storage = _Storage(self)
         self.number = trial.number
         self.datetime_start = datetime.now()
+        self._kept["datetime_start"] = self.datetime_start.astimezone().isoformat()
         for key, value in attributes.items():
             self.set_user_attr(key, value)
 
@@ -208,6 +218,7 @@ class OptunaTrial:
         low, high = as_number("low", low), as_number("high", high)
         if step is not None and log:
             raise ValueError("the parameter `step` is not supported when `log` is true")
+        step = None if step is None else as_number("step", step)
         _check_range(name, low, high, log=log, step=step)
         high = float(_last_on_grid(name, low, high, step))
         self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
@@ -229,7 +240,7 @@ class OptunaTrial:
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
         """See `optuna.Trial.suggest_int`."""
-        low, high = int(low), int(high)
+        low, high, step = int(low), int(high), int(step)
         if step != 1 and log:
             raise ValueError("the parameter `step != 1` is not supported when `log` is true")
         _check_range(name, low, high, log=log, step=step)
@@ -291,7 +302,7 @@ class OptunaTrial:
     @property
     def user_attrs(self) -> dict[str, Any]:
         objects = {key: pickle.loads(value) for key, value in self._objects.items()}
-        return {**self._kept["user_attrs"], **objects}
+        return {**copy.deepcopy(self._kept["user_attrs"]), **objects}
 
     @property
     def system_attrs(self) -> dict[str, Any]:
@@ -334,13 +345,14 @@ class OptunaTrial:
             )
             return
         metric = kept.CONSTRAINT + key
-        if metric not in self._trial.needed:
+        if not {metric, kept.CONSTRAINT + kept.SET_CONSTRAINT} & {*self._trial.needed}:
             raise ValueError(
                 f"constraint {key!r} is not known to the search: name it, as in "
                 f"tuner.optimize_optuna(objective, constraints={{{key!r}: {{'max': 0}}}})"
             )
         self._set("constraints", key, number)
-        self._trial.report(None, **{metric: number})
+        if metric in self._trial.needed:
+            self._trial.report(None, **{metric: number})
 
     def _set(self, kind: str, key: str, value: Any) -> None:
         try:
@@ -360,11 +372,13 @@ class OptunaTrial:
         self._keep()
 
     def _keep(self) -> None:
-        self._write(kept.FILE, self._text.encode())
+        with _WRITING:
+            self._write(kept.FILE, self._text.encode())
 
     def _keep_objects(self) -> None:
-        objects = {"user_attrs": self._objects, "choices": self._choices}
-        self._write(kept.OBJECTS_FILE, pickle.dumps(objects))
+        with _WRITING:
+            objects = {"user_attrs": self._objects, "choices": self._choices}
+            self._write(kept.OBJECTS_FILE, pickle.dumps(objects))
 
     def _write(self, name: str, content: bytes) -> None:
         file = self._trial.output_dir / name
@@ -434,20 +448,29 @@ class OptunaTrial:
         )
 
     def constrain(
-        self, function: Callable[[FrozenTrial], Sequence[float]], values: Sequence[float]
+        self,
+        function: Callable[[FrozenTrial], Sequence[float]] | None,
+        values: Sequence[float],
     ) -> None:
-        """Report the constraints that a sampler's function computes of the trial with its values.
+        """Report the constraints that it has not reported: 0 for those that it has not set.
 
-        Only the search's result has them all: how many there are is not known in advance.
+        function: that of the study's sampler, which computes more of them. How many there are is
+        not known in advance, so the search sees the largest one, and only its result has them all.
         """
-        trial = self.frozen(list(values))
-        found = [_as_float("a value of the constraints_func", each) for each in function(trial)]
-        if any(map(math.isnan, found)):
-            raise ValueError(f"the constraints_func returned NaN: {found}")
-        self.set_system_attr(kept.CONSTRAINTS, found)
-        self._trial.report(
-            None, **{kept.CONSTRAINT + kept.CONSTRAINTS_FUNC: max(found, default=0.0)}
-        )
+        constraints = self._kept["constraints"]
+        found = kept.with_largest(constraints, self._trial.needed)
+        if function is not None:
+            trial = self.frozen(list(values))
+            computed = [_as_float("a value of the constraints_func", v) for v in function(trial)]
+            if any(map(math.isnan, computed)):
+                raise ValueError(f"the constraints_func returned NaN: {computed}")
+            self.set_system_attr(kept.CONSTRAINTS, computed)
+            found[kept.CONSTRAINTS_FUNC] = max(computed, default=0.0)
+        names = [each.removeprefix(kept.CONSTRAINT) for each in self._trial.needed]
+        unsent = [name for name in names[len(self._metrics) :] if name not in constraints]
+        if unsent:
+            values_of = {kept.CONSTRAINT + name: found.get(name, 0.0) for name in unsent}
+            self._trial.report(None, **values_of)
 
 
 def log_at(levels: Mapping[str, int]) -> None:
@@ -499,8 +522,7 @@ def run(
         if any(map(math.isnan, values)):
             # Optuna calls it failed, and searches on.
             raise Infeasible(f"the objective returned {returned!r}")
-        if constraints_func is not None:
-            seen.constrain(constraints_func, values)
+        seen.constrain(constraints_func, values)
         if any(map(math.isinf, values)):
             # Optuna keeps such a value; a model cannot learn from it.
             seen.keep_values(values)
@@ -518,10 +540,12 @@ def run(
 
 
 def _is_json(value: object) -> bool:
-    """Return whether JSON has the same value: no tuple, value of NumPy, or key that is no text."""
+    """Return whether JSON has the same value: no tuple, infinity, value of NumPy, or key
+    that is no text.
+    """
     try:
         # Equal values may be of other types.
-        return repr(json.loads(json.dumps(value))) == repr(value)
+        return repr(json.loads(json.dumps(value, allow_nan=False))) == repr(value)
     except (TypeError, ValueError):
         return False
 

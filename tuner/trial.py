@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Never
 
 from tuner.asking import ask
 
-_NAME = r"[A-Za-z_][\w./-]*"
-PATTERN = rf"tuner\.({_NAME})=(\S+)"
+NAME = r"[A-Za-z_][\w./-]*"
+PATTERN = rf"tuner\.({NAME})=(\S+)"
 STEP = "step"
 
 # Names that Optuna's trials have, and what a trial has instead.
@@ -364,7 +364,7 @@ def _folder(variable: str) -> Path:
 
 def metric_name(name: str) -> str:
     """Return the name of a metric. Raises ValueError if no line of a log could have it."""
-    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
         raise ValueError(
             f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _"
         )

@@ -47,6 +47,7 @@ def objective(trial):
     x = trial.suggest_float("x", 0, 1)
     trial.set_user_attr("note", [x, "text"])
     trial.set_system_attr("host", "here")
+    trial.set_system_attr("began", str(trial.datetime_start))
     trial.report(x, 0)
     if trial.number == 1:
         raise optuna.TrialPruned("by its own rule")
@@ -61,11 +62,13 @@ first, second = study.trials
 print(first.params, first.value, first.intermediate_values, first.system_attrs["host"])
 print(first.user_attrs, sorted(first.distributions), study.best_trial.number)
 print(second.state.name, second.intermediate_values == {0: second.params["x"]} == {0: second.value})
+print([str(trial.datetime_start) == trial.system_attrs["began"] for trial in study.trials])
 """
     assert scripts.output(QUIET + body).splitlines() == [
         "{'x': 0.25, 'kind': None, 'n': 7} 7.25 {0: 0.25} here",
         "{'note': [0.25, 'text']} ['kind', 'n', 'x'] 0",
         "PRUNED True",
+        "[True, True]",
     ]
 
 
@@ -996,7 +999,7 @@ print(first.params, first.value, second.state.name, third.state.name)
 
 def test_what_optuna_takes_for_a_number_or_a_step_is_one(scripts: Scripts) -> None:
     body = """
-import math, warnings
+import math, numpy, warnings
 
 def refused(error, call, *arguments):
     try:
@@ -1017,7 +1020,12 @@ def objective(trial):
         "choices": [
             trial.suggest_categorical("d", (1, 2)) in (1, 2),
             trial.suggest_categorical("twice", (1, 2, 1)) in (1, 2),
+            math.isnan(trial.suggest_categorical("nan", [math.nan])),
+            trial.suggest_categorical("infinite", (math.inf,)) == trial.params["infinite"],
             refused(ValueError, trial.suggest_categorical, "d", (1, 2, 3))],
+        "steps of other types": [
+            trial.suggest_int("e", 1, 5, step=numpy.int64(2)) in (1, 3, 5),
+            trial.suggest_float("f", 0, 1, step=numpy.float32(0.5)) in (0, 0.5, 1)],
         "what is no value": [
             refused(TypeError, trial.report, value, step)
             for value, step in [(None, 1), ("one", 1), ([1, 2], 1), ("one", -1), (1, None),

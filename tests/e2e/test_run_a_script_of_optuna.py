@@ -433,6 +433,31 @@ def test_an_objective_ends_the_search_and_names_constraints(cli: Cli) -> None:
     assert "ran 2 best 0" in out
 
 
+def test_constraints_may_be_named_by_the_code_and_not_set_by_each_trial(cli: Cli) -> None:
+    """The search knows the largest of those that its script does not name in a form for metrics."""
+    out = ran(
+        cli,
+        "LIMITS = {'weight': 2.5, 'volume': 9}\n"
+        "def objective(trial):\n"
+        "    for name, limit in LIMITS.items():\n"
+        "        trial.set_constraint(name, trial.number - limit)\n"
+        "    if trial.number == 2:\n        trial.set_constraint('late', 1)\n"
+        "    if trial.number == 1:\n        trial.set_constraint('size (m)', 0)\n"
+        "    return -trial.number\n"
+        "study = optuna.create_study()\n"
+        "study.optimize(objective, n_trials=4)\n"
+        "print('best', study.best_trial.number, [trial.constraints for trial in study.trials])\n",
+    )
+    first, second = {"weight": -2.5, "volume": -9.0}, {"weight": -1.5, "volume": -8.0}
+    third, fourth = {"weight": -0.5, "volume": -7.0}, {"weight": 0.5, "volume": -6.0}
+    own = [first, {**second, "size (m)": 0.0}, {**third, "late": 1.0}, fourth]
+    assert f"best 1 {own}" in out
+    assert "script: best value -1, constraint.set_constraint 0" in out
+    trials = cli.json("get", "trials", "script", "-o", "json")
+    largest = [trial["metrics"]["constraint.set_constraint"] for trial in trials]
+    assert largest == [-2.5, 0.0, -0.5, 0.5]
+
+
 def test_a_script_continues_a_stored_study_that_optuna_has_run(cli: Cli) -> None:
     script = (
         "import sys\n"

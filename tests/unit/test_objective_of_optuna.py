@@ -54,6 +54,13 @@ def counts(trial: Any) -> float:
     return 1.0
 
 
+def collects(settings: dict[str, float], logs: list[float], trial: Any) -> float:
+    logs.append(settings["a"])
+    own: list[float] = []
+    own.append(1.0)
+    return len(own)
+
+
 def enclosed() -> Callable[[Any], float]:
     logs: list[float] = []
     count = 0
@@ -97,6 +104,9 @@ def wrapped(trial: Any) -> float:
         (enclosed(), {"count", "logs"}),
         (Objective().keeps, {"self.best", "self.history"}),
         (partial(Objective().keeps), {"self.best", "self.history"}),
+        (partial(collects, {"a": 1.0}, []), {"logs"}),
+        (partial(collects, {"a": 1.0}, logs=[]), {"logs"}),
+        (collects, set()),
         (stores, {"models"}),
         (counts, {"scores"}),
         (Objective().stores, {"self.history"}),

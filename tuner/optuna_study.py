@@ -135,7 +135,7 @@ def run_search(
     pruner = None
     if "pruning" not in options and len(directions) == 1:
         rule = pruning_of(study.pruner)
-        if rule is None and not reads:
+        if rule is None and not reads and _reads_results(study.pruner):
             kind = type(study.pruner).__name__
             raise caller.error(
                 f"the study has a {kind}, which trials in containers cannot ask, because it reads "
@@ -440,6 +440,17 @@ def _changed_outside(objective: Any) -> Iterator[str]:
                 stores = _begin(read) in stored and not isinstance(value, ModuleType | None)
                 if (is_collection and collects) or stores:
                     yield name
+
+
+def _reads_results(pruner: optuna.pruners.BasePruner) -> bool:
+    """Return whether the code of a pruner, or of one that it wraps, reads other trials."""
+    import optuna
+
+    members = [member for owner in type(pruner).__mro__ for member in vars(owner).values()]
+    codes = [member.__code__ for member in members if isinstance(member, FunctionType)]
+    used = {name for code in codes for part in _codes(code) for name in part.co_names}
+    wrapped = [v for v in vars(pruner).values() if isinstance(v, optuna.pruners.BasePruner)]
+    return bool(used & {*inside.OF_RESULTS, "_storage"}) or any(map(_reads_results, wrapped))
 
 
 def _begin(instruction: dis.Instruction) -> tuple[int, int] | None:

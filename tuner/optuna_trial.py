@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tuner.optuna_kept as kept
 from tuner.asking import ANSWERS, end_search
@@ -123,13 +123,17 @@ class OptunaStudy:
         """Return whether the study's pruner, if trials have to ask it, stops this one."""
         if self._pruner is None:
             return False
-        study = self._so_far()
-        # Optuna's `trials` is a copy of all of them.
-        stops = self._pruner.prune(study, study.get_trials(deepcopy=False)[trial.number])
+        if self._state_dir is None:
+            # Of a pruner that reads only the trial.
+            stops = self._pruner.prune(cast("optuna.Study", self), trial.frozen())
+        else:
+            study = self._so_far()
+            # Optuna's `trials` is a copy of all of them.
+            stops = self._pruner.prune(study, study.get_trials(deepcopy=False)[trial.number])
+            # Successive halving keeps its rungs there.
+            for key, value in study.get_trials(deepcopy=False)[trial.number].system_attrs.items():
+                trial.set_system_attr(key, value)
         trial.stopped_by = f"{type(self._pruner).__name__}.prune() returned true" if stops else ""
-        # Successive halving keeps its rungs there.
-        for key, value in study.get_trials(deepcopy=False)[trial.number].system_attrs.items():
-            trial.set_system_attr(key, value)
         return stops
 
     def _so_far(self) -> optuna.Study:

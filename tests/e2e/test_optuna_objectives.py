@@ -192,9 +192,15 @@ print([key for key in study.trials[1].system_attrs if key.startswith("completed"
             "has trials, of which a search in the cluster cannot learn; pass a new study, and enqueue",
         ),
         (
-            "study.pruner = type('Mine', (optuna.pruners.NopPruner,), {})(); "
+            "study.pruner = type('Mine', (optuna.pruners.MedianPruner,), {})(); "
             "options |= {'runtime': 'kubernetes', 'image': 'i'}",
             "the study has a Mine, which trials in containers cannot ask, because it reads other",
+        ),
+        (
+            "study.pruner = optuna.pruners.PatientPruner("
+            "type('Mine', (optuna.pruners.WilcoxonPruner,), {})(), 1); "
+            "options |= {'runtime': 'kubernetes', 'image': 'i'}",
+            "the study has a PatientPruner, which trials in containers cannot ask, because it reads",
         ),
         ("options['n_trials'] = 3", "unknown argument 'n_trials'; use trials"),
         (

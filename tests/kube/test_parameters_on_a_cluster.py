@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,36 @@ def test_a_pod_gets_the_value_of_a_partial_fixed_sampler(tmp_path: Path) -> None
     fixed = optuna.create_study(sampler=sampler)
     study, _ = minimized(tmp_path, one, tuner.optimize_optuna, study=fixed, trials=3)
     assert [trial.params["x"] for trial in study.trials] == [varied.best_params["x"], 0.5, 0.5]
+
+
+class Rising(optuna.pruners.BasePruner):
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        rises = trial.intermediate_values[0] < trial.intermediate_values[trial.last_step or 0]
+        return rises and study.direction.name == "MINIMIZE"
+
+
+def rises_once(trial: Any) -> float:
+    for step in range(2):
+        trial.report(step * trial.number, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return float(trial.suggest_float("x", -1, 1))
+
+
+Rising.__module__ = Rising.prune.__module__ = rises_once.__module__ = "__main__"
+
+
+def test_a_pruner_of_another_class_that_reads_only_its_trial_is_asked_in_a_pod(
+    tmp_path: Path,
+) -> None:
+    own = optuna.create_study(pruner=Rising())
+    image_with_optuna = {"trial": {"env": {"PYTHONPATH": sysconfig.get_path("purelib")}}}
+    study, _ = minimized(
+        tmp_path, rises_once, tuner.optimize_optuna, study=own, trials=2, spec=image_with_optuna
+    )
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED"]
+    stored = tuner.open("named", state_dir=tmp_path / "state", namespace="user1")
+    assert stored.results()[1].reason.endswith("Rising.prune() returned true")
 
 
 def stops(trial: Any) -> float:

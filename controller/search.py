@@ -6,7 +6,7 @@ Each call is idempotent: this process or the next one may repeat it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,15 @@ from controller.core.model import (
 from controller.phrases import command
 from suggest import failpoints
 from suggest.domain import NO_MEMBER, Choice, Domain, NoMember, show
-from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
+from suggest.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    LimitReached,
+    NotFound,
+    NotOwner,
+    Problem,
+    StoreBroken,
+)
 from suggest.replies import Suggestions
 from suggest.space import Parameter, Space, Value
 from suggest.study import (
@@ -33,7 +41,15 @@ from suggest.study import (
     StudyName,
     StudySpec,
 )
-from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import (
+    IMPORTED_FROM,
+    NO_LABELS,
+    Measurement,
+    Outcome,
+    StopAdvice,
+    Trial,
+    TrialState,
+)
 
 if TYPE_CHECKING:
     from suggest.client import AsyncClient
@@ -87,7 +103,38 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     )
 
 
-async def with_earlier_studies(spec: StudySpec, namespace: str, studies: AsyncClient) -> StudySpec:
+async def create_study(
+    studies: AsyncClient,
+    name: StudyName,
+    spec: StudySpec,
+    *,
+    request_id: str,
+    labels: Mapping[str, str] = NO_LABELS,
+    validate_only: bool = False,
+) -> Study:
+    """Create the study of a spec that names the experiments from which it learns.
+
+    Raises InvalidArgument, which names them as the spec does.
+    """
+    known = await _with_earlier_studies(spec, name.namespace, studies)
+    try:
+        return await studies.create_study(
+            name, known, request_id=request_id, labels=labels, validate_only=validate_only
+        )
+    except InvalidArgument as error:
+        written = {
+            f"spec.learn_from[{place}].study": (found.study, given.study)
+            for place, (found, given) in enumerate(
+                zip(known.learn_from, spec.learn_from, strict=True)
+            )
+        }
+        raise InvalidArgument(
+            Problem(each.path, each.message.replace(*written.get(each.path, ("", ""))))
+            for each in error.problems
+        ) from error
+
+
+async def _with_earlier_studies(spec: StudySpec, namespace: str, studies: AsyncClient) -> StudySpec:
     """Return the spec with studies instead of the experiments from which it learns.
 
     A name that no experiment has is that of a study.
@@ -178,9 +225,10 @@ class ExperimentStudy:
                 # In a new study, the old attempts would be taken for attempts of its own trials.
                 raise lost(self._name, self._experiment_name) from error
             with _CREATE:
-                study = await self._studies.create_study(
+                study = await create_study(
+                    self._studies,
                     self._name,
-                    await with_earlier_studies(expected, self._name.namespace, self._studies),
+                    expected,
                     request_id=self._uid,
                     labels={**self._spec.labels, **self._labels},
                 )

@@ -197,6 +197,10 @@ class _Searches:
         show_progress_bar: bool = False,
     ) -> None:
         """Run a search, and add its trials to the study. See `optuna.Study.optimize`."""
+        parallelism = (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs)
+        if parallelism < 1:
+            rule = "at least 1, or -1 for the number of CPUs"
+            raise InvalidArgument.at("n_jobs", f"{n_jobs} is not possible; write {rule}")
         for key in _OF_STUDY:
             if any(f"{given}.".startswith(f"{key}.") for given in self._given):
                 raise InvalidArgument.at(
@@ -233,7 +237,7 @@ class _Searches:
         self._ran.add(name)
         options: SearchOptions = {
             "name": name,
-            "parallelism": (os.cpu_count() or 1) if n_jobs == -1 else int(n_jobs),
+            "parallelism": parallelism,
             "constraints": self._constraints,
             "callbacks": list(callbacks or ()),
             "spec": {} if n_trials is not None else {"budget": {"trials": "none"}},

@@ -43,7 +43,7 @@ from controller.runtime.protocol import Runtime
 from controller.runtime.provider import LaunchBuilder, RecoveredExperiment, RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
 from controller.runtime.trial_variables import PARAMETER_REQUESTS
-from controller.search import study_name, study_spec, with_earlier_studies
+from controller.search import create_study, study_name, study_spec
 from controller.spec import Document
 from suggest.errors import (
     AlreadyExists,
@@ -475,9 +475,8 @@ async def _check(
         spec = study_spec(document.spec)
         await client.validate(spec)
         if spec.learn_from:
-            spec = await with_earlier_studies(spec, draft.namespace, client)
-            await client.create_study(
-                study_name(draft), spec, request_id=draft.uid, validate_only=True
+            await create_study(
+                client, study_name(draft), spec, request_id=draft.uid, validate_only=True
             )
         await startup.checked
     except InvalidArgument as error:

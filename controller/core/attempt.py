@@ -23,6 +23,7 @@ class Exit:
     signal: the signal that killed the process.
     stopped: stop() was called before the attempt ended.
     timed_out: the runtime ended the attempt at its timeout.
+    full_disk: the folder of the attempt, if its disk was full when the end was seen.
     out_of_memory: the system reports that it killed the process for lack of memory.
     unknown: the process is gone and its exit code is lost, for example because its supervisor was
     killed. This counts as an infrastructure failure.
@@ -40,6 +41,7 @@ class Exit:
     stopped: bool = False
     timed_out: bool = False
     out_of_memory: bool = False
+    full_disk: str = ""
     unknown: bool = False
     failure_class: FailureClass | None = None
     reason: str = ""

@@ -150,6 +150,12 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
     message = end.reason or log.last_line
     if end.code == 0 and not of_trial:
         return Judgment(AttemptState.SUCCEEDED)
+    excerpt = f": {message}" if message else ", and nothing in its log"
+    has_value = end.code == 0 and (log.value is not None or not of_trial)
+    by_disk = end.full_disk and not end.out_of_memory
+    if by_disk and not has_value and end.code != INFEASIBLE_EXIT_CODE:
+        cause = f"the disk of {end.full_disk} is full: free some space"
+        return _failed(FailureClass.INFRASTRUCTURE, f"exit code {end.code}{excerpt}; {cause}")
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgment(AttemptState.INFEASIBLE, reason=message[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
@@ -170,7 +176,6 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
             FailureClass.OUT_OF_MEMORY,
             f"killed by the system: out of memory (exit code {end.code})",
         )
-    excerpt = f": {message}" if message else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, message)) is not None:
         return _failed(failure_class, f"{describe_exit_code(end.code)}{excerpt}")
     if may_pause and end.code in SHELL_CANNOT_EXECUTE and log.value is None:

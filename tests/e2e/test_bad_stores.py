@@ -355,6 +355,31 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
 @pytest.mark.skipif(
     os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
 )
+def test_a_trial_that_fails_because_the_disk_is_full_says_so_and_runs_again(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    silent = 'spec.trial.command=[sh, -c, "until [ -e go ]; do sleep 0.05; done; echo score=1"]'
+    with small_disk(cli.folder / "state", "2m") as disk:
+        run = cli.start("run", cli.file, "--set", silent)
+        eventually(lambda: list(disk.rglob("log.txt")))
+        fill(disk / "filler")
+        (cli.folder / "go").touch()
+        assert "is full" in waiting(run)
+        (disk / "filler").unlink()
+        code, err = ended(run)
+        assert code == 0, err
+        (described,) = cli.json("get", "trials", "tiny", "-o", "json")
+        first, second = described["attempts"]
+        assert re.fullmatch(
+            r"exit code \d+, and nothing in its log; the disk of .*/state/.* is full: free some "
+            "space",
+            first["reason"],
+        )
+        assert (first["failureClass"], second["state"]) == ("infrastructure", "succeeded")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
 def test_a_second_ctrl_c_on_a_full_disk_kills_the_trials_and_nothing_is_lost(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     with small_disk(cli.folder / "state", "2m") as disk:

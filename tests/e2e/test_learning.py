@@ -62,6 +62,13 @@ def test_an_unknown_source_is_refused_before_the_search_exists(cli: Cli) -> None
     assert cli.tuner("get", "trials", "april")[0] != 0
 
 
+def test_a_source_that_is_refused_has_the_name_in_the_file(cli: Cli) -> None:
+    assert cli.tuner("run", cli.folder / "march.yaml", "--set", "spec.budget.trials=3")[0] == 0
+    code, _, err = cli.tuner("run", cli.folder / "april.yaml")
+    assert code == 2
+    assert "spec.learnFrom[0].study: 3 of the trials of march succeeded, 3 of them in " in err
+
+
 def test_a_search_with_a_prior_begins_with_what_the_person_believes(cli: Cli) -> None:
     code, _, err = cli.tuner("run", cli.folder / "believed.yaml")
     assert code == 0, err

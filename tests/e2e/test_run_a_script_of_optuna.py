@@ -673,6 +673,11 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
             "--set spec.objective.direction: is what the study in the script says",
         ),
         (
+            "optuna.create_study().optimize(lambda t: t.suggest_float('x', 0, 1), n_jobs=0)\n",
+            [],
+            "n_jobs: 0 is not possible; write at least 1, or -1 for the number of CPUs",
+        ),
+        (
             "def objective(trial):\n    trial.study.tell(0, 1)\n"
             "optuna.create_study().optimize(objective, n_trials=2)\n",
             [],

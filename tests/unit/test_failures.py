@@ -134,6 +134,29 @@ ENDS = [
         failed(USER, "exit code 3, and nothing in its log"),
     ),
     (
+        "its disk is full",
+        seen(code=1, full_disk="state/0/1"),
+        None,
+        failed(
+            INFRASTRUCTURE,
+            "exit code 1, and nothing in its log; the disk of state/0/1 is full: free some space",
+        ),
+    ),
+    (
+        "its disk is full, and it ends without its metric",
+        seen(code=0, last_line="epoch 3", full_disk="state/0/1"),
+        None,
+        failed(
+            INFRASTRUCTURE, "exit code 0: epoch 3; the disk of state/0/1 is full: free some space"
+        ),
+    ),
+    (
+        "its disk is full, which it does not need",
+        seen(code=0, value=0.9, full_disk="state/0/1"),
+        None,
+        Judgment(SUCCEEDED),
+    ),
+    (
         "it says that another try may do",
         seen(code=75, value=0.9, last_line="rank 1 of 2 was lost"),
         None,

@@ -275,7 +275,7 @@ class LocalRuntime:
         self._statuses[name] = AttemptStatus(
             name=name,
             start_time=None if began is None else datetime.fromtimestamp(began, UTC),
-            exit=None if end is None else _exit(end),
+            exit=None if end is None else _exit(end, message["directory"]),
             waiting=message.get("waiting", ""),
         )
         if changes_itself:
@@ -362,7 +362,7 @@ class LocalRuntime:
         return self._pool
 
 
-def _exit(end: Message) -> Exit:
+def _exit(end: Message, folder: str) -> Exit:
     if (cause := ranks.cause_of(end)) is not None:
         failure_class, reason = cause
         return Exit(
@@ -377,7 +377,18 @@ def _exit(end: Message) -> Exit:
         stopped=end["stopped"],
         timed_out=end["timed_out"],
         out_of_memory=end["out_of_memory"],
+        full_disk=folder if _disk_is_full(folder) else "",
         unknown=end.get("unknown", False),
         failure_class=None if refused is None else blame,
         reason=refused or ranks.why_infeasible(end),
     )
+
+
+def _disk_is_full(folder: str) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    # A file system without a number of files has no limit of them.
+    return free == 0 or (disk.f_files > 0 and disk.f_favail == 0)

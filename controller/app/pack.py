@@ -60,6 +60,7 @@ from controller.core.model import (
     Experiment,
     Revision,
     StopCause,
+    short_name,
     trial_label,
 )
 from controller.core.states import Ended, StopAsked, step
@@ -196,7 +197,7 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
         files, missing = _files_of(experiment)
         with _writing(target):
             attempts, links = write(experiments, experiment, url, target, files=files)
-    notes = (*_without(missing), *_without_links(links))
+    notes = (*_without(missing), *_without_links(links), *_without_checkpoints(experiment))
     return Packed(target, target.stat().st_size, attempts, notes)
 
 
@@ -223,6 +224,7 @@ def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path)
         attempts = _write_completed(downloaded, partial, contents, experiment)
         with _NAMED:
             partial.rename(target)
+    notes = (*notes, *_without_checkpoints(experiment))
     return Packed(target, target.stat().st_size, attempts, notes)
 
 
@@ -294,6 +296,27 @@ def _without_links(links: Sequence[str]) -> tuple[str, ...]:
     first = ", ".join(links[:_MOST_NAMED])
     rest = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
     return (f"not in the pack: links to files outside of the experiment's folder: {first}{rest}",)
+
+
+def _without_checkpoints(experiment: Experiment) -> tuple[str, ...]:
+    """Return what to say of a pack whose checkpoints are on volumes of a cluster.
+
+    Only a pod that mounts a volume can read it, and checkpoints may be larger than anybody wants to
+    download: a pack is of what the controller has.
+    """
+    spec = experiment.spec
+    if not traits_of(spec.runtime).in_containers:
+        return ()
+    sections = [each.cluster.get("checkpoints") for each in (spec.trial, spec.final) if each]
+    claims = sorted({each["claim"] for each in sections if isinstance(each, Mapping)})
+    if not claims:
+        return ()
+    folder = short_name(experiment.name, experiment.uid)
+    return (
+        f"checkpoints are not in the pack: they are in the folder {folder} of the claim "
+        f"{' and '.join(claims)}, namespace {experiment.namespace}, and trials in that namespace "
+        "continue from them; for another cluster, first copy the folder into a claim of that name",
+    )
 
 
 def _store_of(workspace: Workspace, experiment: Experiment) -> str:
@@ -830,10 +853,13 @@ def _notes(moved: Experiment, before: str, *, has_files: bool) -> list[str]:
     here, trial = moved.directory, moved.spec.trial
     if not traits_of(moved.spec.runtime).in_containers:
         return [f"its trials run in {here} from now on; it was {before}"] if here != before else []
+    notes = [*_without_checkpoints(moved)]
     files = ", ".join(path for path in trial.files if path != FUNCTION_ARCHIVE)
     if has_files:
-        return [f"its trials get the files in {here}: {files}"]
-    return [f"the pack has no files of spec.trial.files; copy to {here}: {files}"] if files else []
+        notes.append(f"its trials get the files in {here}: {files}")
+    elif files:
+        notes.append(f"the pack has no files of spec.trial.files; copy to {here}: {files}")
+    return notes
 
 
 @contextmanager

@@ -14,9 +14,11 @@ from controller.app import cluster_changes, pack
 from controller.app.cluster_workspace import ClusterExperiments
 from controller.app.local_experiments import LocalExperiments
 from controller.core.model import Experiment, Uid, uid_of_resource
+from controller.kube.objects import Raw
 from controller.runtime.kubernetes.job_builder import files_object
 from controller.runtime.trial_files import TrialFiles
 from tests.kube.console import ended, start
+from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, SCORED, Installation, experiment
 from tests.kube.test_cluster_commands import RUNS_ON, Terminal, at_a_terminal, finished, written
 from tests.kube.test_files_in_the_cluster import WITH_FILES, folder_of
@@ -80,6 +82,40 @@ async def test_a_search_is_packed_while_it_runs_and_its_trials_run_again_elsewhe
         (1, 2, "succeeded"),
         (2, 1, "succeeded"),
     ]
+
+
+@at_a_terminal(RUNS_ON)
+async def test_trials_continue_from_the_checkpoints_that_the_pack_lacks(terminal: Terminal) -> None:
+    installed = terminal.installed
+
+    def checkpoint_of(job: Raw) -> tuple[str, str]:
+        """Return the claim of a Job's checkpoint, and the folder in it."""
+        pod, name = job["spec"]["template"]["spec"], "tuner-checkpoints"
+        (volume,) = (each for each in pod["volumes"] if each["name"] == name)
+        mounts = pod["containers"][0]["volumeMounts"]
+        (mount,) = (each for each in mounts if each["name"] == name)
+        return volume["persistentVolumeClaim"]["claimName"], mount["subPath"]
+
+    kept = {"image": "tiny:1", "command": ["train"], "checkpoints": {"claim": "kept"}}
+    installed.apply(experiment(trial=kept))
+    await installed.until(lambda: installed.status().get("running") == 1)
+    (job,) = installed.jobs
+    claim, path = checkpoint_of(job)
+    place = f"in the folder {path.partition('/')[0]} of the claim {claim}, namespace {NAMESPACE}"
+    assert f"checkpoints are not in the pack: they are {place}" in await packed(terminal)
+    laptop = Laptop(installed)
+    assert place in await laptop.tuner("unpack", "tiny.tar.gz")
+    installed.delete()
+    await installed.until(lambda: not installed.jobs)
+    mounted: list[tuple[str, str]] = []
+
+    def scored(job: Raw) -> Script:
+        mounted.append(checkpoint_of(job))
+        return SCORED
+
+    installed.api.kubelet.play(scored)
+    await laptop.tuner("resume", "tiny")
+    assert mounted[0] == (claim, path)
 
 
 @at_a_terminal(RUNS_ON)

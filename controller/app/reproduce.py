@@ -163,18 +163,22 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
         trials_of = {each.number: each.spec.trial for each in experiments.revisions(search.uid)}
         attempts = by_trial((each.trial, each) for each in experiments.attempts(search.uid))
     now = await tracked_state(Path(search.directory), within_s=PATIENCE_S)
-    other_code, other_trial = list[str](), list[str]()
+    other_code, unknown_code, other_trial = list[str](), list[str](), list[str]()
     for number in spec.rerun.trials:
         succeeded = [a for a in attempts.get(number, ()) if a.state is AttemptState.SUCCEEDED]
         if not succeeded:
             continue
         place = folders.attempt(number, succeeded[-1].number).root
         records = _AttemptRecords.of(folders.root, place)
-        if "dirty" in now.record and "commit" in records.section("git"):
-            # Of damaged records nothing is known.
-            with suppress(FailedPrecondition):
-                if not _is_unchanged(records, now, Path(search.directory)):
+        if "commit" in records.section("git"):
+            try:
+                is_told = "dirty" in now.record
+                if is_told and not _is_unchanged(records, now, Path(search.directory)):
                     other_code.append(str(number))
+            except FailedPrecondition:
+                is_told = False
+            if not is_told:
+                unknown_code.append(str(number))
         if trials_of.get(records.provenance.get("revision", 0), trial) != trial:
             other_trial.append(str(number))
     notes = []
@@ -182,6 +186,11 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
         notes.append(
             f"{search.directory} has other code now than trial {', '.join(other_code)} ran: the "
             "recorded values are of that code, and the means of this one"
+        )
+    if unknown_code:
+        notes.append(
+            f"{search.directory} may have other code than trial {', '.join(unknown_code)} ran, "
+            "because git does not tell its state, or the record of the trial is damaged"
         )
     if other_trial:
         notes.append(
@@ -316,7 +325,7 @@ async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Pat
                 "this and repeat the command"
             )
         raise FailedPrecondition(
-            f"{here}: is not a git checkout any more, and the trial ran commit {commit}; clone its "
+            f"{here}: is not in a git checkout, and the trial ran commit {commit}; clone its "
             "repository there, or change to a checkout of it, and repeat this"
         )
     await _check_commit(place, commit)

@@ -9,6 +9,7 @@ from controller import app
 from controller.cli.exits import ExitCode
 from controller.cli.options import cluster_of, workspace_of
 from controller.cli.terminal import say
+from controller.core.model import ExperimentState
 from controller.phrases import command, quantity
 from suggest import paths
 
@@ -33,13 +34,15 @@ def unpack(arguments: argparse.Namespace) -> ExitCode:
     unpacked = app.pack.unpack(workspace_of(arguments), source)
     experiment = unpacked.experiment
     print_line = partial(say, arguments)
-    print(f"{experiment.name} is unpacked: {experiment.state.value}", flush=True)
+    state = experiment.state
+    alone = " (no controller)" if state is ExperimentState.RUNNING else ""
+    print(f"{experiment.name} is unpacked: {state.value}{alone}", flush=True)
     for note in unpacked.notes:
         print_line(note)
     goes_on = command("resume", experiment.name)
-    if experiment.state.finished:
+    if state.finished:
         goes_on = command("extend", experiment.name, "--trials", "+20")
     # Reruns that have ended are complete.
-    if experiment.spec.rerun is None or not experiment.state.finished:
+    if experiment.spec.rerun is None or not state.finished:
         print_line(f"Continue: {goes_on}")
     return ExitCode.OK

@@ -241,7 +241,7 @@ def test_trials_that_run_when_a_search_is_packed_run_again_in_the_copy(
     ended = running.communicate(timeout=60)[1]
     assert killed or running.returncode == 0, ended
     code, out, err = cli.tuner("unpack", "waits.tar.gz", *elsewhere(cli))
-    assert (code, out) == (0, "waits is unpacked: running\n"), err
+    assert (code, out) == (0, "waits is unpacked: running (no controller)\n"), err
     assert cli.tuner("resume", "waits", *elsewhere(cli))[0] == 0
     trials = cli.json("get", "trials", "waits", "-o", "json", *elsewhere(cli))
     assert [(trial["state"], len(trial["attempts"])) for trial in trials] == [

@@ -197,7 +197,7 @@ def test_a_commit_that_is_gone_is_refused(cli: Cli) -> None:
 
 def test_a_checkout_that_is_gone_is_refused(cli: Cli) -> None:
     shutil.rmtree(cli.folder / ".git")
-    assert "is not a git checkout any more" in refused(cli)
+    assert "is not in a git checkout" in refused(cli)
 
 
 def test_a_patch_that_does_not_apply_is_refused(cli: Cli) -> None:
@@ -385,7 +385,7 @@ def test_a_checkout_that_was_renamed_is_found_from_within_it(cli: Cli) -> None:
     there.env = cli.env
     code, _, err = cli.tuner("reproduce", "renamed/1")
     assert code == 6
-    assert f"{folder}: is not a git checkout any more" in err
+    assert f"{folder}: is not in a git checkout" in err
     code, out, err = there.tuner("reproduce", "renamed/1")
     assert (code, "reproduced exactly" in out) == (0, True), err
 

@@ -28,6 +28,7 @@ from controller.app.validate import notices
 from controller.app.workspace import Workspace
 from controller.core.model import Attempt, Budget, Experiment, ExperimentSpec
 from controller.phrases import command
+from controller.report.spending import raise_limit
 from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (
     Change,
@@ -114,10 +115,13 @@ async def extend(
                 attempts = experiments.attempts(experiment.uid)
                 await _check(experiment, document, client, attempts)
         elif experiment.state.finished and not again:
+            cure = (
+                "specify what to extend, such as --trials +20 for 20 more (a number without + is "
+            )
+            cure += "the total)"
             raise FailedPrecondition(
                 f"{experiment.name} would not change; it {experiment.state.value}: "
-                f"{experiment.reason}; specify what to extend, such as --trials +20 for 20 more (a "
-                "number without + is the total)"
+                f"{experiment.reason}; {raise_limit(experiment) or cure}"
             )
         directory = None if file is None else file.directory
         admitted = service.extend_or_retry(

@@ -161,6 +161,7 @@ class PodSpec(TypedDict, total=False):
     runtimeClassName: str
     serviceAccountName: str
     activeDeadlineSeconds: int
+    resources: ResourceRequirements
     containers: list[Container]
     initContainers: list[Container]
     volumes: list[Volume]

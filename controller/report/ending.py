@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
-from controller.report import formatting
+from controller.report import formatting, spending
 from controller.report.description import continuation, cure, retry_failed
 from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
-from controller.report.spending import raise_limit
 from controller.report.text_tables import aligned
 from suggest.estimate import Estimate
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
@@ -132,39 +131,45 @@ def _next_step(
     printed: tuple[int, Sequence[str]] | None,
 ) -> str:
     name, reason, spec = experiment.name, experiment.reason, experiment.spec
+    ended = f"{reason}{_used(experiment)}"
     again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:
         case ExperimentState.SUCCEEDED if final_failed:
             why = command("logs", f"{name}/final")
-            return f"{name} succeeded: {reason}\nWhy: {why}\nRun it again: {again}"
+            return f"{name} succeeded: {ended}\nWhy: {why}\nRun it again: {again}"
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
             outputs = command("best", name)
-            return f"{name} succeeded: {reason}\nOutputs of its final stage: {outputs}"
+            return f"{name} succeeded: {ended}\nOutputs of its final stage: {outputs}"
         case ExperimentState.SUCCEEDED if best is not None:
             front = f"The Pareto front: {command('best', name)}\n" if spec.further else ""
-            return f"{name} succeeded: {reason}\n{front}All trials: {trials}{_raised(experiment)}"
+            return f"{name} succeeded: {ended}\n{front}All trials: {trials}{_raised(experiment)}"
         case ExperimentState.SUCCEEDED:
             missing = "succeeded trial"
             if spec.constraints:
                 missing = "trial that satisfies the constraints"
-            return f"{name} finished without one {missing}: {reason}\nWhy: {trials}"
+            return f"{name} finished without one {missing}: {ended}\nWhy: {trials}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
             retry = _raised(experiment)
             if failed and not retry:
                 retry = f"\nRun the failed trials again: {retry_failed(experiment)}"
-            return f"{name} failed: {reason}\nWhy: {trials}{retry}{_without_them(experiment)}"
+            return f"{name} failed: {ended}\nWhy: {trials}{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{_last_lines(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
             watch, stop = command("describe", name), command("stop", name)
             return f"{name} keeps running\nWatch: {watch}\nResume: {again}\nEnd: {stop}"
         case ExperimentState.STOPPED:
-            return f"{name} stopped: {reason}\nResume: {again}"
+            return f"{name} stopped: {ended}\nResume: {again}"
+
+
+def _used(experiment: Experiment) -> str:
+    used = ", ".join(spending.used(experiment))
+    return f"\nUsed: {used}" if used else ""
 
 
 def _raised(experiment: Experiment) -> str:
-    raised = raise_limit(experiment)
+    raised = spending.raise_limit(experiment)
     return f"\n{raised[0].upper()}{raised[1:]}" if raised else ""
 
 

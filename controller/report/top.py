@@ -12,7 +12,7 @@ from itertools import islice
 from controller.core.model import FINAL
 from controller.core.quota_use import QuotaReport
 from controller.phrases import quantity
-from controller.report import formatting
+from controller.report import formatting, spending
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from controller.runtime.requested import gpus_of
@@ -28,6 +28,8 @@ def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) 
         return parts[0]
     if record.trouble:
         parts.append(f"Trouble: {one_line(record.trouble)}\n")
+    if used := spending.used(record.experiment):
+        parts.append(f"Used: {', '.join(used)}\n")
     if record.tenant_budget:
         parts.append(_budget(record))
     if report is not None:

@@ -86,6 +86,18 @@ def test_start_up_counts_where_it_needs_more_than_the_run_and_a_sidecar_beside_t
     assert demand.per_pod == {"requests.cpu": Decimal("1.1"), "requests.memory": Decimal(8 * 2**30)}
 
 
+def test_what_a_pod_requests_as_a_whole_counts_instead_of_its_containers() -> None:
+    whole = {"requests": {"cpu": 8}, "limits": {"memory": "4Gi"}}
+    asked = {"cpu": 1, "nvidia.com/gpu": 1}
+    assert demand_of([job(container(limits=asked), container(), resources=whole)]).per_pod == {
+        "requests.cpu": Decimal(8),
+        "limits.cpu": Decimal(1),
+        "requests.memory": Decimal(4 * 2**30),
+        "limits.memory": Decimal(4 * 2**30),
+        "requests.nvidia.com/gpu": Decimal(1),
+    }
+
+
 def test_an_indexed_job_asks_for_all_its_workers_and_its_service_is_counted() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None"}}
     demand = demand_of(

@@ -381,6 +381,26 @@ def test_a_used_up_limit_is_described_with_a_command_that_raises_it_above_what_i
         assert "tuner retry" not in said
 
 
+@pytest.mark.parametrize(
+    ("budget", "used"),
+    [
+        (Budget(gpu_hours=2.5), "\nUsed: 2.75 of 2.5 GPU-hours\n"),
+        (Budget(gpu_hours=2.5, cost=20), "\nUsed: 2.75 of 2.5 GPU-hours, cost 11 of 20\n"),
+    ],
+)
+@pytest.mark.parametrize(
+    "state", [ExperimentState.SUCCEEDED, ExperimentState.FAILED, ExperimentState.STOPPED]
+)
+def test_the_end_of_a_run_says_what_was_used_of_the_budget(
+    state: ExperimentState, budget: Budget, used: str
+) -> None:
+    ended = experiment(state, "used up")
+    priced = replace(ended.spec, budget=budget, prices={} if budget.cost is None else {"cpu": 1})
+    found = replace(ended, spec=priced, gpu_hours=2.75, cost=11)
+    assert used in ending.next_step(found, {}, None)
+    assert "Used: " not in ending.next_step(ended, {}, None)
+
+
 def test_a_limit_that_the_last_trial_reached_is_not_to_be_raised() -> None:
     ended = record(state=ExperimentState.SUCCEEDED, reason="all 9 trials are done")
     spec = replace(ended.experiment.spec, budget=Budget(trials=9, cost=9.5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from controller.core.model import Attempt, AttemptState, Experiment, Resources
+from controller.core.model import Attempt, AttemptState, Budget, Experiment, Resources
 from controller.core.quota_use import QuotaReport, QuotaUse
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.top import overview, top
@@ -52,6 +52,13 @@ def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
         "QUEUED  REASON",
         "1       QuotaExceeded: 8/8",
     ]
+
+
+def test_what_is_used_of_the_own_budget_has_its_own_line() -> None:
+    experiment = of("local", gpu=1)
+    spec = replace(experiment.spec, budget=Budget(trials=9, gpu_hours=8))
+    metered = replace(experiment, spec=spec, gpu_hours=0.5)
+    assert shown(metered, running(0))[1] == "Used: 0.5 of 8 GPU-hours"
 
 
 def test_quotas_of_cpu_and_memory_have_their_own_line() -> None:

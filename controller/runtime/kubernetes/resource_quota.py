@@ -208,7 +208,8 @@ def _of_pods(spec: PodSpec, copies: int) -> Demand:
 def _sums(spec: PodSpec) -> dict[str, Decimal]:
     """Sum a pod's resources as scheduler and quota do.
 
-    The sum is of all containers with sidecars, or of the largest init step.
+    The sum is of all containers with sidecars, or of the largest init step. What the pod requests
+    as a whole takes precedence.
     """
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
@@ -225,7 +226,8 @@ def _sums(spec: PodSpec) -> dict[str, Decimal]:
     for container in _containers(spec, "containers"):
         _add(running, _of_container(container))
     _raise(peak, running)
-    return peak
+    whole: Container = {"resources": spec.get("resources", {})}
+    return {**peak, **_of_container(whole)}
 
 
 def _add(sums: dict[str, Decimal], amounts: Amounts, *, times: int = 1) -> None:

@@ -66,7 +66,7 @@ class AttemptFolders:
             partial.rename(self.checkpoint)
 
     def prepare(
-        self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json"
+        self, *, parameters: Assignment, provenance: Mapping[str, object], form: str
     ) -> None:
         """Create the folders and write the files of an attempt.
 

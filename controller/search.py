@@ -293,9 +293,7 @@ class ExperimentStudy:
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)
 
-    async def suggest(
-        self, count: int, *, handed_out: int, paused_only: bool = False
-    ) -> Suggestions:
+    async def suggest(self, count: int, *, handed_out: int, paused_only: bool) -> Suggestions:
         """Request trials; with `paused_only`, only paused ones that go on with a larger fidelity.
 
         The request's id contains how many times trials were handed out so far. If the reply is

@@ -214,6 +214,7 @@ class LimitReached(TunerError):
 
     reason = "LIMIT_REACHED"
 
+    # `limit` has a default because a worker process sends the error pickled.
     def __init__(self, message: str, *, limit: str = "", subject: str = "") -> None:
         self.limit = limit
         self.subject = subject

@@ -38,7 +38,7 @@ class FairShare:
     def held(self, caller: str) -> int:
         return self._held[caller]
 
-    def has_room(self, caller: str, size: int = 1) -> bool:
+    def has_room(self, caller: str, size: int) -> bool:
         return self._held[caller] + size <= self._free
 
     def add(self, caller: str, size: int = 1) -> None:

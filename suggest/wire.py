@@ -240,21 +240,21 @@ _DIRECTIONS: dict[int, Direction] = {v: k for k, v in _TO_DIRECTION.items()}
 _RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}
 
 
-def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec:
-    space = read_space(message.parameters, f"{path}.parameters", problems)
-    objectives = read_objectives(message.objectives, f"{path}.objectives", problems)
+def read_spec(message: pb.StudySpec, problems: Problems) -> StudySpec:
+    space = read_space(message.parameters, "spec.parameters", problems)
+    objectives = read_objectives(message.objectives, "spec.objectives", problems)
     if not objectives:
-        problems.add(f"{path}.objectives", "missing; a study has at least one")
+        problems.add("spec.objectives", "missing; a study has at least one")
     constraints = read_constraints(message.constraints)
     if not message.algorithm.name:
-        problems.add(f"{path}.algorithm.name", "missing; ListAlgorithms lists them")
+        problems.add("spec.algorithm.name", "missing; ListAlgorithms lists them")
     algorithm = Algorithm(
         message.algorithm.name,
         seed=message.algorithm.seed if message.algorithm.HasField("seed") else None,
-        settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
+        settings=read_values(message.algorithm.settings, "spec.algorithm.settings", problems),
     )
     pruning = (
-        read_pruning(message.pruning, f"{path}.pruning", problems)
+        read_pruning(message.pruning, "spec.pruning", problems)
         if message.HasField("pruning")
         else None
     )
@@ -276,7 +276,7 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         prior=tuple(
             Belief(
                 each.parameter,
-                read_value(each.around, f"{path}.prior[{i}].around", problems),
+                read_value(each.around, f"spec.prior[{i}].around", problems),
                 each.sure,
             )
             for i, each in enumerate(message.prior)
@@ -514,7 +514,7 @@ def read_study(message: pb.Study) -> Study:
     study = Study(
         name=names.parse_study(message.name, "name"),
         uid=message.uid,
-        spec=read_spec(message.spec, "spec", problems),
+        spec=read_spec(message.spec, problems),
         seed=message.seed,
         labels=dict(message.labels),
         create_time=read_time(message.create_time) if message.HasField("create_time") else None,

@@ -78,8 +78,8 @@ def arguments_of_keys(
     *,
     written: Mapping[str, object],
     parameters: Iterable[str],
-    objectives: Iterable[str] = (),
-    constraints: Iterable[str] = (),
+    objectives: Iterable[str],
+    constraints: Iterable[str],
 ) -> dict[str, str]:
     """Return the arguments by the keys that they set.
 

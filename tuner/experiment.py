@@ -82,7 +82,7 @@ class Experiment:
             )
         bounds_by_metric = {} if constraints is None else constraints
         if not isinstance(bounds_by_metric, Mapping) or not all(
-            map(_is_mapping, bounds_by_metric.values())
+            isinstance(bounds, Mapping) for bounds in bounds_by_metric.values()
         ):
             refuse(caller, "constraints", constraints, BOUNDS)
         goal: dict[str, object] = {"objective": {"metric": metric, "direction": direction}}
@@ -139,10 +139,6 @@ class Experiment:
     @property
     def _text(self) -> str:
         return json.dumps(self._file, indent=1, ensure_ascii=False) + "\n"
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:

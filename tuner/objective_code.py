@@ -19,7 +19,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 
 def dumps(
-    objective: object, stand_ins: Sequence[tuple[object, object]] = ()
+    objective: object, stand_ins: Sequence[tuple[object, object]]
 ) -> tuple[bytes, dict[str, str]]:
     """Return the pickled objective, and the text of the files of its code.
 

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import tuner.optuna_kept as kept
@@ -66,7 +66,7 @@ class OptunaStudy:
     def __init__(
         self,
         directions: Sequence[str],
-        user_attrs: Mapping[str, Any] = MappingProxyType({}),
+        user_attrs: Mapping[str, Any],
         metric_names: list[str] | None = None,
         *,
         state_dir: str | None = None,
@@ -496,9 +496,9 @@ def run(
     objective: Callable[[Any], Any],
     trial: Trial,
     study: OptunaStudy,
-    attributes: Sequence[Mapping[str, Any]] = (),
-    constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
-    fixed: Mapping[str, object] | None = None,
+    attributes: Sequence[Mapping[str, Any]],
+    constraints_func: Callable[[FrozenTrial], Sequence[float]] | None,
+    fixed: Mapping[str, object] | None,
 ) -> Any:
     """Call an objective of Optuna with the trial, and return what ours returns.
 

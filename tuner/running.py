@@ -16,7 +16,7 @@ from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
 from tuner.session import CLUSTER, Shell, run_session
-from tuner.study import Study, listed, raise_if_unfinished, workspace_of
+from tuner.study import Study, check_overrides, raise_if_unfinished, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.run import RunResult, Session
@@ -98,7 +98,7 @@ def run(
         to do. SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
     """
-    listed("run", "overrides", overrides)
+    check_overrides("run", overrides)
     workspace = workspace_of(state_dir)
     handed_over = runtime == CLUSTER
     if handed_over:
@@ -139,7 +139,7 @@ def control(
     file: ExperimentFile,
     *,
     progress: bool,
-    context: str | None = None,
+    context: str | None,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Sequence[Callback] = (),
     on_stop: DesiredState = DesiredState.STOP,

@@ -415,15 +415,12 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
     return Workspace(StateDirectory.find(None if state_dir is None else str(state_dir)))
 
 
-def listed(caller: str, argument: str, given: object) -> None:
-    """Check that a list was given, not a text, which would be read letter by letter.
-
-    Raises TypeError.
-    """
-    if isinstance(given, str):
+def check_overrides(caller: str, overrides: object) -> None:
+    """Raise TypeError for a text instead of a list: it would be read letter by letter."""
+    if isinstance(overrides, str):
         raise TypeError(
-            f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got "
-            f"{given!r}"
+            f"{caller}: overrides: expected a list, such as ['spec.budget.trials=10'], got "
+            f"{overrides!r}"
         )
 
 
@@ -474,7 +471,7 @@ def _row(result: TrialResult) -> dict[str, object]:
 
 def extension(trials: int, overrides: Sequence[str]) -> Extension:
     """Return the arguments of `Study.extend`. Raises InvalidArgument."""
-    listed("extend", "overrides", overrides)
+    check_overrides("extend", overrides)
     if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
         message = (
             "expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got "

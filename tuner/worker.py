@@ -74,7 +74,7 @@ def main() -> int:
 def run_trial(
     load: Callable[[], Callable[[Trial], Any]],
     objectives: Sequence[str],
-    constraints: Sequence[str] = (),
+    constraints: Sequence[str],
 ) -> int:
     """Call the objective that `load` returns with the trial, print what it returned, and return
     the exit code.
@@ -214,14 +214,14 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def run(trial: Callable[[], int] = main) -> NoReturn:
+def run() -> NoReturn:
     """Run the trial and end the process with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # It is the trial's log, whatever the console of the search can show.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = trial()
+        code = main()
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:

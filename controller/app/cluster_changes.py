@@ -288,7 +288,7 @@ async def accepted(client: KubernetesClient, resource: Resource) -> Resource:
         Unavailable: No controller has looked at it.
     """
     judged = await _until(client, resource, _is_judged, within_s=_ANSWER_S)
-    condition = _condition(judged, "Accepted")
+    condition = _acceptance(judged)
     if condition["status"] == "True":
         return judged
     if condition["reason"] == "Invalid":
@@ -544,9 +544,9 @@ def _labels(resource: Resource) -> Mapping[str, str]:
     return resource["metadata"].get("labels") or {}
 
 
-def _condition(resource: Resource, kind: str) -> Mapping[str, Any]:
+def _acceptance(resource: Resource) -> Mapping[str, Any]:
     conditions = (resource.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == kind), {})
+    return next((each for each in conditions if each["type"] == "Accepted"), {})
 
 
 def is_over(resource: Resource) -> bool:
@@ -560,5 +560,5 @@ def _is_observed(resource: Resource) -> bool:
 
 
 def _is_judged(resource: Resource) -> bool:
-    reason = _condition(resource, "Accepted").get("reason")
+    reason = _acceptance(resource).get("reason")
     return _is_observed(resource) and reason not in (None, "NotChecked")

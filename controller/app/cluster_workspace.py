@@ -88,18 +88,18 @@ class ClusterExperiments:
     def in_namespace(self, namespace: str | None) -> list[Experiment]:
         self._never_ran.clear()
         if namespace is not None:
-            return self._listed(_EXPERIMENTS, namespace=namespace)
+            return self._listed(namespace=namespace)
         try:
-            return self._listed(_EXPERIMENTS)
+            return self._listed()
         except PermissionDenied as denied:
             # The controller asks about namespaces that have experiments only.
             try:
-                return self._listed(_EXPERIMENTS, namespace=namespace_of(self.api.context))
+                return self._listed(namespace=namespace_of(self.api.context))
             except PermissionDenied:
                 raise denied from None
 
     def named(self, name: str) -> list[Experiment]:
-        return self._listed(_EXPERIMENTS, name=name)
+        return self._listed(name=name)
 
     def names(self, namespace: str | None) -> list[str]:
         path = "/api/v1/names"
@@ -168,10 +168,10 @@ class ClusterExperiments:
         query = {"uid": experiment.uid, "context": self.api.context}
         self.api.call(self.api.download, path, query, file)
 
-    def _listed(self, path: str, **query: str) -> list[Experiment]:
+    def _listed(self, **query: str) -> list[Experiment]:
         found: list[Experiment] = []
         while True:
-            page = self._get(path, **query)
+            page = self._get(_EXPERIMENTS, **query)
             found += map(self._noted, page["experiments"])
             self._never_ran += [NeverRan(**each) for each in page["neverRan"]]
             if page["next"] is None:

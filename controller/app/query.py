@@ -562,7 +562,7 @@ async def watch_study(
 
 
 async def look_up_study(
-    workspace: ReadableWorkspace, name: str, namespace: str | None, *, measurements: bool = False
+    workspace: ReadableWorkspace, name: str, namespace: str | None, *, measurements: bool
 ) -> StudyTrials:
     """Return the study's trials. Raises NotFound."""
     async with workspace.reading(workspace.service) as studies:

@@ -92,13 +92,14 @@ class _AttemptRecords:
             return cls(root, {}, ["no provenance.json is left of it: it runs as the file says"])
         return cls(root, provenance)
 
-    def section(self, name: str) -> Json:
-        found = self.provenance.get(name)
+    @property
+    def git(self) -> Json:
+        found = self.provenance.get("git")
         return found if isinstance(found, dict) else {}
 
     def stored_of_git(self, key: str) -> bytes:
         """Return a file that the record of the checkout names; empty if it names none."""
-        name = self.section("git").get(key)
+        name = self.git.get(key)
         return b"" if name is None else self.stored(name)
 
     def stored(self, name: object) -> bytes:
@@ -170,7 +171,7 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
             continue
         place = folders.attempt(number, succeeded[-1].number).root
         records = _AttemptRecords.of(folders.root, place)
-        if "commit" in records.section("git"):
+        if "commit" in records.git:
             try:
                 is_told = "dirty" in now.record
                 if is_told and not _is_unchanged(records, now, Path(search.directory)):
@@ -208,7 +209,7 @@ def _is_unchanged(records: _AttemptRecords, now: GitState, here: Path) -> bool:
     What git did not tell when an attempt began is taken for no change.
     Raises FailedPrecondition if a file of the record is damaged.
     """
-    recorded = {"dirty": False, **records.section("git")}
+    recorded = {"dirty": False, **records.git}
     keys = ("commit", "dirty", "patchBytes")
     is_same = all(now.record.get(key) == recorded.get(key) for key in keys)
     if not is_same or now.patch != records.stored_of_git("patch"):
@@ -281,7 +282,7 @@ def _succeeded(entry: TrialRecord, search: Experiment) -> Attempt:
 
 async def _code(search: Experiment, records: _AttemptRecords, root: Path) -> Path:
     """Return the folder with the code of the attempt. Raises FailedPrecondition if it is gone."""
-    here, recorded = Path(search.directory), records.section("git")
+    here, recorded = Path(search.directory), records.git
     commit = str(recorded.get("commit", ""))
     if not commit:
         refused = await _refusal(here)
@@ -431,7 +432,7 @@ async def _check_out(
         )
     if not patch:
         return
-    file = records.root / str(records.section("git")["patch"])
+    file = records.root / str(records.git["patch"])
     code, _, err = await git(checkout, "apply", "--whitespace=nowarn", str(file))
     if code != 0:
         await git(here, "worktree", "remove", "--force", str(checkout))

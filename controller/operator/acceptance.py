@@ -12,7 +12,6 @@ from controller.core.model import Experiment
 from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy, check_policy
 from controller.operator.resource import (
-    NOTHING_ADDED,
     ExperimentResource,
     FromCluster,
     document_of,
@@ -20,9 +19,7 @@ from controller.operator.resource import (
 from controller.spec import Change, Document, allowed_in_revision
 
 
-def accepted_document(
-    resource: ExperimentResource, policy: Policy, added: FromCluster = NOTHING_ADDED
-) -> Document:
+def accepted_document(resource: ExperimentResource, policy: Policy, added: FromCluster) -> Document:
     """Return the resource's experiment. Raises InvalidArgument with all that is wrong with it."""
     document = document_of(resource, added, prices=policy.prices)
     check_policy(document.spec, policy)

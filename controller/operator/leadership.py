@@ -130,7 +130,7 @@ class Leadership:
             raise self.lost
         lease = await self._client.get(LEASES, self._namespace, NAME)
         if not self._is_ours(lease.get("spec") or {}):
-            self._lose("another controller holds it now")
+            self._lose()
             await self.check()
         self._raised_to = epoch
         await self._write(_version_of(lease), {"leaseTransitions": epoch})
@@ -185,7 +185,7 @@ class Leadership:
             await asyncio.sleep(min(LOOK_S, RENEW_S) if self.trouble else RENEW_S)
             try:
                 if not await self._try():
-                    self._lose("another controller holds it now")
+                    self._lose()
             except Exception as error:  # a leader that no longer renews would hang forever
                 self._tell(f"the lease {NAME} could not be renewed: {error}")
 
@@ -195,8 +195,10 @@ class Leadership:
             _log.warning("%s", trouble)
         self.trouble = trouble
 
-    def _lose(self, why: str) -> None:
-        self.lost = Superseded(f"this controller has lost the lease {NAME}: {why}")
+    def _lose(self) -> None:
+        self.lost = Superseded(
+            f"this controller has lost the lease {NAME}: another controller holds it now"
+        )
         self._on_lost()
 
     async def _try(self) -> bool:
@@ -230,7 +232,7 @@ class Leadership:
             epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-            holding = held(self._identity, epoch, DURATION_S, now)
+            holding = held(self._identity, epoch, now)
             await self._client.create(LEASES, self._namespace, {**body, "spec": holding})
             # Not before: a standby that another one outran remains a standby.
             self.epoch = epoch
@@ -246,7 +248,7 @@ class Leadership:
         if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(_version_of(lease), held(self._identity, epoch, DURATION_S, now))
+        await self._write(_version_of(lease), held(self._identity, epoch, now))
         self.epoch = epoch
         return True
 

@@ -64,7 +64,7 @@ class Policy:
 NO_EXCEPTIONS = Policy()
 
 
-def check_policy(spec: ExperimentSpec, policy: Policy = NO_EXCEPTIONS) -> None:
+def check_policy(spec: ExperimentSpec, policy: Policy) -> None:
     """Raise InvalidArgument with all that is refused of an experiment, at its places in the file.
 
     It is also raised if no cluster accepts the experiment's objects: see `manifests_of`.

@@ -527,7 +527,7 @@ def available(record: TrialList) -> list[str]:
     return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
 
-def _figure(title: str, rows: Sequence[Json], body: Json, *, note: str = "") -> Json:
+def _figure(title: str, rows: Sequence[Json], body: Json, *, note: str) -> Json:
     """Return a figure.
 
     A page has its own heading in place of the title, and shows the note below the figure.

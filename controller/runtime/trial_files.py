@@ -95,9 +95,7 @@ def read(
     return TrialFiles.of(contents) if contents else None
 
 
-def sent(
-    paths: Sequence[str], digest: str, sent_with: tuple[str, Uid] | None = None
-) -> TrialFiles | None:
+def sent(paths: Sequence[str], digest: str, sent_with: tuple[str, Uid] | None) -> TrialFiles | None:
     """Return the files that a person's program has sent, or None if there are none."""
     return TrialFiles(tuple(sorted(paths)), digest, sent_with=sent_with) if paths else None
 

@@ -102,7 +102,7 @@ def fill_defaults(document: Json) -> None:
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, tenth))
 
 
-def space_of(parameters: Json, network: Network | None = None) -> Space:
+def space_of(parameters: Json, network: Network | None) -> Space:
     """Return the space of the file's parameters and, after them, those of its network."""
     own = tuple(
         Parameter(name, domain_of(fields), _when(fields)) for name, fields in parameters.items()

@@ -316,7 +316,7 @@ def _suspended(data: Data) -> Iterator[str]:
             yield f"spec.{SUSPEND}: only the controller in a cluster heeds it; here the trials run"
 
 
-def written(text: str, source: str, overrides: Sequence[str] = ()) -> Data:
+def written(text: str, source: str, overrides: Sequence[str]) -> Data:
     """Return the data of a file with the overrides, and without the defaults of what it omits.
 
     Raises SpecErrors for text that is not YAML; `read` checks the rest.

@@ -92,7 +92,7 @@ POPULATION_BASED = "pbt"
 
 
 def check(
-    document: Json, raw: Json, problems: ProblemCollector, *, handed_over: bool = False
+    document: Json, raw: Json, problems: ProblemCollector, *, handed_over: bool
 ) -> Iterator[PathProblem]:
     """Yield what breaks the rules.
 
@@ -547,7 +547,7 @@ def _volumes(trial: Json, problems: ProblemCollector) -> Iterator[PathProblem]:
             )
 
 
-def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
+def warnings(document: Json, *, is_katib: bool) -> tuple[str, ...]:
     """Return warnings about values that are allowed but seldom intended.
 
     is_katib: in Katib, each step of a trial with a fidelity is a trial of its own, so none loses a

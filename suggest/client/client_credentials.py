@@ -45,11 +45,11 @@ class ClientCredentials:
 
     def __init__(
         self,
-        token: str | None = None,
-        token_file: str | None = None,
-        tls_ca: str | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
+        token: str | None,
+        token_file: str | None,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
     ) -> None:
         environment: Mapping[str, str] = os.environ
         if token is None and token_file is None:

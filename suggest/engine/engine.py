@@ -694,13 +694,13 @@ class Engine:
         return (last if math.isfinite(last) else None), step
 
     def constraint_value(
-        self, number: int, constraint: Constraint, further: Sequence[Measurement] = ()
+        self, number: int, constraint: Constraint, further: Sequence[Measurement]
     ) -> float | None:
         """Return the last value of the constraint's metric, None when that is not finite."""
         curve = self._report(number).newest_with(further, constraint.metric)
         return curve.values[-1] if curve is not None and math.isfinite(curve.values[-1]) else None
 
-    def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
+    def last_step(self, number: int, further: Sequence[Measurement]) -> int | None:
         """Return the last step of the objective's metric.
 
         `further` are measurements that are not stored yet.

@@ -24,8 +24,6 @@ from suggest.samplers.normal import Flags, Floats, log_chance, log_improvement
 # The best trials of one objective, near which candidates are drawn.
 CENTERS = 4
 LIKELY = math.log(0.5)
-# Of the front's extent: how far behind its worst losses the reference point is.
-BEYOND = 0.1
 
 
 def believe(process: Posterior, row: Floats) -> float:
@@ -162,7 +160,7 @@ class ExpectedHypervolumeImprovement:
         self._rows = rows
         self._kept = kept
         self._expected = np.stack([member.means(rows) for member in members], axis=1)
-        self._cells: Cells = cells(self._expected[kept], BEYOND)
+        self._cells: Cells = cells(self._expected[kept])
 
     def promise(self, rows: Floats) -> Floats:
         found = [member.predict(rows) for member in self._members]
@@ -184,7 +182,7 @@ class ExpectedHypervolumeImprovement:
         self._expected = np.concatenate([self._expected, np.array(told)[None]])
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
-        self._cells = cells(self._expected[self._kept], BEYOND)
+        self._cells = cells(self._expected[self._kept])
 
     def centers(self) -> Floats:
         return self._rows[self._kept][self._cells.front]

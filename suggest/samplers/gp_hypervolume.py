@@ -22,6 +22,8 @@ from suggest.samplers.split import most_spread
 
 # By the number of objectives: more cells take long and change little.
 MOST_IN_FRONT = {2: 100, 3: 24}
+# Of the front's extent: how far behind its worst losses the reference point is.
+BEYOND = 0.1
 # Of all losses: the extent of a front in an objective is at least this share.
 LEAST_EXTENT = 1e-3
 AT_A_TIME = 2**17  # numbers of a block
@@ -42,7 +44,7 @@ class Cells:
     front: Indexes
 
 
-def cells(losses: Floats, beyond: float) -> Cells:
+def cells(losses: Floats) -> Cells:
     """Return the cells for losses, (trials, objectives), that dominate the reference point."""
     count = losses.shape[1]
     front = np.array(pareto.front(losses.tolist()), dtype=np.intp)
@@ -52,7 +54,7 @@ def cells(losses: Floats, beyond: float) -> Cells:
     least = LEAST_EXTENT * np.maximum(np.ptp(losses, axis=0), 1.0)
     extent = np.maximum(np.ptp(points, axis=0), least)
     # With a reference just behind the front, nothing would be gained by making it longer.
-    reference = np.maximum(points.max(axis=0) + beyond * extent, losses.max(axis=0))
+    reference = np.maximum(points.max(axis=0) + BEYOND * extent, losses.max(axis=0))
     bounds = []
     indexes = []
     for losses_of, end in zip(points.T, reference, strict=True):

@@ -44,9 +44,9 @@ class HedgeSampler(SteppedSampler):
         estimator: OwnSettings,
         *,
         parallelism: int,
-        late_cmaes: bool = False,
-        first: Sampler | None = None,
-        workers: Workers | None = None,
+        late_cmaes: bool,
+        first: Sampler | None,
+        workers: Workers | None,
     ) -> None:
         self._parallelism = parallelism
         self._gp = GpSampler(spec, seed, process, workers=workers, first=first)

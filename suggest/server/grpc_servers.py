@@ -100,7 +100,7 @@ class GrpcServers:
         protection: LoadedProtection,
         limits_file: LimitsFile | None,
         options: ServerOptions,
-        claim: Claim | None = None,
+        claim: Claim | None,
     ) -> None:
         """Open the store. Raises InvalidArgument, Unavailable, StoreBroken."""
         self.protection = protection

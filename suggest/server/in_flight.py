@@ -58,10 +58,10 @@ class RequestBytes:
     so that there is room for others.
     """
 
-    def __init__(self, heavy: HeavyCalls, total: int = REQUEST_BYTES) -> None:
+    def __init__(self, heavy: HeavyCalls) -> None:
         self.heavy = heavy
-        self.total = FairShare(total)
-        self.arriving_heavy = FairShare(total // 4)
+        self.total = FairShare(REQUEST_BYTES)
+        self.arriving_heavy = FairShare(REQUEST_BYTES // 4)
         self._reading: dict[asyncio.Timeout, float] = {}  # since when; the oldest first
         self._left_out = 0  # calls that wait, and whose callers have no other
 

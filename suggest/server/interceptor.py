@@ -106,8 +106,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         authorizer: Authorizer | None,
         *,
         received_bytes: int,
-        certified: bool = False,
-        measure: Callable[[Behavior, str], Behavior] | None = None,
+        certified: bool,
+        measure: Callable[[Behavior, str], Behavior] | None,
     ) -> None:
         """Create the interceptor of one server.
 

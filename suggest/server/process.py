@@ -215,7 +215,7 @@ class Server:
         )
 
 
-def serve(server: Server, *, announce: bool = True, companion: Companion | None = None) -> int:
+def serve(server: Server, *, announce: bool, companion: Companion | None) -> int:
     """Run the server until SIGTERM or SIGINT and return the exit code (143, 130).
 
     A second signal ends it at once.

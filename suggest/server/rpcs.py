@@ -35,20 +35,19 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Bounds on the number of items of a repeated field, or on the value of a number field."""
+    """The limit of the items of a repeated field, or of the value of a number field; at least 1."""
 
     field: str
-    least: int
     most: int
 
     def problems(self, request: object) -> list[Problem]:  # any message
         value = getattr(request, self.field)
         is_number = isinstance(value, int)
         count = value if is_number else len(value)
-        if self.least <= count <= self.most:
+        if 1 <= count <= self.most:
             return []
         unit = "trials at once; ask for" if is_number else "at once; send"
-        return [Problem(self.field, f"{count} {unit} {self.least} to {self.most}")]
+        return [Problem(self.field, f"{count} {unit} 1 to {self.most}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +105,20 @@ RPCS: Mapping[str, Rpc] = {
     "ValidateStudy": Rpc(AccessVerb.READ),
     "ListAlgorithms": Rpc(AccessVerb.READ),
     "AddTrial": Rpc(AccessVerb.RUN, "parent"),
-    "ImportTrials": Rpc(AccessVerb.RUN, "parent", items=Items("trials", 1, 1000)),
+    "ImportTrials": Rpc(AccessVerb.RUN, "parent", items=Items("trials", 1000)),
     "GetTrial": Rpc(AccessVerb.READ, "name", Form.TRIAL),
     "ListTrials": Rpc(AccessVerb.READ, "parent"),
     "UpdateTrial": Rpc(AccessVerb.RUN, "trial.name", Form.TRIAL),
     "DeleteTrial": Rpc(AccessVerb.MANAGE, "name", Form.TRIAL),
-    "SuggestTrials": Rpc(AccessVerb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
+    "SuggestTrials": Rpc(AccessVerb.RUN, "parent", items=Items("count", 1000), proposes=True),
     "ReportMeasurements": Rpc(
-        AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)
+        AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 10_000)
     ),
     "DecideParameter": Rpc(AccessVerb.RUN, "name", Form.TRIAL),
     # Not audited: it stores nothing, and each running trial sends it three times a minute.
-    "RenewLeases": Rpc(AccessVerb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
+    "RenewLeases": Rpc(AccessVerb.RUN, "parent", items=Items("leases", 1000), audited=False),
     "CompleteTrial": Rpc(AccessVerb.RUN, "name", Form.TRIAL),
-    "ReopenTrials": Rpc(AccessVerb.RUN, "parent", items=Items("numbers", 1, 1000)),
+    "ReopenTrials": Rpc(AccessVerb.RUN, "parent", items=Items("numbers", 1000)),
     "ListMeasurements": Rpc(AccessVerb.READ, "parent", Form.TRIALS),
     "ListOptimalTrials": Rpc(AccessVerb.READ, "parent"),
     "EstimateStudy": Rpc(AccessVerb.READ, "name", proposes=True),

@@ -46,7 +46,7 @@ class Metrics:
     Raises InvalidArgument, Unavailable.
     """
 
-    def __init__(self, address: str, pair: KeyPair | None = None) -> None:
+    def __init__(self, address: str, pair: KeyPair | None) -> None:
         """`pair`: the certificate for an address beyond this machine, served by HTTPS."""
         listening = metrics_address(address)
         self._socket = _listening(listening)

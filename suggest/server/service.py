@@ -447,7 +447,7 @@ def _read_spec(message: pb.StudySpec, problems: Problems) -> StudySpec:
     Parts that could not be read have placeholder values and are not checked.
     """
     unread = Problems()
-    spec = wire.read_spec(message, "spec", unread)
+    spec = wire.read_spec(message, unread)
     parts = {_part(p) for p in unread}
     problems += unread
     problems += [p for p in spec_problems(spec) if _part(p) not in parts]

@@ -104,7 +104,7 @@ class OwnedByHeartbeat:
     With a `claim`, it does not wait for the silence of the process that has a study.
     """
 
-    def __init__(self, database: PostgresDatabase, claim: Claim | None = None) -> None:
+    def __init__(self, database: PostgresDatabase, claim: Claim | None) -> None:
         self._database = database
         self._claim = claim
         self._server = secrets.token_hex(8)

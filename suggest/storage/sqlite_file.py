@@ -26,7 +26,7 @@ import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 from suggest.storage.database import DamagedRow
@@ -184,9 +184,7 @@ class DatabaseFile:
             f"file to start a new store"
         )
 
-    def connect(
-        self, timeout_s: float, *, isolation_level: Literal["DEFERRED"] | None = None
-    ) -> sqlite3.Connection:
+    def connect(self, timeout_s: float) -> sqlite3.Connection:
         """Open a connection that any thread may use.
 
         Never creates the file. Raises as `check` does.
@@ -197,7 +195,7 @@ class DatabaseFile:
             uri,
             uri=True,
             timeout=timeout_s,
-            isolation_level=isolation_level,
+            isolation_level=None,
             check_same_thread=False,
         )
         try:

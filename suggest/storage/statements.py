@@ -129,7 +129,7 @@ class SqliteStatements:
         lease: Lease,
         columns: Mapping[str, Sequence[object]],
         *,
-        handed_out: bool = False,
+        handed_out: bool,
     ) -> int:
         """Insert trials, with documents as JSON text.
 
@@ -220,7 +220,7 @@ class PostgresStatements:
         lease: Lease,
         columns: Mapping[str, Sequence[object]],
         *,
-        handed_out: bool = False,
+        handed_out: bool,
     ) -> int:
         statement = self._hand_out if handed_out else self._insert_trials
         arrays = {name: list(values) for name, values in columns.items()}

@@ -15,7 +15,7 @@ from suggest.estimate import Estimate
 from suggest.replies import StudySummary
 from suggest.storage.store import StudyRecord
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.storage.sql_store import StudyStore
@@ -40,8 +40,8 @@ class StudyReader:
         self,
         namespace: str | None,
         *,
-        labels: Mapping[str, str] = NO_LABELS,
-        after: StudyName | None = None,
+        labels: Mapping[str, str],
+        after: StudyName | None,
         limit: int,
     ) -> list[Study]:
         return self._store.studies(namespace, labels=labels, after=after, limit=limit)

@@ -280,7 +280,7 @@ def test_health_and_reflection_answer(channel: grpc.Channel) -> None:
 
 def test_a_spec_survives_the_wire() -> None:
     problems = Problems()
-    assert wire.read_spec(wire.write_spec(SPEC), "spec", problems) == SPEC
+    assert wire.read_spec(wire.write_spec(SPEC), problems) == SPEC
     assert problems == []
 
 

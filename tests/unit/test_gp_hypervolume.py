@@ -11,8 +11,6 @@ from suggest import pareto
 from suggest.samplers.gp_hypervolume import MOST_IN_FRONT, cells, log_hypervolume_improvement
 from suggest.samplers.normal import Floats
 
-BEYOND = 0.1
-
 
 def losses(count: int, objectives: int, seed: int = 0) -> Floats:
     """Near a quarter of a sphere, so that most of them are of the front."""
@@ -30,7 +28,7 @@ def test_without_uncertainty_the_expected_improvement_is_the_gain_in_hypervolume
     objectives: int,
 ) -> None:
     known = losses(12, objectives)
-    found = cells(known, BEYOND)
+    found = cells(known)
     reference = np.array([bound[-1] for bound in found.bounds])
     points = losses(20, objectives, seed=1) - 0.05
     value, _, _ = log_hypervolume_improvement(found, points, np.full(points.shape, 1e-9))
@@ -42,7 +40,7 @@ def test_without_uncertainty_the_expected_improvement_is_the_gain_in_hypervolume
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_the_expected_improvement_is_the_mean_over_samples(objectives: int) -> None:
     known = losses(6, objectives)
-    found = cells(known, BEYOND)
+    found = cells(known)
     reference = np.array([bound[-1] for bound in found.bounds])
     mean, deviation = np.full((1, objectives), 0.4), np.array([[0.3, 0.1, 0.2][:objectives]])
     value, _, _ = log_hypervolume_improvement(found, mean, deviation)
@@ -55,7 +53,7 @@ def test_the_expected_improvement_is_the_mean_over_samples(objectives: int) -> N
 
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_its_gradient_equals_finite_differences_far_away_too(objectives: int) -> None:
-    found = cells(losses(8, objectives), BEYOND)
+    found = cells(losses(8, objectives))
     means, deviations = losses(9, objectives, seed=3), 0.05 + 0.3 * losses(9, objectives, seed=4)
     means[-1] += 20.0
     value, by_mean, by_deviation = log_hypervolume_improvement(found, means, deviations)
@@ -72,13 +70,13 @@ def test_its_gradient_equals_finite_differences_far_away_too(objectives: int) ->
 
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_a_large_front_is_thinned(objectives: int) -> None:
-    found = cells(losses(300, objectives), BEYOND)
+    found = cells(losses(300, objectives))
     assert len(found.front) == MOST_IN_FRONT[objectives]
 
 
 @pytest.mark.parametrize("known", [[[1.0, 2.0]], [[1.0, 2.0]] * 3, [[0.0, 0.0], [0.0, 1.0]]])
 def test_a_front_of_one_point_leaves_something_to_improve(known: list[list[float]]) -> None:
-    found = cells(np.array(known), BEYOND)
+    found = cells(np.array(known))
     value, _, _ = log_hypervolume_improvement(found, np.array(known[:1]), np.full((1, 2), 0.1))
     assert len(found.front) == 1
     assert np.isfinite(value).all()

@@ -257,7 +257,7 @@ def test_a_study_is_read_back_from_its_message_and_its_document() -> None:
     problems = Problems()
     of = spec("tpe")
     sent = wire.read_spec(
-        pb.StudySpec.FromString(wire.write_spec(of).SerializeToString()), "spec", problems
+        pb.StudySpec.FromString(wire.write_spec(of).SerializeToString()), problems
     )
     stored = spec_of(json.loads(json.dumps(spec_document(sent))))
     assert not problems

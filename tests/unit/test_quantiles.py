@@ -229,7 +229,7 @@ def stored(found: StudySpec) -> StudySpec:
 
 def sent(found: StudySpec) -> StudySpec:
     faults = Problems()
-    received = read_spec(write_spec(found), "spec", faults)
+    received = read_spec(write_spec(found), faults)
     assert not faults
     return received
 

@@ -120,8 +120,8 @@ class AdmissionQueue:
         pods: Iterable[Pod],
         *,
         running: int,
-        without_node: int = 0,
-        barred: str = "",
+        without_node: int,
+        barred: str,
     ) -> tuple[Launch, Sequence[Raw]] | None:
         """Admit and return the oldest waiting attempt if it has room; younger ones never overtake.
 
@@ -330,7 +330,7 @@ class JobCreator:
         anchor: Raw,
         lease: WriteGuard,
         *,
-        owner_of: Callable[[], Raw] | None = None,
+        owner_of: Callable[[], Raw] | None,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -342,7 +342,7 @@ class JobCreator:
         self._files: set[str] = set()  # names of the ConfigMaps with files that exist
 
     async def make(
-        self, objects: Sequence[Raw], *, files: Raw | None = None
+        self, objects: Sequence[Raw], *, files: Raw | None
     ) -> tuple[Kind, AttemptObject]:
         """Create or adopt an attempt's objects, and return the last one, the attempt's own.
 

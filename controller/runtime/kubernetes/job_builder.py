@@ -350,7 +350,7 @@ def service_for(launch: Launch, part: ClusterPart) -> Raw:
     }
 
 
-def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
+def rendezvous(name: str, count: int, *, port: str) -> dict[str, Raw]:
     """Return the rendezvous variables by name; none for a single pod.
 
     `port`: overrides MASTER_PORT.
@@ -503,7 +503,7 @@ _EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
 _OUTPUT_DIR, _CHECKPOINT_DIR = "TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR"
 
 
-def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "") -> Raw:
+def from_template(launch: Launch, part: ClusterPart, pod_field: str | None) -> Raw:
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
     preset = preset_of(obj)
     shape = preset or JOB

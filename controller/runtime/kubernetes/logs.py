@@ -161,7 +161,7 @@ def _second(second: str, zone: str) -> tuple[str, int]:
     return moment.strftime("%Y-%m-%dT%H:%M:%S"), int(moment.timestamp())
 
 
-def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG) -> Position:
+def read_position(directory: Path, of: PodContainer, log: CopiedLog) -> Position:
     """Return the recorded position, or a new one behind the lines of the attempt's earlier pods."""
     new = Position(of.pod, of.container, uid=of.uid)
     size = log_file.size(directory / log.file)
@@ -179,7 +179,7 @@ def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG)
     return noted
 
 
-def write_position(directory: Path, position: Position, log: CopiedLog = TRIAL_LOG) -> None:
+def write_position(directory: Path, position: Position, log: CopiedLog) -> None:
     """Raises OSError."""
     write_in_place(directory / log.position, json.dumps(asdict(position)))
 

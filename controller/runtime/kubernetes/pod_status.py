@@ -72,7 +72,7 @@ def node_of(pod: Pod) -> str:
     return str(pod.get("spec", {}).get("nodeName") or "")
 
 
-def container_in(pod: Pod, preferred: str = "") -> str:
+def container_in(pod: Pod, preferred: str) -> str:
     """Return the trial container's name: the wanted one, ours, or the first, as kubectl does."""
     names = [container["name"] for container in pod.get("spec", {}).get("containers") or ()]
     for name in (preferred, TRIAL_CONTAINER):
@@ -349,9 +349,7 @@ _DISRUPTIONS = {
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
-def end_of(
-    pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD
-) -> Exit | None:
+def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str) -> Exit | None:
     """Return how the pod ended; None while it runs or will run.
 
     `stopped`: we asked it to end. `deleted`: what was deleted,

@@ -168,7 +168,7 @@ class SupervisorConnection:
 
 
 async def reach(
-    folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]], *, module: str = ""
+    folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]], *, module: str
 ) -> SupervisorConnection:
     """Connect to the running supervisor of the experiment in this folder, or to a new one.
 

@@ -45,7 +45,7 @@ class Trials:
     """
 
     def __init__(
-        self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None = None
+        self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None
     ) -> None:
         self._send = send
         self._forked = forked

@@ -30,8 +30,7 @@ _MANY = 10_000  # keys to remember; all further ones are counted together
 class DenialLog:
     """Decides which denied calls are written. Belongs to the server's loop."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self) -> None:
         # by key: (time of the last line, calls left out since)
         self._since: dict[str, tuple[float, int]] = {}
 
@@ -40,7 +39,7 @@ class DenialLog:
 
         Return None to also leave out this one.
         """
-        now = self._now()
+        now = time.monotonic()
         if key not in self._since and len(self._since) >= _MANY:
             key = "others"
         at, left_out = self._since.get(key, (now - EVERY_S, 0))
@@ -52,7 +51,7 @@ class DenialLog:
 
     def over(self) -> Iterator[tuple[str, int]]:
         """Yield and forget keys not denied for a minute, with the number of calls left out."""
-        now = self._now()
+        now = time.monotonic()
         for key, (at, left_out) in list(self._since.items()):
             if now - at >= EVERY_S:
                 del self._since[key]

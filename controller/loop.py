@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 # Interval of checking for requests of other processes, and for log lines that no pruner waits for.
 POLL_S = 0.5
-# The same of a loop that is one of hundreds, and to which its process passes all requests.
+# The same interval where a process runs hundreds of loops, and passes all requests to them.
 SELDOM_S = 2.0
 # with a shorter wait, rounding could keep the clock from reaching the deadline
 SHORTEST_WAIT_S = 0.001
@@ -179,7 +179,7 @@ class Loop:
         self._seen_restarts = store.restarts
         self._trouble = ""
         self._elsewhere = 0
-        self._imported = False  # whether the study may have more imported trials than the memory
+        self._imported = False  # whether the study may have imported trials that memory lacks
         self._told_trouble: str | None = None  # None: an earlier controller may have left its own
         self._trouble_since_s: float | None = None
 
@@ -316,7 +316,7 @@ class Loop:
                 self._journal.in_doubt = True
                 await self._back_off(error, failures)
                 failures += 1
-            # also in trouble: the next controller looks
+            # Also in trouble: the next controller observes the runtime.
             if self._detached and self._desired is DesiredState.RUN:
                 return self.experiment
 
@@ -644,7 +644,7 @@ class Loop:
     async def _look(self) -> None:
         statuses = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
-        waiting_for_sweep: set[TrialOrFinal] = set()
+        held: set[TrialOrFinal] = set()
         barred: dict[TrialOrFinal, str] = {}
         self._is_behind = False
         for number, opened in self._memory.opened.items():
@@ -652,42 +652,54 @@ class Loop:
             if newest is None:
                 continue
             status = statuses.get(self._journal.name(newest))
-            opened.exit_time = None if status is None or status.exit is None else status.exit.time
             if status is not None and status.start_time is None:
-                waiting_for_sweep.add(number)
+                held.add(number)
             if status is not None and status.barred:
                 barred[number] = status.barred
-            # The log of a vanished attempt still counts.
-            ended = newest.state is not AttemptState.CREATED
-            if status is not None:
-                ended = status.exit is not None
-            if status is not None or ended:
-                read_whole = await self._read_log(opened, ended=ended)
-                self._is_behind |= not read_whole
-                self._note_end_asked(opened)
-                if ended and not read_whole:
-                    continue  # its end is judged only once its whole log is read
-            if newest.ended:
-                continue
-            opened.note_object(is_there=not ended if status is None else not status.orphaned)
-            event = event_for(
-                newest,
-                status,
-                opened.log,
-                self.experiment.spec,
-                metrics=opened.metrics,
-                now=self._clock.now(),
-            )
+            event = await self._look_at(opened, newest, status)
             if event is not None:
                 changes.append((opened, step(self._priced(newest, status), event)))
-            if isinstance(event, Ended) and opened.metrics.skipped:
-                source = self.experiment.spec.metrics.source
-                self._journal.lines_skipped(
-                    newest, opened.metrics.skipped, str(source), now=self._clock.now()
-                )
-        self._memory.held = frozenset(waiting_for_sweep)
+        self._memory.held = frozenset(held)
         self._memory.barred = barred
         self._save(changes)
+
+    async def _look_at(
+        self, opened: Opened, newest: Attempt, status: AttemptStatus | None
+    ) -> AttemptEvent | None:
+        """Read what the newest attempt of a trial has printed, and return what happened to it.
+
+        status: None if the runtime does not show it.
+        """
+        seen_exit = None if status is None else status.exit
+        opened.exit_time = None if seen_exit is None else seen_exit.time
+        if status is None:
+            # The log of a vanished attempt still counts.
+            ended = newest.state is not AttemptState.CREATED
+        else:
+            ended = seen_exit is not None
+        if status is not None or ended:
+            is_whole = await self._read_log(opened, ended=ended)
+            self._is_behind |= not is_whole
+            self._note_end_asked(opened)
+            if ended and not is_whole:
+                return None  # its end is judged only once its whole log is read
+        if newest.ended:
+            return None
+        opened.note_object(is_there=not ended if status is None else not status.orphaned)
+        event = event_for(
+            newest,
+            status,
+            opened.log,
+            self.experiment.spec,
+            metrics=opened.metrics,
+            now=self._clock.now(),
+        )
+        if isinstance(event, Ended) and opened.metrics.skipped:
+            source = self.experiment.spec.metrics.source
+            self._journal.lines_skipped(
+                newest, opened.metrics.skipped, str(source), now=self._clock.now()
+            )
+        return event
 
     def _note_end_asked(self, opened: Opened) -> None:
         """Record, once and before its own end, that a trial has asked to end the search.
@@ -755,11 +767,11 @@ class Loop:
             newest, requests = opened.newest, opened.requests.open
             if newest is None or number is FINAL or not opened.running or not requests:
                 continue
-            # Whose log it is counts, and not what it says.
+            # The request is for the trial whose log has it, whatever trial the line names.
             decide = partial(self._decide, opened)
             for name, request in requests.items():
                 opened.answers[name] = await answer_to(request, decide)
-            # Nobody waits for what was planned, also in a log that has ended since.
+            # No trial waits for a planned value, or once it has ended.
             if not newest.ended and not all(each.get("planned") for each in requests.values()):
                 await self._runtime.answer(self._journal.name(newest), json.dumps(opened.answers))
             requests.clear()

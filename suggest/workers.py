@@ -60,10 +60,10 @@ __all__ = [
 SIZE = max(1, min(2, os.cpu_count() or 1))
 # Per request; a worker that takes longer is killed.
 HANG_S = 60.0
-_LEAVE_S = 2.0
-# How soon a request notices that the server is stopping.
+_LEAVE_S = 2.0  # in which a process that has closed its socket ends by itself
+# Interval at which a waiting request checks its deadline, and whether the server is stopping.
 _LOOK_S = 0.05
-_TRIES = 2
+_TRIES = 2  # of a request whose worker dies or hangs
 # The matrices of a model have some hundred rows: more threads took 1.6 times
 # the processor time and were no faster.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -118,7 +118,7 @@ class RemoteModel:
         self._workers = workers
         self._setup = setup
         self._id = next(workers.model_ids)
-        # By worker and its life: what it was shown.
+        # The trials that each process was shown: by the worker's number and life, then by trial.
         self._shown: dict[tuple[int, int], dict[int, Trial]] = {}
         self._shown_lock = threading.Lock()
 
@@ -179,8 +179,8 @@ class RemoteModel:
             with self._shown_lock:
                 # Until the worker has answered, its state is unknown.
                 known = self._shown.pop(life, {})
+                # Forget what earlier processes of this worker were shown.
                 for key in [key for key in self._shown if key[0] == life[0]]:
-                    # Of a process that has ended.
                     del self._shown[key]
             request = ModelRequest(
                 self._id,

@@ -15,6 +15,7 @@ import secrets
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from numbers import Real
@@ -59,7 +60,7 @@ from tuner.worker import functions_of
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
     from controller.app.workspace import Workspace
-    from controller.core.model import Experiment as StoredExperiment
+    from controller.folders import ExperimentFolders
 
 METRIC = "value"
 # Of the calls of a script for Optuna, in the experiment's folder.
@@ -252,18 +253,10 @@ def search(
     # A search without a name is a new one.
     code = code_hash(objective) if "name" in options else ""
     script = "" if shell is None else shell.script
+    kept = _KeptObjective(packed, in_containers, code, script, calls)
     experiment = _experiment(
         caller, objective, parameters, objectives, options, in_containers=in_containers
     )
-
-    def keep(stored: StoredExperiment) -> None:
-        folders = workspace.state.folders(stored.uid)
-        file = folders.function if in_containers else folders.root / FUNCTION_FILE
-        replace_file(file, archive(packed) if in_containers else packed)
-        (folders.root / HASH_FILE).write_text(f"{code}\n{script}", encoding="utf-8")
-        if calls:
-            replace_file(folders.root / CALLS_FILE, calls.encode())
-
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
     where = FileOptions(
         overrides=() if shell is None else shell.options.overrides,
@@ -285,7 +278,7 @@ def search(
                 file, files, caller=caller, context=context, progress=progress, code=code
             )
         if "name" in options and not goes_on:
-            _check_code(caller, workspace, file, code, script)
+            _check_code(caller, workspace, file, kept)
         _warn_of_directions(caller, objectives)
         sources = [source for source in (options.get("import_from"), known) if source is not None]
         for source in sources:
@@ -295,11 +288,35 @@ def search(
             file,
             context=context,
             progress=progress,
-            on_admitted=keep,
+            on_admitted=lambda stored: kept.write(workspace.state.folders(stored.uid)),
             callbacks=options.get("callbacks") or (),
             on_stop=on_stop,
             shell=shell,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptObjective:
+    """What the folder of a search keeps of its objective.
+
+    packed: what its trials need to call it. in_containers: they need it as an archive.
+    code: the hash of its code. script, calls: see `search`; "" if there are none.
+    """
+
+    packed: bytes
+    in_containers: bool
+    code: str
+    script: str
+    calls: str
+
+    def write(self, folders: ExperimentFolders) -> None:
+        if self.in_containers:
+            replace_file(folders.function, archive(self.packed))
+        else:
+            replace_file(folders.root / FUNCTION_FILE, self.packed)
+        (folders.root / HASH_FILE).write_text(f"{self.code}\n{self.script}", encoding="utf-8")
+        if self.calls:
+            replace_file(folders.root / CALLS_FILE, self.calls.encode())
 
 
 def _checked(
@@ -432,7 +449,7 @@ def _cure(argument: str) -> str:
 
 
 def _check_code(
-    caller: str, workspace: Workspace, file: ExperimentFile, code: str, script: str
+    caller: str, workspace: Workspace, file: ExperimentFile, new: _KeptObjective
 ) -> None:
     """Warn if the stored search of this name has results of another version of the objective.
 
@@ -444,11 +461,11 @@ def _check_code(
         if stored is None:
             return
         file_of_hash = experiments.folders(stored.uid).root / HASH_FILE
-        kept = file_of_hash.read_text(encoding="utf-8") if file_of_hash.exists() else ""
-        hashed, _, other = kept.partition("\n")
-        if not differs(hashed, code):
+        content = file_of_hash.read_text(encoding="utf-8") if file_of_hash.exists() else ""
+        hashed, _, other = content.partition("\n")
+        if not differs(hashed, new.code):
             return
-        if script and other != script:
+        if new.script and other != new.script:
             owner = other or "a program in Python"
             raise FailedPrecondition(
                 f"{caller}: {spec.name} is the search of {owner}; give the study of this script "

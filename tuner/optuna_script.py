@@ -46,12 +46,13 @@ if TYPE_CHECKING:
 
     from tuner.session import Shell
 
-# The methods of a study that are replaced, and by what name the script finds what replaces them.
+# The methods of a study that are replaced, and the names under which a script finds the others.
 _METHODS = ("optimize", "enqueue_trial")
 _METHOD_OF = "__tuner_{}__"
 # Packages whose calls are their own, wherever they are.
 _KEPT = ("controller", "optuna", "suggest", "tuner")
-# What the script's study says, and its trials report.
+_BEGINNING = Mark(1, 1)
+# Keys of the file that follow from the study in the script.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
 
 
@@ -62,21 +63,9 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     raise it, and the errors of `optimize_optuna`.
     """
     text = script_text(path)
-    try:
-        tree = ast.parse(text)
-        compile(tree, path, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        mark = Mark(error.lineno or 1, error.offset or 1)
-        raise SpecErrors(path, [LocatedProblem(mark, "", f"is not Python: {error.msg}")]) from None
+    tree = _parsed(path, text)
     folder = str(Path(shell.script).parent)
-    for name in {*_imported(tree)} & {"controller", "suggest"}:
-        spec = PathFinder.find_spec(name, [folder])
-        if spec is not None and spec.origin is not None:
-            message = (
-                f"imports {name}, which is a package that Tuner is made of; give {spec.origin} "
-                "another name"
-            )
-            raise SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
+    _refuse_modules_named_as_ours(path, tree, folder)
     sys.path.insert(0, folder)
     calls_none = not any(
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
@@ -86,7 +75,7 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         "and write what stands between study.ask() and study.tell() as an objective. A script that "
         f"calls tuner.minimize or tuner.optimize_optuna runs by itself: python {path}"
     )
-    without_searches = SpecErrors(path, [LocatedProblem(Mark(1, 1), "", message)])
+    without_searches = _error(path, message)
     if calls_none and not any(map(_is_own, _imported(tree))):
         raise without_searches
     searches = _Searches(path, shell)
@@ -109,8 +98,38 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     return 0
 
 
+def _parsed(path: str, text: str) -> ast.Module:
+    """Return the code of the script. Raises SpecErrors if it is not Python."""
+    try:
+        tree = ast.parse(text)
+        compile(tree, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        mark = Mark(error.lineno or 1, error.offset or 1)
+        raise _error(path, f"is not Python: {error.msg}", mark) from None
+    return tree
+
+
+def _refuse_modules_named_as_ours(path: str, tree: ast.Module, folder: str) -> None:
+    """Raise SpecErrors if the script imports a module beside it that has the name of our package.
+
+    It would get our package, which is loaded already.
+    """
+    for name in {*_imported(tree)} & {"controller", "suggest"}:
+        spec = PathFinder.find_spec(name, [folder])
+        if spec is not None and spec.origin is not None:
+            raise _error(
+                path,
+                f"imports {name}, which is a package that Tuner is made of; give {spec.origin} "
+                "another name",
+            )
+
+
+def _error(path: str, message: str, mark: Mark = _BEGINNING) -> SpecErrors:
+    return SpecErrors(path, [LocatedProblem(mark, "", message)])
+
+
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the modules that a script imports, without those in them."""
+    """Yield the top-level names of the modules that a script imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name.partition(".")[0] for each in node.names)
@@ -120,14 +139,17 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 def _is_own(module: str) -> bool:
     """Return whether a module is not an installed one, also if it is not found yet."""
-    spec = None if module in sys.builtin_module_names else PathFinder.find_spec(module)
-    return module not in sys.builtin_module_names and (spec is None or _is_own_file(spec.origin))
+    if module in sys.builtin_module_names:
+        return False
+    spec = PathFinder.find_spec(module)
+    return spec is None or _is_own_file(spec.origin)
 
 
 def _is_own_file(file: str | None) -> bool:
-    parts = Path(file or "").parts
-    is_of_python = Path(file or "").is_relative_to(sysconfig.get_path("stdlib"))
-    return not (is_of_python or "site-packages" in parts or "dist-packages" in parts)
+    path = Path(file or "")
+    if path.is_relative_to(sysconfig.get_path("stdlib")):
+        return False
+    return not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +170,23 @@ class _OptimizeCall:
 class _Searches:
     """The searches of a script, in the order in which it runs them.
 
-    A script that runs again makes the same calls. One that was followed by another one returns at
-    once, with the study as it was then.
+    A script that runs again makes the same calls. A call that was followed by another one returns
+    at once, with the study as it was then.
     """
 
     def __init__(self, path: str, shell: Shell) -> None:
         self._path = path
-        # Those that the code names so far.
+        # The bounds of the constraints that the code prepared so far names.
         self._constraints: dict[str, Mapping[str, float]] = {}
         self._shell = shell
-        # By module and name, likewise.
+        # The module and the name of each variable that this code sets in another module.
         self._variables: set[tuple[str, str]] = set()
         overrides = [each.partition("=") for each in shell.options.overrides]
-        # Of other ones, the calls are not the same.
+        # Calls of an earlier run count only if it had the same script and flags.
         self._run = {"script": shell.script, "set": [*shell.options.overrides]}
         self._given = {key.strip(): value.strip() for key, _, value in overrides}
         self._names: list[tuple[optuna.Study, str]] = []
-        # Those that this process has run.
+        # The names of the searches that this process has run.
         self._ran: set[str] = set()
         # By the search's name.
         self._calls: defaultdict[str, list[_OptimizeCall]] = defaultdict(list)
@@ -175,7 +197,7 @@ class _Searches:
         return bool(self._names)
 
     def prepared(self, text: str | bytes, module: ModuleType) -> CodeType:
-        """Return the code of a module, with its calls replaced, and let it find what they are."""
+        """Return the code of a module with its calls replaced, and define what replaces them."""
         tree = ast.parse(text)
         self._constraints |= {name: {"max": 0.0} for name in _constraints(tree)}
         self._variables |= set(_set_in_modules(tree))
@@ -207,34 +229,16 @@ class _Searches:
                     f"--set {key}", "is what the study in the script says; change it there"
                 )
         name = self._name(study)
-        place = len(self._calls[name])
-        asked = (
-            math.inf if n_trials is None else int(n_trials),
-            math.inf if timeout is None else float(timeout),
-            len(self._points[name]),
-        )
-        earlier = self._earlier(name)
-        before = earlier[place] if place < len(earlier) else self._begun(name)
-        is_known = place < len(earlier) and all(map(operator.le, asked, before.asked))
-        call = before if is_known else replace(before, asked=asked)
-        self._calls[name].append(call)
-        if is_known and place + 1 < len(earlier):
+        most_trials = math.inf if n_trials is None else int(n_trials)
+        most_s = math.inf if timeout is None else float(timeout)
+        call, following = self._begin_call(name, (most_trials, most_s, len(self._points[name])))
+        if following is not None:
             results = Results(study, self._shell.workspace, (), None)
-            add_results(study, results.of(self._search(name)), earlier[place + 1].number)
+            add_results(study, results.of(self._search(name)), following.number)
             return
-        if asked[0] <= 0:
-            # Of a script that counts what its study has already.
+        if most_trials <= 0:
+            # The script has counted the trials that its study has already.
             return
-        calls = {**self._run, "calls": [*map(asdict, self._calls[name])]}
-        variables = {
-            (module, name): getattr(sys.modules[module], name)
-            for module, name in sorted(self._variables)
-            if hasattr(sys.modules.get(module), name) and _is_own(module.partition(".")[0])
-        }
-        caller = SearchCaller(
-            self._place(), self._shell, json.dumps(calls), variables, goes_on=name in self._ran
-        )
-        self._ran.add(name)
         options: SearchOptions = {
             "name": name,
             "parallelism": parallelism,
@@ -243,11 +247,16 @@ class _Searches:
             "spec": {} if n_trials is not None else {"budget": {"trials": "none"}},
         }
         if n_trials is not None:
-            options["trials"] = before.trials + int(n_trials)
+            options["trials"] = call.trials + int(n_trials)
         if timeout is not None:
-            options["timeout"] = before.seconds + float(timeout)
+            options["timeout"] = call.seconds + float(timeout)
         if catch:
             options["spec"] = {**options["spec"], "breaker": "off"}
+        self._add_flags(options)
+        run_search(self._caller(name), func, study, self._points[name], options)
+
+    def _add_flags(self, options: SearchOptions) -> None:
+        """Set the options that flags of `tuner run` give."""
         if any(given.startswith("spec.pruning") for given in self._given):
             options["pruning"] = {}
         if "spec.algorithm.name" in self._given:
@@ -259,7 +268,20 @@ class _Searches:
             options["namespace"] = flags.namespace
         if flags.context is not None:
             options["context"] = flags.context
-        run_search(caller, func, study, self._points[name], options)
+
+    def _caller(self, name: str) -> SearchCaller:
+        """Return what the search with this name is called with, and note that it runs."""
+        calls = {**self._run, "calls": [*map(asdict, self._calls[name])]}
+        variables = {
+            (module, variable): getattr(sys.modules[module], variable)
+            for module, variable in sorted(self._variables)
+            if hasattr(sys.modules.get(module), variable) and _is_own(module.partition(".")[0])
+        }
+        goes_on = name in self._ran
+        self._ran.add(name)
+        return SearchCaller(
+            self._place(), self._shell, json.dumps(calls), variables, goes_on=goes_on
+        )
 
     def enqueue_trial(
         self,
@@ -273,12 +295,28 @@ class _Searches:
         points = self._points[name]
         known = [point for point, _ in points]
         for trial in study.get_trials(deepcopy=False):
-            # Of a stored study that has trials of this search from an earlier run, the script had
-            # not known them here.
+            # A stored study may have this search's trials from an earlier run of the script, which
+            # it did not have at this point of that run.
             if self._calls[name] or not is_of_search(trial):
                 known.append(trial.system_attrs.get("fixed_params", trial.params))
         if not (skip_if_exists and params in known):
             points.append((dict(params), dict(user_attrs or {})))
+
+    def _begin_call(
+        self, name: str, asked: Sequence[float]
+    ) -> tuple[_OptimizeCall, _OptimizeCall | None]:
+        """Note a call, and return it.
+
+        If the script's last run made it, too, and then another one, also return that one.
+        """
+        earlier, place = self._earlier(name), len(self._calls[name])
+        call = earlier[place] if place < len(earlier) else self._begun(name)
+        is_known = place < len(earlier) and all(map(operator.le, asked, call.asked))
+        if not is_known:
+            call = replace(call, asked=asked)
+        self._calls[name].append(call)
+        was_followed = is_known and place + 1 < len(earlier)
+        return call, earlier[place + 1] if was_followed else None
 
     def _search(self, name: str) -> Study:
         return Study(self._shell.workspace, name, self._shell.options.namespace)
@@ -324,7 +362,7 @@ class _Searches:
             if known is study:
                 return name
         given = study.study_name
-        # As Optuna calls a study without a name.
+        # Optuna names a study without a name so.
         words = Path(self._path).stem if given.startswith("no-name-") else given
         letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
         first = letters[:MAX_NAME_LENGTH].rstrip("-")
@@ -368,7 +406,10 @@ class _Loader(SourceFileLoader):
 
 
 class _MethodOf:
-    """Gives the method of a study in a script; in a trial, and of anything else, its own."""
+    """Returns what replaces a method of a study; of any other object, the object's own method.
+
+    In a trial, unpickling makes it return the object's own method, too.
+    """
 
     def __init__(self, name: str, searches: _Searches) -> None:
         self._name = name

@@ -545,12 +545,10 @@ async def control(
     controls.attach(loop, detaches=traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:
-        if experiment.spec.define_by_run and not traits.in_containers:
-            async with answering(folders.root, loop.decide) as requests:
-                launcher.variables = {PARAMETER_REQUESTS: str(requests)}
-                ended = await loop.run()
-        else:
+        if traits.in_containers or not experiment.spec.define_by_run:
             ended = await loop.run()
+        else:
+            ended = await _run_answering(loop, launcher, folders.root)
         return ended, loop.progress()
     except Exception as error:
         _note_exit(experiments, experiment, error)
@@ -561,6 +559,13 @@ async def control(
         with suppress(asyncio.CancelledError):
             await drawing
         _close(view, None if broken else loop.progress())
+
+
+async def _run_answering(loop: Loop, launcher: AttemptLauncher, root: Path) -> Experiment:
+    """Run the loop, and answer trials on this machine that ask for parameters."""
+    async with answering(root, loop.decide) as requests:
+        launcher.variables = {PARAMETER_REQUESTS: str(requests)}
+        return await loop.run()
 
 
 def _note_exit(experiments: LocalExperiments, experiment: Experiment, error: Exception) -> None:

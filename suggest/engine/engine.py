@@ -179,16 +179,17 @@ class Engine:
         self.results = 0
         self._source = source
         self._trials = TrialIndex(source)
-        self._queued: list[int] = []
+        # Sets and keys of trials are their numbers.
+        self._queued: list[int] = []  # ascending
         # The queued trials that were handed out before.
         self._expired: set[int] = set()
         self._reports: dict[int, Report] = {}
-        # Of running trials: the last step before the latest report.
+        # The last step of each running trial before its latest report.
         self._before: dict[int, int | None] = {}
-        # Of running trials: the curve, its length, the advice.
+        # The latest advice about each running trial: the curve, its length then, the advice.
         self._advice: dict[int, tuple[Curve, int, StopAdvice]] = {}
         self._running: set[int] = set()
-        # Of running trials that name their parameters: what the model proposed for them.
+        # What the model proposed for each running trial that names its parameters.
         self._plans: dict[int, Assignment] = {}
         # In a define-by-run study: the parameters that succeeded trials lack for unknown reasons.
         self._unexplained: frozenset[str] = frozenset()
@@ -255,7 +256,7 @@ class Engine:
 
         It is valid until the study changes.
 
-        Returns the draft if a worker process has to compute it; the caller keeps the result.
+        Returns the draft if a worker process has to compute it; the caller then sets `prepared`.
         """
         if self.prepared is None:
             draft = self.draft(1)
@@ -309,11 +310,9 @@ class Engine:
         It has seen the same trials.
         """
         assert self._cheaper is not None
-        sampler = (
-            self._sampler.beside(self._cheaper)
-            if isinstance(self._sampler, Distinct)
-            else self._cheaper
-        )
+        sampler = self._cheaper
+        if isinstance(self._sampler, Distinct):
+            sampler = self._sampler.beside(sampler)
         number = self.next_number
         points = sampler.propose([PointRequest(number, {})])
         value_of = self._value_of(to_run=False)
@@ -488,15 +487,15 @@ class Engine:
         space = self._explained = conditioned(space, self._evidence(trial))
         still = {p.name for p in space.missing(trial.parameters)}
         self._unexplained = self._unexplained | (still & surprising)
-        return (
-            study
-            if space == study.spec.space
-            else replace(study, spec=replace(study.spec, space=space))
-        )
+        if space == study.spec.space:
+            return study
+        return replace(study, spec=replace(study.spec, space=space))
 
     def _evidence(self, trial: Trial) -> Evidence:
-        """Return the points of all trials, with this version of one, but for imported ones that
-        are outside of the space."""
+        """Return the points of all trials, with this version of one.
+
+        Imported points outside of the space are left out.
+        """
         domains = {p.name: p.domain for p in self.study.spec.space.parameters}
 
         def counts(other: Trial) -> bool:
@@ -773,12 +772,13 @@ class Engine:
 
     def _report(self, number: int) -> Report:
         """Return what the trial has reported. Do not change it, because it may be a copy."""
-        curve = self._reports.get(number)
-        if curve is not None:
-            return curve
+        report = self._reports.get(number)
+        if report is not None:
+            return report
         state = self._trials.state(number)
-        forgotten = self._source is not None and state is not None and state.finished
-        return self._source.report(number) if self._source is not None and forgotten else Report()
+        if self._source is not None and state is not None and state.finished:
+            return self._source.report(number)
+        return Report()
 
     def _recompute(self) -> None:
         """Compute again what depends on all trials, after a change too rare to track in steps."""

@@ -1,10 +1,10 @@
 """The experiment of one custom resource: what the controller does about it after every change.
 
 A step compares the resource with the stored experiment and with what runs, and does what is due. It
-is level-triggered: whatever fails is tried again, and a step of which nothing is due does
-nothing. An experiment runs as a `Session` of `controller.app`, as `tuner run` and `tuner resume`
-have it. To change it, the session detaches (its Jobs run on), the change is recorded, and another
-session goes on.
+is level-triggered: a step that fails is repeated, and a step does nothing if nothing is due. An
+experiment runs in a `Session` of `controller.app`, as with `tuner run` and `tuner resume`. To
+change a running experiment, its session detaches (the Jobs keep running), the change is recorded,
+and another session continues.
 """
 
 from __future__ import annotations
@@ -92,14 +92,15 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 _RESYNC_S = 30.0
-_KATIB_S = 3.0  # between two looks at the Trials that Katib runs
-_READ_S = 0.25  # until a session has opened its study, so that they can be imported
-_DETACH_S = 60.0
-_AGAIN_S = 60.0  # between two tries of a spec that was refused
-# A session keeps its place until its first trials are started, or for so long after it has begun.
+# Interval of reading the Trials that Katib runs, and, before the first reading, of checking whether
+# the session has opened its study, into which they are imported.
+_KATIB_S, _READ_S = 3.0, 0.25
+_DETACH_S = 60.0  # in which a session must end after it was asked to detach
+_AGAIN_S = 60.0  # until a refused spec is tried again
+# A session that begins keeps its place until it has started its first trials, at most this long.
 _FIRST_TURN_S = 3.0
-_FRESH_S = 3.0  # in which a session that begins brings its first trials
-_REVISION_S = 1.0  # between two changes that come into force: each begins another session
+_FRESH_S = 3.0  # in which a session that begins usually starts its first trials
+_REVISION_S = 1.0  # between two changes that take effect, because each begins another session
 _OTHERS_BEGIN = "waits until experiments that were applied before it have begun"
 _OTHERS_RUN = (
     "waits until another experiment has ended: at most {total} run at a time, and of a namespace "
@@ -116,22 +117,25 @@ _LOST = SpecRefusal(
 
 @dataclass(slots=True)
 class _Controls:
-    """Implements `controller.app.run.Controls`: what a session was asked before it had a loop."""
+    """Implements `controller.app.run.Controls`. Keeps requests until the session has a loop.
+
+    elsewhere: how many Trials of a search that was taken over from Katib still run there.
+    learned: the names of those that have ended and are in the study.
+    """
 
     on_attached: Callable[[], None]
     on_acted: Callable[[], None]
     hurry: Callable[[], None]
     loop: Loop | None = None
-    # Trials that Katib runs, of a search that was taken over from it.
     elsewhere: int = 0
-    learned: set[str] = field(default_factory=set)  # the ended ones that the study has
+    learned: set[str] = field(default_factory=set)
     _without_objects: frozenset[AttemptKey] = frozenset()
     _detaches: bool = False
     _desired: DesiredState = DesiredState.RUN
 
     @property
     def are_all(self) -> bool:
-        return True  # people ask by the resource, and the watch tells
+        return True  # people change the resource, and the watch notifies us
 
     def connected(self, hurry: Callable[[], None]) -> None:
         pass
@@ -144,7 +148,7 @@ class _Controls:
 
     def acted(self) -> None:
         self.on_acted()
-        # Clients of Katib's that look for the object of a Trial shall not miss it for long.
+        # Katib's clients look for the object of a Trial, so they must soon see that it is gone.
         if self.loop is not None and self.loop.without_objects != self._without_objects:
             self._without_objects = self.loop.without_objects
             self.hurry()
@@ -169,7 +173,8 @@ class _Controls:
 class _Running:
     """A session that runs in the background.
 
-    spec: of the resource when it began. brings_spec: it runs by this spec, or not at all.
+    spec: the resource's spec when the session began.
+    brings_spec: the session runs by that spec, and ends if it is refused. False: by the stored one.
     """
 
     task: asyncio.Task[RunResult]
@@ -178,22 +183,23 @@ class _Running:
     brings_spec: bool
 
 
-class _Left(enum.Enum):
-    """How the last step has left the experiment."""
+class _Phase(enum.Enum):
+    """What the experiment does now: a step, or what it waits for after the last step."""
 
-    UNDER_WAY = enum.auto()  # the step has not ended
-    NEEDS_PLACE = enum.auto()  # to begin a session
-    EARLY = enum.auto()  # a change has to wait for _revise_at_s
-    FOLLOWED = enum.auto()  # by another step in a while
+    STEP = enum.auto()  # a step is in progress
+    WAITS_FOR_PLACE = enum.auto()  # to begin a session
+    WAITS_TO_REVISE = enum.auto()  # a change must wait until _revise_at_s
+    WAITS = enum.auto()  # for the next step, which is due in a while
     RESTS = enum.auto()  # until a notification
-    PARKED = enum.auto()  # so, and what can be read again is forgotten
+    PARKED = enum.auto()  # rests, and has forgotten what can be read again
 
 
 @dataclass(slots=True)
 class ManagedExperiment:
-    """The experiment of the resource of one namespace and name. `run` until the resource is gone.
+    """The experiment of the resource of one namespace and name. `run` ends when both are gone.
 
-    changed: called when its status may have changed. hurry: and clients must see it at once.
+    changed: called when the status may have changed.
+    hurry: the same, if clients must see the change at once.
     """
 
     namespace: str
@@ -206,24 +212,24 @@ class ManagedExperiment:
     trouble: str = ""
     refusal: SpecRefusal | None = None
     _experiment: Experiment | None = None
-    # Whether the last look found nothing of it in the store, though its status says that it ran.
+    # Whether it has run, according to its status, but was not in the store at the last look.
     _is_lost: bool = False
     _progress: Progress | None = None  # of the last session
     _running: _Running | None = None
-    _resource: ExperimentResource | None = None  # as it was last there
-    # The spec that was refused, which is tried again only at _retry_at_s.
+    _resource: ExperimentResource | None = None  # as it was at the last look
+    # The refused spec, which is tried again only at _retry_at_s.
     _refused: str = ""
     _retry_at_s: float = 0.0
-    # The spec that was read last, and what it says.
+    # The spec that was read last, and the document that it gave.
     _read: tuple[str, Document] | None = None
     _looked_at: int = 0  # the generation of the resource at the last step
     _failures: int = 0
     _revise_at_s: float = 0.0  # the earliest time of the next change
-    _begins_since_s: float = -math.inf  # when a session was last to begin
-    _left: _Left = _Left.UNDER_WAY
-    # Waits for a place among the sessions that run and among those that begin, or has both.
+    _begins_since_s: float = -math.inf  # since when a session begins, or began last
+    _phase: _Phase = _Phase.STEP
+    # Takes a place among the sessions that run, and one among those that begin.
     _place: asyncio.Task[None] | None = None
-    _others: str = ""  # what it waits for
+    _waits_for: str = ""  # what it waits for
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
@@ -231,7 +237,7 @@ class ManagedExperiment:
         self._wake.set()
 
     def resource_changed(self) -> None:
-        """Look again, unless it runs and only its status has changed, as it does each second."""
+        """Look again, unless it runs and only its status has changed, as happens each second."""
         before, now = self._resource, self.workspace.find(self.namespace, self.name)
         is_asked = before is None or now is None or not asks_the_same(before, now)
         if is_asked or not self.is_running:
@@ -245,21 +251,21 @@ class ManagedExperiment:
     def has_just_begun(self) -> bool:
         """Return whether a session begins, or has begun and may bring its first trials now."""
         is_fresh = time.monotonic() < self._begins_since_s + _FRESH_S
-        return is_fresh and (self.is_running or self._left is _Left.NEEDS_PLACE)
+        return is_fresh and (self.is_running or self._phase is _Phase.WAITS_FOR_PLACE)
 
     @property
     def says_more_soon(self) -> bool:
-        """Return whether what is known changes in a moment."""
+        """Return whether the observation will change in a moment."""
         if self._resource is None or self.trouble:
             return False
-        if self._left is _Left.UNDER_WAY and self._experiment is None:
+        if self._phase is _Phase.STEP and self._experiment is None:
             return True
         is_looked_at = self._looked_at == self._resource["metadata"].get("generation", 0)
         return self.has_just_begun and not (is_looked_at and self._is_settled)
 
     def observation(self, resource: ExperimentResource) -> Observation | None:
         """Return what is known of the resource; None: nothing new, or no step has looked at it."""
-        if self._left is _Left.PARKED:
+        if self._phase is _Phase.PARKED:
             return None
         if self._resource is None or uid_of(self._resource) != uid_of(resource):
             if not self.trouble:
@@ -277,9 +283,9 @@ class ManagedExperiment:
                 self._failures, self.trouble = 0, ""
         progress = self._progress
         before = resource.get("status") or {}
-        waits = self._others if self._left is _Left.NEEDS_PLACE else ""
+        waits = self._waits_for if self._phase is _Phase.WAITS_FOR_PLACE else ""
         looked_at = self._looked_at or int(before.get("observedGeneration", 0))
-        # Nothing of it is in force, so the one that waits for its first place is the one looked at.
+        # Before the first place, nothing is in force, so this generation is the observed one.
         waits_first = bool(waits) and self._experiment is None and self._read is not None
         return Observation(
             generation=int(resource["metadata"]["generation"]) if waits_first else looked_at,
@@ -294,12 +300,12 @@ class ManagedExperiment:
         )
 
     def park(self) -> None:
-        """Forget what can be read again, if nothing is due: the resource shows it all.
+        """Forget what can be read again, if nothing is due.
 
-        Most experiments of an installation have ended or are suspended.
+        The status has it all. Most experiments of an installation have ended or are suspended.
         """
-        if self._left is _Left.RESTS:
-            self._left = _Left.PARKED
+        if self._phase is _Phase.RESTS:
+            self._phase = _Phase.PARKED
             self._experiment = self._progress = self._read = None
 
     async def run(self) -> None:
@@ -307,7 +313,7 @@ class ManagedExperiment:
         while True:
             await self.workspace.cluster.client.turns.next(Sender(self.namespace, self.name))
             self._wake.clear()
-            self._left = _Left.UNDER_WAY
+            self._phase = _Phase.STEP
             try:
                 if await self._step():
                     self._leave_place()
@@ -321,14 +327,14 @@ class ManagedExperiment:
             except Exception as error:  # one experiment's bug must not end all others
                 _log.exception("experiment=%s/%s", self.namespace, self.name)
                 pause_s = self._failed(f"{type(error).__name__}: {error}; this is a bug")
-            if self._left is not _Left.NEEDS_PLACE:
+            if self._phase is not _Phase.WAITS_FOR_PLACE:
                 self._leave_place()
-            # While a session begins, what it was begun with is not in force yet.
-            begins = self._begins or self._left in (_Left.EARLY, _Left.NEEDS_PLACE)
+            # Until a session has a loop, the spec that it began with is not in force.
+            begins = self._begins or self._phase in (_Phase.WAITS_TO_REVISE, _Phase.WAITS_FOR_PLACE)
             if self._resource is not None and not begins:
                 self._looked_at = int(self._resource["metadata"].get("generation", 0))
-            if self._left is _Left.UNDER_WAY:
-                self._left = _Left.RESTS if pause_s is None else _Left.FOLLOWED
+            if self._phase is _Phase.STEP:
+                self._phase = _Phase.RESTS if pause_s is None else _Phase.WAITS
             self.changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -336,7 +342,7 @@ class ManagedExperiment:
 
     @property
     def _is_behind(self) -> bool:
-        """Return whether what goes with the resource is to be shown again."""
+        """Return whether objects beside the resource must be written again."""
         resource = self._resource
         return resource is not None and self.kinds.of(resource).is_behind(resource)
 
@@ -348,7 +354,7 @@ class ManagedExperiment:
         return _KATIB_S if elsewhere else _RESYNC_S
 
     def _failed(self, trouble: str) -> float:
-        """Note why a step or a session has failed, and return how long to wait."""
+        """Note why a step or a session has failed, and return the seconds to wait."""
         self.trouble = trouble
         pause_s = _BACKOFF.pause_s(self._failures)
         self._failures += 1
@@ -369,7 +375,7 @@ class ManagedExperiment:
         return loop is not None and loop.progress().known
 
     async def detach(self) -> None:
-        """End the session; its Jobs run on. Raises RuntimeLost if it does not end for long."""
+        """End the session; its Jobs keep running. Raises RuntimeLost if it does not end in time."""
         if (running := self._running) is not None:
             running.controls.detach()
             await asyncio.wait([running.task], timeout=_DETACH_S)
@@ -385,12 +391,12 @@ class ManagedExperiment:
     # One step
 
     async def _step(self) -> bool:
-        """Do the next thing that is due; True: nothing is left to do for good."""
+        """Do the next thing that is due. Return True once resource and experiment are gone."""
         resource = self.workspace.find(self.namespace, self.name)
         if resource is None:
             return await self._gone()
-        # An earlier controller ran it: the first ones shall have their next trials before the last
-        # ones are read.
+        # An earlier controller ran it. Take a place before reading it, so that after a restart the
+        # first experiments get their next trials before the last ones are read.
         is_resumed = self._resource is None and says_it_runs(resource)
         if is_resumed and not await self._has_place(runs=True):
             return False
@@ -428,9 +434,9 @@ class ManagedExperiment:
         return False
 
     async def _follow_katib(self, resource: ExperimentResource) -> None:
-        """Learn from the Trials of Katib's Experiment whose search this is, until all have ended.
+        """Import the Trials of the Katib Experiment that this search continues, until all ended.
 
-        Before they were read, no trial begins: it would repeat one of theirs.
+        No trial begins before the first import, because it would repeat one of them.
         """
         running, uid = self._running, annotation(resource, FROM_KATIB)
         if uid is None or running is None or not running.controls.elsewhere:
@@ -465,7 +471,7 @@ class ManagedExperiment:
             return loop.experiment
         stored = self.experiments.experiment(self.namespace, self.name)
         if stored is not None and stored.uid != uid_of(resource):
-            # Its resource may have disappeared for another reason while no controller ran.
+            # While no controller ran, its resource may have disappeared without a deletion.
             is_known = before is not None and uid_of(before) == stored.uid
             await self._forget(keep_study=before is None or not is_known or keeps_study(before))
             stored = None
@@ -496,9 +502,9 @@ class ManagedExperiment:
         return document
 
     def _is_over(self, resource: ExperimentResource, stored: Experiment) -> bool:
-        """Return whether it has ended, and its status says so of this spec.
+        """Return whether the experiment has ended, and the status says so for this spec.
 
-        Most experiments of an installation have ended: they cost no reading of their specs.
+        Most experiments of an installation have ended, and their specs need not be read.
         """
         status = resource.get("status") or {}
         metadata = resource["metadata"]
@@ -516,7 +522,7 @@ class ManagedExperiment:
         )
 
     def _refuse(self, spec: str, reason: str, message: str) -> None:
-        """Note why the spec is not in force. The cluster may accept it later, as it is."""
+        """Note why the spec is not in force. The cluster may accept the same spec later."""
         self._refused, self.refusal = spec, SpecRefusal(reason, message)
         self._retry_at_s = time.monotonic() + _AGAIN_S
 
@@ -542,7 +548,7 @@ class ManagedExperiment:
             self.refusal, self._refused = None, ""
 
     def _take_acceptance(self) -> None:
-        """Forget a refusal of the spec by which a session runs now: the cluster accepts it."""
+        """Forget the refusal of a spec by which a session runs now: it was accepted."""
         running = self._running
         if running is None or not running.brings_spec or running.controls.loop is None:
             return
@@ -552,17 +558,17 @@ class ManagedExperiment:
     async def _create(
         self, resource: ExperimentResource, document: Document, defaults: Raw
     ) -> None:
-        """Begin, once the resource has its finalizer and the defaults of its spec, by one patch."""
+        """Begin, once one patch has added the finalizer and the defaults of the spec."""
         file = ExperimentFile(document, self.workspace.state.root)
         if await self._protect(resource, spec=defaults):
             uid, whole = uid_of(resource), _with_spec(resource, defaults)
             self._begin(whole, lambda session: session.run(file, uid=uid), brings_spec=True)
 
     async def _recover_lost(self, resource: ExperimentResource, document: Document | None) -> None:
-        """Wait for a person: the status says that the experiment ran, and the store lacks it.
+        """Rebuild an experiment that has run and is not in the store, once a person asks for it.
 
-        A new search would repeat its trials, and its Jobs would have the names of those that run. A
-        backup that is restored later would have no place.
+        Do not begin a new search: it would repeat trials, its Jobs would have the names of running
+        ones, and a backup could not be restored any more.
         """
         asked = annotation(resource, RECOVER) is not None
         if not asked or document is None or is_suspended(resource):
@@ -584,7 +590,7 @@ class ManagedExperiment:
     ) -> None:
         """Stop what runs, has just begun, or was left running by an earlier controller.
 
-        What the spec changes comes into force when the experiment goes on, and is checked now.
+        Changes of the spec are checked now, and take effect when the experiment continues.
         """
         if stored is not None:
             self._changes(resource, stored, document)
@@ -604,7 +610,7 @@ class ManagedExperiment:
         document, changes = self._changes(resource, stored, document)
         if document is not None and changes:
             if (early_s := self._revise_at_s - time.monotonic()) > 0:
-                self._left = _Left.EARLY
+                self._phase = _Phase.WAITS_TO_REVISE
                 asyncio.get_running_loop().call_later(early_s, self.notify)
                 return
             self._revise_at_s = time.monotonic() + _REVISION_S
@@ -617,7 +623,7 @@ class ManagedExperiment:
         asked = annotation(resource, RESUME) is not None
         recovered = annotation(resource, RECOVER) is not None
         if self._running is None and (asked or _goes_on(stored)):
-            # The platform team may allow less than when the experiment was accepted.
+            # The policy may be stricter than when the experiment was accepted.
             check_policy(stored.spec, self.workspace.policy)
             runs = stored.state is ExperimentState.RUNNING
             if await self._has_place(runs=runs) and await self._protect(resource):
@@ -633,7 +639,7 @@ class ManagedExperiment:
     async def _confirm(self, resource: ExperimentResource, stored: Experiment) -> None:
         """Create the experiment with the reruns that `spec.confirm` asks for.
 
-        One of that name is left as it is, and one that was deleted does not come back by itself.
+        Leave an existing one as it is, and do not create one again that was deleted.
         """
         name = confirmation_name(self.name)
         if stored.spec.confirm is None or self.workspace.find(self.namespace, name) is not None:
@@ -662,7 +668,7 @@ class ManagedExperiment:
     def _changes(
         self, resource: ExperimentResource, stored: Experiment, document: Document | None
     ) -> tuple[Document | None, list[Change]]:
-        """Return the completed document, and what it changes: nothing if that is refused."""
+        """Return the completed document and its changes; no changes if they are refused."""
         if document is None:
             return None, []
         try:
@@ -672,11 +678,11 @@ class ManagedExperiment:
             return document, []
 
     async def _retry(self, resource: ExperimentResource) -> None:
-        """Run failed trials again, as `tuner retry` does. The annotation goes in any case."""
+        """Run failed trials again, as `tuner retry` does. Remove the annotation in any case."""
         value = annotation(resource, RETRY) or ""
         await self.detach()
         self._take_result()
-        # First: what cannot be done must not be tried for ever.
+        # Before the retry, so that one that always fails is not repeated forever.
         patch: dict[str, object] = {"annotations": {RETRY: None}}
         if not await self._protect(resource) or not await self._patch(self._current(), patch):
             return
@@ -692,7 +698,7 @@ class ManagedExperiment:
         self._begin(self._current(), lambda session: session.go_on(admitted))
 
     def _current(self) -> ExperimentResource:
-        """Return the resource that has just been patched. Raises NotFound if it is gone since."""
+        """Return the resource that was just patched. Raises NotFound if it has been deleted."""
         resource = self.workspace.find(self.namespace, self.name)
         if resource is None:
             raise NotFound(f"{self.namespace}/{self.name} has just been deleted")
@@ -701,7 +707,7 @@ class ManagedExperiment:
     async def _revise(
         self, resource: ExperimentResource, document: Document, changes: list[Change]
     ) -> None:
-        """Record the changes and go on, or refuse them; then the accepted revision goes on."""
+        """Record the changes and continue; or refuse them, and continue by the stored revision."""
         self._take_result()
         file = ExperimentFile(document, self.workspace.state.root)
         if not await self._protect(resource):
@@ -735,9 +741,9 @@ class ManagedExperiment:
         return stored
 
     async def _recall(self, stored: Experiment) -> None:
-        """Read the results of an experiment that rests, and did not run in this process.
+        """Read the results of an experiment that is at rest and has not run in this process.
 
-        An earlier controller may have ended before it wrote the last status.
+        The last status may be missing, because an earlier controller ended before it wrote it.
         """
         is_at_rest = stored.state not in (ExperimentState.RUNNING, ExperimentState.STOPPING)
         if self._progress is not None or self._running is not None or not is_at_rest:
@@ -755,20 +761,22 @@ class ManagedExperiment:
             )
 
     async def _has_place(self, *, runs: bool = False) -> bool:
-        """Return whether a session may begin now. Another step comes when there is a place.
+        """Return whether a session may begin now. If not, another step follows when it may.
 
-        Sessions that begin at the same time all end late: of 2,000 experiments that were applied at
-        once, none would have a trial for minutes. And each session takes memory, so that only so
-        many run. runs: it ran before, and has Jobs: it does not wait for the end of others.
+        The number of sessions that begin at a time is limited, because each slows down the others:
+        of 2,000 experiments that were applied at once, none would have a trial for minutes. The
+        number of those that run is limited, because each takes memory.
+
+        runs: the experiment ran before and has Jobs, so it does not wait for others to end.
         """
         if self._place is None:
             self._begins_since_s = time.monotonic()
             self._place = asyncio.create_task(self._take_places(runs=runs))
             self._place.add_done_callback(lambda _place: self.notify())
-            await asyncio.sleep(0)  # a place that is free is taken at once
+            await asyncio.sleep(0)  # lets the task take a place that is free
         if self._place.done():
             return True
-        self._left = _Left.NEEDS_PLACE
+        self._phase = _Phase.WAITS_FOR_PLACE
         return False
 
     async def _take_places(self, *, runs: bool) -> None:
@@ -786,7 +794,7 @@ class ManagedExperiment:
             raise
 
     def _wait_for(self, others: str) -> None:
-        self._others = others
+        self._waits_for = others
         self.changed()
 
     def _leave_place(self) -> None:
@@ -804,7 +812,7 @@ class ManagedExperiment:
     ) -> None:
         if self._place is not None and self._place.done():
             begins, self._place = True, None
-        else:  # it ends soon, or ran until now
+        else:  # no place is needed: the session ends soon, or replaces one that ran until now
             begins = False
             self._leave_place()
             self.workspace.running.add(self.namespace)
@@ -841,7 +849,7 @@ class ManagedExperiment:
     # The end
 
     async def _delete(self, resource: ExperimentResource, stored: Experiment | None) -> None:
-        """End what runs, delete the study, and let the resource go."""
+        """End what runs, delete the study, and remove the finalizer."""
         await self.kinds.of(resource).hide(self.workspace.cluster.client, resource)
         if self._running is not None:  # its end comes with a notification
             self._running.controls.request(DesiredState.STOP)
@@ -851,11 +859,10 @@ class ManagedExperiment:
         await self._unprotect(resource)
 
     async def _gone(self) -> bool:
-        """End without a resource. The owner of its Jobs is gone, so the cluster deletes them.
+        """End what runs without a resource. The cluster deletes its Jobs, as their owner is gone.
 
-        A resource that this process never saw may be missing for another reason, such as a
-        definition that was removed: then the experiment is kept, as one is that is left to
-        another controller.
+        The experiment is kept if another controller has taken it over, or if this process never
+        saw its resource: that may be missing for another reason, such as a removed definition.
         """
         await self.detach()
         stored = self.experiments.experiment(self.namespace, self.name)
@@ -877,7 +884,7 @@ class ManagedExperiment:
     # The resource
 
     async def _protect(self, resource: ExperimentResource, *, spec: Raw | None = None) -> bool:
-        """Add the finalizer: from now on something may run. spec: what it lacks, added with it.
+        """Add the finalizer, after which something may run, and these keys of the spec.
 
         Returns False if the resource has changed meanwhile; then nothing may run yet.
         """
@@ -901,9 +908,9 @@ class ManagedExperiment:
     async def _patch(
         self, resource: ExperimentResource, metadata: dict[str, object], **fields: object
     ) -> bool:
-        """Change this version of the resource; False: there is a later one.
+        """Change this version of the resource. Return False if there is a later one.
 
-        fields: those beside metadata.
+        fields: the top-level fields beside metadata.
         """
         await self.workspace.guard.check()
         version = {"resourceVersion": resource["metadata"]["resourceVersion"]}

@@ -1,9 +1,9 @@
 """GP: random search first, then Gaussian processes over a bounded window of the study.
 
-This is the part in the server: which trials the model is shown, and when it is fitted again. The
-model itself is computed in a worker process, see `gp_model`. What it is fitted to follows from the
-numbers of the trials alone, never from the order of calls: an engine that was rebuilt from a store
-proposes what the lost one would have. Imports neither NumPy nor Optuna.
+This part runs in the server. It decides which trials the model is shown, and when the model is
+fitted again. The model itself runs in a worker process: `gp_model`. The trials that it is fitted to
+follow from the numbers of the trials alone, never from the order of calls, so an engine that was
+rebuilt from the store proposes what the lost one would have. Imports neither NumPy nor Optuna.
 """
 
 from __future__ import annotations
@@ -45,21 +45,23 @@ class GpSettings(DrawSettings):
 
 LEAST_STARTUP, MOST_STARTUP = 8, 12
 HALF = 1 << (BITS - 1)
-# Numbers from which on the middle is mostly nearer to the optimum than each of ten random points.
+# From this many numeric parameters on, the middle of the space is usually nearer to the optimum
+# than each of ten random points.
 CENTERED = 10
 MODEL = "suggest.samplers.gp_model:GpModel"
-# Failed and infeasible trials, the most recent ones, that the model is shown.
+# The model is shown this many failed and infeasible trials, the most recent ones.
 BARRED = 100
-# Trials after which the model is fitted again, at the latest.
+# The most trials between two fits.
 MOST_BETWEEN = 50
-# Trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again.
+# Trials kept beyond a window: `fitted_below` may fall by this many when an old trial runs again.
 SPARE = 2 * LIARS
 
 
 class GpSampler(ModelSampler):
-    """Without `workers`, this process computes. first: proposes until the model does.
+    """The sampler `gp`.
 
-    None for random search.
+    workers: None: this process computes the model.
+    first: proposes until the model does; None: random search.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class GpSampler(ModelSampler):
     def _begun(self, one: PointRequest) -> PointRequest:
         """Return the request with the values that a person believes in.
 
-        In the study's first trial, many other numbers are at their middles.
+        In the study's first trial, other numbers are at their middles if there are many numbers.
         """
         values = {**self._middles(one), **self._first_values.of(one)}
         return replace(one, fixed={**values, **one.fixed}) if values else one
@@ -106,19 +108,19 @@ class LearnedTrials:
     """The trials of a study that a model can learn from, and the choice of those it is shown."""
 
     def __init__(self, criteria: Criteria, window: int) -> None:
-        # How many there were, those that were forgotten too.
-        self.count = 0
+        self.count = 0  # also of those that were forgotten
         self._criteria = criteria
         self._sign = criteria.objectives[0].direction.sign
         self._window = window
         self._taught: dict[int, Trial] = {}
-        self._numbers: list[int] = []  # of those, rising
-        # (violation, loss, number) of those; loss: the first one.
+        self._numbers: list[int] = []  # of these trials, ascending
+        # (violation, first loss, number) of these trials, ascending.
         self._ranked: list[tuple[float, float, int]] = []
         self._front: list[Trial] = []  # of several objectives, by number
-        self._barred: list[int] = []
         self._running = RunningTrials()
-        self._others: dict[int, Trial] = {}  # the barred ones
+        # Failed and infeasible trials, and their numbers, ascending.
+        self._others: dict[int, Trial] = {}
+        self._barred: list[int] = []
 
     def put(self, trial: Trial) -> None:
         number = trial.number
@@ -144,7 +146,7 @@ class LearnedTrials:
                 del self._others[self._barred.pop(0)]
 
     def _best(self, below: int) -> Iterator[int]:
-        """Return the numbers of the Pareto front, latest first, or of ranked trials without one."""
+        """Return the numbers of the Pareto front, latest first, or else of the ranked trials."""
         if self._front:
             return (trial.number for trial in reversed(self._front) if trial.number < below)
         return (number for *_, number in self._ranked if number < below)
@@ -165,9 +167,9 @@ class LearnedTrials:
         return self._running.trials
 
     def learned(self) -> list[Trial]:
-        """Return the best and the most recent trials that the model is fitted to, by number.
+        """Return the trials that the model is shown, by number.
 
-        All later ones follow.
+        These are the best and the most recent trials below `fitted_below`, and all later ones.
         """
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)
@@ -196,10 +198,10 @@ def teaches(trial: Trial, criteria: Criteria) -> bool:
 def fitted_below(last: int, running: Sequence[int]) -> int:
     """Return the number below which trials decide the model's parameters.
 
-    last: the number of the latest finished trial.
+    It grows by a tenth at a time. It waits for running trials with lower numbers, because each that
+    finished later would change what the model is fitted to, but not for stragglers.
 
-    It grows by a tenth at a time, and waits for running trials with lower numbers, though not for
-    stragglers: each that finished later would change what the model is fitted to.
+    last: the number of the latest finished trial.
     """
     end = last + 1
     settled = min([*running, end])

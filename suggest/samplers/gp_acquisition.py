@@ -1,10 +1,12 @@
-"""How promising points are for the Gaussian process: the logarithm
-of an expected improvement, and its gradient.
+"""The acquisition function: the logarithm of an expected improvement, and its gradient.
 
-The chance that a trial gets a value and satisfies the constraints multiplies the improvement
-(Gelbart et al. 2014, Bayesian optimization with unknown constraints). Running trials count as
-finished with the values that the model expects. This module does not search for the best point and
-does not know trials: rows of places in, numbers out.
+The improvement is multiplied by the probability that a trial gets a value and satisfies the
+constraints (Gelbart et al. 2014, Bayesian optimization with unknown constraints). Running trials
+count as finished with the values that the model expects. Rows of places in, numbers out: this
+module does not search for the best point and does not know trials.
+
+A *promise* is the logarithm of one factor of the acquisition function, (rows,); *slopes* add its
+gradient by the places, (rows, axes).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ LIKELY = math.log(0.5)
 
 
 def believe(process: Posterior, row: Floats) -> float:
-    """Append what the process expects of a row, and return it.
+    """Append a row with the value that the process expects there, and return this value.
 
     Ginsbourger et al. 2010, the kriging believer.
     """
@@ -88,12 +90,14 @@ class Improvement(Protocol):
 class ExpectedImprovement:
     """The expected improvement of one objective over its best expected value.
 
-    That is the least expected loss of a trial that keeps the constraints. The least measured loss
-    would be too hard to improve where values are noisy. Beside running trials, an improvement has
-    to be at least `gain` (Lizotte 2008, Practical Bayesian optimization): otherwise a batch
-    collapses at the best trial, whose expected loss is believed. Noise up to `detail` then counts
-    as uncertainty of the loss: where the process is sure of the best trial's surroundings, nothing
-    would promise that gain, and all of the batch would go elsewhere.
+    The best expected value is the least expected loss of a trial that keeps the constraints. Where
+    values are noisy, the least measured loss would be too hard to improve on.
+
+    Beside running trials, an improvement must be at least `gain` (Lizotte 2008, Practical Bayesian
+    optimization). Otherwise a batch collapses at the best trial, whose expected loss is believed.
+    Noise up to `detail` then counts as uncertainty of the loss. Otherwise no point near the best
+    trial would promise that gain once the process is sure of its surroundings, and the whole batch
+    would go elsewhere. Both are in standard deviations of the process's values.
     """
 
     def __init__(
@@ -134,7 +138,7 @@ class ExpectedImprovement:
         return improvement + np.log(deviation), gradient
 
     def add_pending(self, row: Floats, *, kept: bool) -> None:
-        # Where a process is told what it expects, it keeps expecting the same everywhere.
+        # A process that is told the value that it expects keeps all its other expectations.
         self._expected = np.append(self._expected, believe(self._process, row))
         self._rows = np.concatenate([self._rows, row[None]])
         self._kept = np.append(self._kept, kept)
@@ -196,8 +200,9 @@ class ExpectedHypervolumeImprovement:
 class Acquisition:
     """The improvement times the probabilities of a value and of satisfying the constraints.
 
-    improvement: None while no trial satisfies the constraints. nearest: rows of the trials that
-        break them least. beliefs: a person's, about where good values are.
+    improvement: None while no trial satisfies the constraints.
+    nearest: rows of the trials that break the constraints least.
+    beliefs: of a person, or our own, about where good values are.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What is believed of the best values, as a factor of the acquisition function.
+"""Beliefs about the best values, as a factor of the acquisition function.
 
-These are a person's beliefs. Without them, the best values of several numbers are believed to be
-nearer to the middles than to the ends of their ranges: there the process knows the least, so it
-would spend most of its first points on the ends.
+They are a person's beliefs, or else our own: that the best values of several numbers are nearer to
+the middles than to the ends of their ranges. The process knows the least about the ends, so without
+this belief it would spend most of its first points there.
 
 Hvarfner et al. 2022, piBO: Augmenting acquisition functions with user beliefs for Bayesian
 optimization. The acquisition is multiplied by the density of the belief, to a power that falls with
@@ -24,21 +24,23 @@ from suggest.samplers.normal import Floats
 from suggest.space import Choice
 from suggest.study import Belief
 
-# The power is POWER / results, as in section 4.1 of the paper for 100 trials; of ours OWN_POWER.
+# The power is POWER / results, as in section 4.1 of the paper for 100 trials; for our own beliefs,
+# OWN_POWER / results.
 POWER, OWN_POWER = 10.0, 20.0
-# Of the largest density: that of the most unlikely places.
+# The density of the most unlikely places, as a share of the largest one.
 FLOOR = 0.01
-# Numbers from which on most of a space is near the end of a range, and how far from the middle the
-# best values are believed to be.
+# From this many numbers on, most of a space is near the end of a range.
+# AROUND_MIDDLE: the standard deviation of our own beliefs, in places.
 SEVERAL, AROUND_MIDDLE = 4, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class _Density:
-    """The density of one axis, of which the largest is 1.
+    """The density of a belief about one axis, scaled so that the largest one is 1.
 
-    A number's center is the place that is believed to be best. A choice has the same density
-    everywhere else.
+    center: the place that is believed to be best.
+    deviation: of a number, in places; 0 for a choice.
+    elsewhere: the density of the other values of a choice; for a number, the least density.
     """
 
     axis: int
@@ -88,7 +90,10 @@ def _densities(prior: Sequence[Belief], places: Places) -> list[_Density]:
 
 
 class Beliefs:
-    """A part of the acquisition. best: rows of the best trials. results: how many trials have."""
+    """A factor of the acquisition function, as those of `gp_acquisition`.
+
+    best: rows of the best trials. results: how many trials have a value.
+    """
 
     def __init__(self, prior: Sequence[Belief], places: Places, best: Floats, results: int) -> None:
         power = POWER if prior else OWN_POWER

@@ -1,11 +1,11 @@
-"""What earlier studies say of a space: a Gaussian process for each, which together are the mean
+"""What earlier studies say of a space: a Gaussian process for each. Their weighted sum is the mean
 of the later study's process.
 
 Losses of different studies are not comparable, so those of an earlier one become normal scores of
 their ranks (Salinas et al. 2020, A quantile-based approach for hyperparameter transfer learning).
 The mean is a weighted sum of the earlier processes' means. The weights have a normal prior and are
-inferred together with the later process (Rasmussen and Williams 2006, chapter 2.7): trials that
-contradict a source take its weight away.
+inferred together with the later process (Rasmussen and Williams 2006, chapter 2.7): a source that
+trials contradict loses its weight.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from suggest.samplers.normal import Floats, Indexes
 from suggest.space import Space
 from suggest.study import EarlierStudy
 
-# Trials of the sources to begin with, at most, and how much each must lower the sum of the best
-# scores, whose deviation is 1.
+# The most trials of the sources to begin with.
 MOST_STARTS = 8
+# How much each of them must lower the weighted mean of the best scores, whose deviation is 1.
 LEAST_GAIN = 0.05
 
 
@@ -93,7 +93,7 @@ class EarlierStudies:
         return mean, gradient
 
     def start(self, known: Floats) -> Floats | None:
-        """Return the first row to begin with that none of `known` has; None if they have all.
+        """Return the first row to begin with that is not among `known`; None if all are.
 
         Parameters that its source lacks are NaN.
         """
@@ -170,7 +170,7 @@ def weights_of(basis: Floats, y: Floats, trusted: Floats, inverse: Floats) -> tu
     """
     count = len(trusted)
     prior = trusted / count
-    # Sources of similar tasks agree, so it is their sum that has to be uncertain.
+    # Sources of similar tasks agree, so the uncertainty is that of the sum of their weights.
     precision = count / trusted**2
     active = np.arange(count)
     while True:
@@ -189,7 +189,7 @@ def weights_of(basis: Floats, y: Floats, trusted: Floats, inverse: Floats) -> tu
 
 
 def first_guess(earlier: EarlierStudies, rows: Floats, y: Floats) -> Floats:
-    """Return what the process is expected to be at the trials before it is fitted."""
+    """Return the mean of the process at the trials, to fit its parameters with."""
     basis = earlier.means(rows)
     level, weights = weights_of(basis, y, earlier.weights, np.eye(len(y)) * math.sqrt(2.0))
     expected: Floats = level + basis @ weights

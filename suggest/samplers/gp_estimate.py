@@ -2,10 +2,9 @@
 
 Arrays in, numbers out.
 
-The regret is bounded as by Makarova et al. 2022, "Automatic termination for
-hyperparameter optimization", equation 5: the least upper bound of a trial,
-less the least lower bound of any point. The search for that point may miss
-a narrow optimum that no trial has come near.
+The bound of the regret is that of Makarova et al. 2022, "Automatic termination for hyperparameter
+optimization", equation 5: the least upper bound of a trial, minus the least lower bound of any
+point. The search for that point may miss a narrow optimum that no trial has come near.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from suggest.samplers.normal import Flags, Floats, Indexes
 
 CENTERS = 8  # the best trials near which points are looked for
 INTERVAL = 1.959964  # standard deviations of a 95 % interval
-DOUBT = 0.1  # the probability that the bound does not hold
+DOUBT = 0.1  # the probability that the bounds do not hold
 
 
 def estimate(
@@ -76,9 +75,9 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class _LowerBound:
-    """Minus the lower bound of the values, which a search for its greatest value climbs.
+    """Minus the lower bound of the values. A search for its maximum finds the least lower bound.
 
-    width: of the bound, in standard deviations.
+    near: rows of trials near which to look. width: of the bound, in standard deviations.
     """
 
     process: Posterior

@@ -5,8 +5,8 @@ Pure functions of arrays.
 What the front does not dominate is cut into cells, boxes from `low` to `high`. A vector of losses y
 adds the volume prod_k (high_k - max(low_k, y_k))+ to a cell, so that the expectation under
 independent normals is a product of differences of one-dimensional expected improvements (Yang et
-al. 2019, Efficient computation of expected hypervolume improvement). All is computed in logarithms,
-so that points far from the front have slopes too (Ament et al. 2023).
+al. 2019, Efficient computation of expected hypervolume improvement). Everything is computed in
+logarithms, so that points far from the front have slopes, too (Ament et al. 2023).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from suggest import pareto
 from suggest.samplers.normal import Floats, Indexes, log_improvement
 from suggest.samplers.split import most_spread
 
-# By the number of objectives: more cells take long and change little.
+# The most points of a front, by the number of objectives: more cells take long and change little.
 MOST_IN_FRONT = {2: 100, 3: 24}
-# Of the front's extent: how far behind its worst losses the reference point is.
+# The reference point is this share of the front's extent behind its worst losses.
 BEYOND = 0.1
-# Of all losses: the extent of a front in an objective is at least this share.
+# The extent of a front in an objective counts as at least this share of that of all losses.
 LEAST_EXTENT = 1e-3
 AT_A_TIME = 2**17  # numbers of a block
 
@@ -99,9 +99,9 @@ def _slabs(indexes: Indexes, last: Sequence[int]) -> list[_Box]:
 def log_hypervolume_improvement(
     known: Cells, means: Floats, deviations: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the logarithm for each row, and its derivatives by means and deviations.
+    """Return the logarithm of the expected improvement of each row, (rows,), and its derivatives.
 
-    Means, deviations and derivatives: (rows, objectives).
+    Means, deviations and the derivatives by them: (rows, objectives).
     """
     step = max(1, AT_A_TIME // len(known.low))
     parts = []

@@ -1,6 +1,6 @@
 """The model behind `gp`: Gaussian processes fitted to a window of trials.
 
-There is a process for each objective, for each constraint, and for which trials failed or were
+There is a process for each objective, for each constraint, and for whether a trial fails or is
 infeasible. `gp_acquisition` combines their predictions, and `gp_search` finds the most promising
 point. It imports NumPy and neither Optuna nor SciPy.
 """
@@ -39,22 +39,25 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-# Of a point beside running trials, in standard deviations of the warped losses.
+# Beside running trials, a point must promise this improvement, in standard deviations of the warped
+# losses.
 LEAST_GAIN = 0.003
-# In the same unit: noise that may be detail of the losses near a trial.
+# Noise up to this, in the same unit, may be detail of the losses near a trial.
 DETAIL = 0.03
-# Trials from which on a process knows the surroundings of the best one.
+# From this many trials on, a process knows the surroundings of the best one.
 ENOUGH = 50
-# Results from which on beliefs of ours would keep the search from coming closer: docs/adr/0016.
+# From this many results on, our own beliefs would keep the search from coming closer:
+# docs/adr/0016.
 INFORMED = 30
-LEAST = 3  # trials that the parameters are fitted to
-# Trials that begin at points of earlier studies.
+LEAST = 3  # the fewest trials to fit parameters to
+# The first trials, which begin at points of earlier studies.
 STARTS = 5
-# Trials from which on a process does not need the earlier studies any more: docs/adr/0033.
+# From this many trials on, a process ignores the earlier studies: docs/adr/0033.
 FORGOTTEN = 15
-# What the process of failures is told of a trial without a value; 0 of any other.
+# The value of a trial without a result in the process of failures. The value of others is 0.
 BARRED = 2.0
-# An even chance; not half way, for the best point often lies where the feasible region ends.
+# The value in that process at which a failure counts as likely as a result. It is not the middle,
+# because the best point often lies where the feasible region ends.
 DOUBTFUL = 0.5
 
 
@@ -84,7 +87,7 @@ class GpModel:
             for index, one in enumerate(wanted):
                 if index:
                     deadline.check()
-                # So that a large batch does not cost its square.
+                # Begin again now and then, so that the cost of a large batch is not quadratic.
                 if index and index % LIARS == 0:
                     search = self._search(finished, below, pending[-LIARS:])
                 source = one.source(self._seed, "gp")
@@ -119,7 +122,7 @@ class GpModel:
             source = one.source(self._seed, "gp")
             rng = np.random.Generator(np.random.PCG64(source.getrandbits(128)))
             row = self._earlier.start(known)
-            # A point that is a duplicate with what was drawn for it is drawn anew.
+            # If this point was proposed before and was a duplicate, draw another one.
             if row is None or one.again:
                 row = np.full(self._places.size, np.nan)
             decided = self._places.encoded([one.fixed])[0]
@@ -133,7 +136,7 @@ class GpModel:
         return points
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
-        """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
+        """See `EstimatingModel.estimate`. The study has one objective."""
         finished = list(learned)
         if not self._places.size or len(finished) < LEAST_TRIALS:
             return None
@@ -195,12 +198,12 @@ class GpModel:
             kept[:] = True
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            # Between points of few values there is no detail.
+            # Parameters with few values have no points between them, and so no detail.
             detailed = len(known) >= ENOUGH and self._places.smooth.all()
             gain, detail = LEAST_GAIN, DETAIL if detailed else 0.0
             if bounds:
-                # At the border of what the constraints allow, only points
-                # that break them would promise so much.
+                # At the border of the feasible region, only points that break the constraints
+                # would promise this gain.
                 gain = detail = 0.0
             process = self._warped(history, taught, hopeless)
             improvement = ExpectedImprovement(process, known, kept, gain=gain, detail=detail)
@@ -216,7 +219,7 @@ class GpModel:
     def _beliefs(self, best: Floats, results: int) -> Beliefs | None:
         """Return a person's beliefs, or our own while little else is known."""
         spec = self._spec
-        # Ours were not measured with several objectives, constraints or earlier studies.
+        # Our own beliefs were not measured with several objectives, constraints or earlier studies.
         informed = results >= INFORMED or spec.learn_from or not self._criteria.is_plain
         if informed and not spec.prior:
             return None
@@ -225,8 +228,8 @@ class GpModel:
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""
         first = history.deciding(taught)
-        # What the parameters follow from must not depend on later trials:
-        # a fit is kept while its own are the same.
+        # The losses that parameters are fitted to must not depend on later trials, because a fit is
+        # kept as long as its own trials are the same.
         early = scaled(self._losses(history.trials, first, 0))
         found = self._fit("objective", history, first, early, warp=True)
         losses = scaled(self._losses(history.trials, taught, 0))
@@ -249,7 +252,8 @@ class GpModel:
     ) -> Posterior:
         """Return a process of these values.
 
-        hopeless: rows without one, which count as no better than the median.
+        hopeless: rows without a value, where failure was likely. They count as no better than the
+            median.
         """
         rows = history.rows[taught]
         earlier = self._remembered(history, taught)
@@ -269,20 +273,20 @@ class GpModel:
         return self._earlier if few else None
 
     def _taught(self, history: _History) -> tuple[Flags, Flags]:
-        """Return the trials that have a value, and those that failed, or were infeasible.
+        """Return the trials that have a value, and those that failed or were infeasible.
 
-        Succeeded ones at a plateau of the worst losses count as failed: the process of the values
+        Trials at a plateau of the worst losses count as failed. Otherwise the process of the values
         would take the edge of the plateau for roughness everywhere.
         """
         states = [trial.state for trial in history.trials]
         taught = np.array([teaches(t, self._criteria) for t in history.trials], dtype=np.bool_)
         barred = np.array([state in BARRED_STATES for state in states], dtype=np.bool_)
-        # Pruned ones have the loss of an early step.
+        # Without pruned trials, which have the loss of an early step.
         ended = taught & np.array([state is TrialState.SUCCEEDED for state in states])
         if self._criteria.is_plain and ended.any():
             losses = np.full(len(ended), -np.inf)
             losses[ended] = self._losses(history.trials, ended, 0)
-            # Whether a trial that decides parameters is one must not depend on later trials.
+            # Only by trials that decide parameters: later ones must not change which of them count.
             flat = losses >= plateau(losses[history.deciding(ended)])
             taught, barred = taught & ~flat, barred | flat
         return taught, barred
@@ -290,7 +294,7 @@ class GpModel:
     def _failures(
         self, history: _History, taught: Flags, barred: Flags
     ) -> tuple[list[Feasibility], Floats]:
-        """Return the probability of a value, and the rows without one where failure was likely."""
+        """Return the probability of a value, and the rows of failures that were likely."""
         if not barred.any():
             return [], history.rows[:0]
         labels = np.where(barred, BARRED, 0.0)

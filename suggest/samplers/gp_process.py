@@ -2,10 +2,12 @@
 
 The kernel is Matérn-5/2 with a weight for each axis, plus a polynomial kernel of degree two, which
 is that of a quadratic function with normal coefficients (Rasmussen and Williams 2006, equations
-2.30, 5.8 and 5.9, chapters 4.2.1 and 4.2.2). The priors' lengths grow
-with the root of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs
-great in high dimensions). NumPy alone: the factor's inverse is computed in blocks, which costs
-about what LAPACK's would.
+2.30, 5.8 and 5.9, chapters 4.2.1 and 4.2.2). The lengths of the priors grow with the root of the
+number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs great in high
+dimensions). It uses NumPy alone: the inverse of the Cholesky factor is computed in blocks, at about
+the cost of LAPACK's.
+
+Rows, losses and features are float64 arrays: (trials, axes), (trials,) and (trials, columns).
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
 
 JITTER = 1e-10  # of the signal's variance
 LEAST_VARIANCE = 1e-14  # of predictions; less is rounding
-BLOCK = 48
-# numbers; larger arrays leave the nearest caches.
+BLOCK = 48  # rows of a matrix that NumPy inverts directly
+# Elements of a kernel that are computed at a time; larger arrays leave the nearest caches.
 AT_A_TIME = 2**14
 LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
-# Axes, above which lengths vary less: there are more of them than the trials can tell.
+# Above this many axes, lengths vary less, because trials cannot tell so many of them.
 MANY = 10
-# The signal is what the trend leaves: next to nothing where losses are quadratic.
+# The signal is what the trend does not explain: next to nothing where losses are quadratic.
 SIGNAL_SPREAD = 2.0
-# Each coefficient's variance, of features that are 1 at the edge of the space.
+# The log of each coefficient's variance, for features that are 1 at the edge of the space.
 TREND_MEAN, TREND_SPREAD = math.log(1e-2), 2.0
-EDGE = 0.5
+EDGE = 0.5  # a feature at the end of a number's range
 NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
 WEIGHT_BOUND, SIGNAL_BOUNDS = 9.0, (-9.0, 4.0)
@@ -46,7 +48,13 @@ ITERATIONS, TOLERANCE = 40, 2e-3
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """weights: 1 / length² of each axis. delta: of the warp, its log. trend: a variance."""
+    """The parameters of a process.
+
+    weights: 1 / length² of each axis.
+    signal, noise, trend: the variances of the Matérn kernel, of a value around its mean, and of
+        each coefficient of the trend.
+    log_delta: the logarithm of the warp's delta.
+    """
 
     weights: Floats
     signal: float
@@ -116,11 +124,11 @@ def _cholesky(covariance: Floats) -> Floats:
 
 
 class Likelihood:
-    """Minus the log of the posterior density of the parameters.
+    """Minus the log of the posterior density of the parameters, up to a constant.
 
-    The parameters are log weights, log signal, log noise, log delta, log trend.
+    The parameters are log weights, log signal, log noise, log delta and log trend, in this order.
 
-    losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
+    losses: as `gp_warp.scaled` makes them; without `warp`, the values of the process.
     expected: the mean of the process at the rows, which is subtracted from the warped losses.
     """
 
@@ -216,11 +224,14 @@ def fit(
 ) -> Hyperparameters:
     """Return the most probable parameters found from four starts.
 
-    One has short lengths and a strong warp, one long lengths and a weak warp. From both, values
-    with many narrow minima look like noise; the third has the shortest lengths and little noise.
-    The last is nearly a quadratic function without a warp, to which no path leads. Trials that are
-    no more than its coefficients cannot tell it from others: then there is no trend, and no less
-    noise than a Matérn kernel alone can resolve.
+    1. Short lengths and a strong warp.
+    2. Long lengths and a weak warp.
+    3. The shortest lengths and little noise: from the first two, values with many narrow minima
+       look like noise.
+    4. Nearly a quadratic function without a warp: no path leads there from the others. It is left
+       out while there are no more trials than it has coefficients, because they cannot tell it from
+       other functions. Then there is no trend either, and no less noise than a Matérn kernel alone
+       can resolve.
     """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp, expected=expected)

@@ -15,23 +15,24 @@ from suggest.samplers.minimize import minimize
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment
 
-ANYWHERE, NEAR = 400, 400  # candidates
+# Candidates that are drawn all over the space, and near the best trials.
+ANYWHERE, NEAR = 400, 400
 CLIMBED = 4  # candidates that are moved uphill
-APART = 0.02  # in one axis at least
-# Places as near as that are those of a finished trial, or too near to a running one.
+APART = 0.02  # the least difference of two of these, in at least one axis
+# A point that is nearer than this in every axis to a finished trial, or to a running one, is taken.
 SAME, BESIDE = 1e-9, 2e-3
 CLIMB_STEPS, CLIMB_TOLERANCE = 30, 1e-4
-ROUNDS = 3  # of steps to neighbors
+ROUNDS = 3  # the most steps to neighbors
 
 
 class CandidateSearch:
-    """finished: rows of trials, which are not proposed again."""
+    """A search for one point after the other. finished: rows that are not proposed again."""
 
     def __init__(self, places: Places, acquisition: Acquisition, finished: Floats) -> None:
         self._places = places
         self._acquisition = acquisition
         self._taken = finished
-        # What is nearer in every axis is not proposed either.
+        # For each taken row: points that are nearer in every axis are not proposed.
         self._reach = np.full(len(finished), SAME)
 
     def add_pending(self, row: Floats) -> None:
@@ -41,6 +42,7 @@ class CandidateSearch:
         self._reach = np.append(self._reach, BESIDE)
 
     def best(self, fixed: Assignment, rng: np.random.Generator) -> Floats:
+        """Return the row of the most promising point that has the values of `fixed`."""
         decided = self._places.encoded([fixed])[0]
         free = np.isnan(decided)
         rows = self._candidates(decided, rng)

@@ -22,12 +22,12 @@ from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
 
-# The angle that a span covers, in radians; its radius keeps the distance
-# of neighbors that of their places.
+# The angle of the arc that a span covers, in radians. The radius 1 / ARC keeps the distance between
+# neighbors that of their places.
 ARC = 2.5
-# Values of a number, above which it is moved like a continuous one and rounded.
+# A number with more values is moved like a continuous one, and rounded.
 FEW = 40
-# Choices with more values have corners for those that trials have, and one for all others.
+# A choice with more values has a corner for each value that trials have, and one for all others.
 CORNERS = 64
 MIDDLE = 0.5
 
@@ -142,7 +142,7 @@ class Places:
     def _parents(self, parameter: Parameter) -> list[tuple[int, Floats]] | None:
         """Return the parents' axes and places.
 
-        None if never active, since a parent's only value is another one.
+        None if the parameter is never active, because a parent's only value does not activate it.
         """
         parents: list[tuple[int, Floats]] = []
         for condition in parameter.when:
@@ -199,13 +199,14 @@ class Places:
         return on
 
     def completed(self, rows: Floats, quantiles: Floats) -> Floats:
-        """Return rows as points have them: numbers at members, and NaN where inactive.
+        """Complete rows in place, and return them.
 
-        What is active and not there is drawn.
+        Numbers move to members of their domains, inactive places become NaN, and active places that
+        are NaN are drawn.
         """
         for k, axis in enumerate(self.axes):
             rows[:, k] = axis.snapped(rows[:, k])
-        # Once more for each level of conditions.
+        # One pass for each level of conditions.
         while True:
             on = self.active(rows)
             rows[~on] = np.nan
@@ -215,7 +216,7 @@ class Places:
             rows[new] = self.uniform(quantiles)[new]
 
     def uniform(self, quantiles: Floats) -> Floats:
-        """Return places for all axes, uniform on their scales, of uniform quantiles in [0, 1)."""
+        """Return places for all axes, uniform on their scales, from quantiles in [0, 1)."""
         rows = quantiles.copy()
         for k, axis in enumerate(self.axes):
             if axis.dimension.choice:
@@ -225,7 +226,7 @@ class Places:
         return rows
 
     def moved(self, rows: Floats, rng: np.random.Generator) -> Floats:
-        """Return rows with a few or all places changed, each row by a length of its own."""
+        """Return rows with a few or all places changed, at a random scale for each row."""
         count, size = rows.shape
         rows = rows.copy()
         few, many = _shares_moved(size)
@@ -303,15 +304,15 @@ class Features:
         return np.concatenate(parts, axis=1)
 
     def _angles(self, rows: Floats) -> tuple[Floats, Flags]:
-        """Return where places lie on their arcs, 0 if they are inactive, and which are active."""
+        """Return the angles of places on their arcs, 0 if inactive, and which are active."""
         angle = ARC * (rows[:, self._arc] - MIDDLE)
         there = ~np.isnan(angle)
         return np.where(there, angle, 0.0), there
 
     def pullback(self, rows: Floats, gradients: Floats) -> Floats:
-        """Return gradients by features as gradients by places, (rows, axes).
+        """Turn gradients by features into gradients by places, (rows, axes).
 
-        They are 0 for choices and for what is inactive.
+        They are 0 for choices and for inactive places.
         """
         plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))

@@ -1,4 +1,4 @@
-"""The output warp of the Gaussian process: losses to numbers that look normal.
+"""The output warp of the Gaussian process, which makes losses look normally distributed.
 
 Pure functions of arrays.
 
@@ -14,16 +14,17 @@ import numpy as np
 
 from suggest.samplers.normal import Floats
 
-# Times the distance from the best loss to the median of all trials or of early ones.
-CLIP = 100.0
-# The first trials, or the first quarter, which are all over the space.
+# Losses are clipped at this many times the distance from the best loss to the median, of all trials
+# or of the early ones, and at MOST times that of all.
+CLIP, MOST = 100.0, 1e8
+# The first trials, or the first quarter if that is more, are all over the space.
 EARLY = 10
-MOST = 1e8  # times the median's distance
-# From the bound of a constraint: how much a trial breaks it matters only near it.
+# Margins are clipped at this many median distances from the bound of the constraint: how far a
+# trial breaks it matters only near the bound.
 FARTHEST = 3.0
-LEAST_SPREAD = 1e-12  # of warped losses
-# The worst losses are a plateau if so many are within this share of the range of all, and none is
-# within the next one.
+LEAST_SPREAD = 1e-12  # of warped losses; below, they count as equal
+# The worst losses are a plateau if at least LEAST_FLAT are within the share FLAT of the range from
+# the worst one, and none is within the next such share.
 FLAT, LEAST_FLAT = 0.05, 3
 
 
@@ -51,10 +52,9 @@ def scaled(losses: Floats) -> Floats:
 
 
 def plateau(losses: Floats) -> float:
-    """Return the loss from which on the worst of finite losses are nearly equal; infinity if they
-    are not.
+    """Return the loss from which on the worst losses are a plateau; infinity if they are not.
 
-    A training that diverges ends so. These are at most half of all losses.
+    Trainings that diverge end at a plateau. It has at most half of the losses, which are finite.
     """
     u = scaled(losses)
     most, share = u.max(), FLAT * float(np.ptp(u))

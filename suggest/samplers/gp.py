@@ -70,8 +70,8 @@ class GpSampler(ModelSampler):
         seed: int,
         settings: GpSettings,
         *,
-        workers: Workers | None,
-        first: Sampler | None,
+        workers: Workers | None = None,
+        first: Sampler | None = None,
     ) -> None:
         self._trials = LearnedTrials(spec.criteria, settings.window)
         super().__init__(ModelSetup(MODEL, spec, seed, settings), self._trials, workers=workers)

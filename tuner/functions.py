@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from controller.folders import ExperimentFolders
 
 METRIC = "value"
-# Of the calls of a script for Optuna, in the experiment's folder.
+# The file in the experiment's folder with the calls of a script that was written for Optuna.
 CALLS_FILE = "calls.json"
 
 Objective = Callable[[Trial], object]
@@ -330,7 +330,7 @@ def _checked(
             f"{caller}: expected a function of one argument, the trial, got {objective!r}"
         )
     given = {name: value for name, value in options.items() if value is not None}
-    # Some of its keys.
+    # mypy cannot know that these are keys of the TypedDict.
     options = cast(SearchOptions, given)
     _check_types(caller, options)
     check_lists(caller, options)
@@ -494,7 +494,7 @@ def _arguments(
     by_key = arguments_of_keys(
         {*SearchOptions.__annotations__, "parameters", "objectives"},
         written=options.get("spec") or {},
-        # Which `Experiment` refuses.
+        # `Experiment` refuses anything but a mapping.
         parameters=parameters if isinstance(parameters, Mapping) else (),
         objectives=objectives,
         constraints=options.get("constraints") or (),
@@ -562,7 +562,7 @@ def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
     return {"metric": metric, "direction": direction}
 
 
-# Options that keys of a file take as they are; the second ones unless they are empty.
+# Options that are keys of a file with the same value; those of the second line unless empty.
 _TAKEN = ("algorithm", "seed", "settings", "target", "timeout", "trial_timeout", "image")
 _TAKEN_UNLESS_EMPTY = ("pruning", "fidelity", "learn_from", "prior", "initial", "gpu")
 

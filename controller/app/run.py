@@ -139,7 +139,7 @@ class _StartupTasks:
         )
 
     async def git(self) -> GitState:
-        """Return the state of the checkout: first that of the start, then that of now."""
+        """Return the state of the checkout: as of the start-up at first, later as of now."""
         if self._is_git_taken:
             return await self._git_again()
         self._is_git_taken = True

@@ -45,8 +45,9 @@ from controller.core.snapshot import (
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # per request
-# Attempts of an experiment that are created and do not run yet. What waits costs memory, and was
-# suggested without the results of what runs; `parallelism` may be far above what has room.
+# The most attempts of an experiment that are created and do not run yet. Each costs memory, and its
+# trial was suggested without the results of running ones. `parallelism` may be far above what the
+# cluster has room for.
 MOST_WAITING = 300
 PAUSED = "the experiment was paused before it started"
 COMPLETED_ELSEWHERE = "the trial was completed by another client"
@@ -56,9 +57,8 @@ COMPLETED_ELSEWHERE = "the trial was completed by another client"
 class _Turn:
     """What is known once the trials that end in this turn have ended.
 
-    actions: tell the outcomes.
-    forgets: carried out last, because nothing waits for them, but free slots wait for the other
-        actions.
+    actions: complete these trials, and forget paused ones.
+    forgets: carried out last, because free slots wait for the other actions.
     unfinished: the trials that stay open.
     improved: a trial that ends in this turn is the best one, or may join the Pareto front.
     """

@@ -229,7 +229,7 @@ class ManagedExperiment:
     _phase: _Phase = _Phase.STEP
     # Takes a place among the sessions that run, and one among those that begin.
     _place: asyncio.Task[None] | None = None
-    _waits_for: str = ""  # what it waits for
+    _waits_for: str = ""  # what that waits for, in words
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:

@@ -73,8 +73,6 @@ class PageContent(Protocol):
         self, namespace: str, name: str, position: str, trials: frozenset[int] | None
     ) -> Events: ...
 
-    async def record(self, namespace: str, name: str) -> TrialList: ...
-
     async def drawn(
         self, namespace: str, name: str, figure: str, trials: Sequence[int]
     ) -> TrialList:

@@ -40,9 +40,6 @@ NO_VERBS: frozenset[str] = frozenset()
 class StudyServer(Protocol):
     """The part of `suggest.server.Server` that the page needs."""
 
-    @property
-    def address(self) -> str: ...
-
     def inside(self) -> Channel: ...
 
     def verbs_of(self, token: str) -> frozenset[str] | None: ...

@@ -1,9 +1,10 @@
 """Derive an attempt's status from its object, its pods and its Kueue Workload.
-Pure, but for the cache's clock.
+
+Pure functions, except for the cache's clock.
 
 One of our own Jobs ends with its container, which is visible a second before the Job's condition.
-Every other kind, and a Job that may retry, ends when its conditions say so. Several workers end as
-one: the first failure is the attempt's.
+Every other kind, and a Job that may retry, ends when its conditions say so. Several workers end
+together: the first failure is that of the attempt.
 """
 
 from __future__ import annotations
@@ -63,15 +64,16 @@ from controller.runtime.kubernetes.pod_status import (
 )
 
 NO_CONDITION_S = 600.0  # a Job that retries waits up to six minutes between two pods
-UNTOUCHED_S = 60.0  # an object without status and pods
-_BELIEVED_S = 5.0
-_DOUBTED_S = 1.0  # with conditions its end may be near; without a start it may fail to start
+UNTOUCHED_S = 60.0  # after which an object without status and pods seems to have no operator
 UNSEEN_S = 5.0  # a Job's end may show before its pod's; a pod that does not show by then is gone
+# How long a status is cached. The second one holds for an object with conditions, whose end may be
+# near, and for an attempt that has not started, which may fail to start.
+_BELIEVED_S, _DOUBTED_S = 5.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """What is known of an attempt but for its pods. See `status_of`."""
+    """What is known of an attempt, except its pods. See `status_of`."""
 
     obj: AttemptObject | None
     rules: StatusRules
@@ -179,9 +181,9 @@ def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodConta
 
 
 def collector_ended(obj: AttemptObject | None, pods: Sequence[Pod]) -> bool:
-    """Whether the sidecar prints nothing more.
+    """Return whether the sidecar prints nothing more.
 
-    It ends after the trial, and would be restarted before.
+    It ends after the trial. If it ends earlier, it is restarted.
     """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None or phase_of(main) in ENDED:
@@ -468,17 +470,17 @@ def _members_of(seen: _Observed, pods: Sequence[Pod]) -> tuple[Member, ...]:
         container = container_in(pod, rules.container)
         label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
         end = end_of(pod, container, stopped=seen.stopped, now=seen.now, deleted=deleted)
-        if _taken_back(seen, pod, end):
+        if _may_be_evicted(seen, pod, end):
             continue
         members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
     return tuple(members)
 
 
-def _taken_back(seen: _Observed, pod: Pod, end: Exit | None) -> bool:
-    """Whether Kueue may be evicting the attempt.
+def _may_be_evicted(seen: _Observed, pod: Pod, end: Exit | None) -> bool:
+    """Return whether Kueue may be evicting the attempt.
 
-    It suspends the Job, and the deletion of its pods may show first. A pod that is being deleted
-    then does not count before the Job's state is known.
+    Kueue suspends the Job, and the deletion of its pods may show first. Such a pod does not count
+    until the Job shows why it is deleted.
     """
     obj = seen.obj
     if obj is None or seen.stopped or not queue_of(obj) or is_true(obj, "Failed"):
@@ -494,7 +496,7 @@ def workers_in(obj: AttemptObject | None) -> int:
 
 
 def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
-    """Whether the attempt ends with its pods.
+    """Return whether the attempt ends with its pods.
 
     This holds for a Job without retries that waits for all pods, and for a deleted object.
     """
@@ -540,7 +542,7 @@ def first_of(failed: Sequence[Member]) -> Member:
 # Why Kueue keeps it waiting
 
 _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
-# the uids and paths of the other workload
+# The uids and the path of the workload that preempts it.
 _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")
 
 
@@ -595,10 +597,10 @@ def _pending_check(check: AdmissionCheck) -> str:
 
 
 class StatusCache:
-    """The status of an attempt whose object is unchanged: a thousand are read many times a second.
+    """The status of an attempt whose object is unchanged.
 
-    A changed object is a new dict in the informer, so the same dicts mean the same status, except
-    where it depends on the time; therefore no status is kept for long.
+    A thousand are read many times a second. A changed object is a new dict in the informer, so the
+    same dicts have the same status. No status is kept for long, because it may depend on the time.
     """
 
     def __init__(self) -> None:

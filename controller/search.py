@@ -198,7 +198,7 @@ class ExperimentStudy:
         if (rerun := experiment.spec.rerun) is not None:
             self._labels[RERUNS_OF] = rerun.experiment
         self._studies = studies
-        # Of parameters that trials have named: as the study had them, or as the first one did.
+        # The domains of parameters that trials have named, as in the study or the first such trial.
         self._domains: dict[str, Domain] = {}
         self.remarks: dict[str, str] = {}  # by kind, for `Journal.remark`
         # a lost reply may have handed out trials that this process does not know

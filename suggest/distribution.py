@@ -1,8 +1,9 @@
 """What is installed: the name on the package index, the version, the commit it was built from, and
 how to add an extra.
 
-The version number stands here only; pyproject.toml reads it. The package is called `tuner-hpo` on
-the index, where `tuner` belongs to another project; modules and the command are `tuner`.
+This is the only place with the version number; pyproject.toml reads it. The package is called
+`tuner-hpo` on the index, where `tuner` belongs to another project. Its modules and its command are
+called `tuner`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Grid:
     def _runs(self, depth: int, state: int) -> list[tuple[int, int, int]]:
         """Return the runs of a level, each with the state of the next level.
 
-        One of length 1 stands for an inactive level.
+        One of length 1 represents an inactive level.
         """
         level, later = self._levels[depth], state & ~(1 << depth)
         if state != later:
@@ -169,7 +169,7 @@ def _parents_and_children(space: Space) -> list[Parameter]:
     order: list[Parameter] = []
     # Without conditions, and not in the order yet.
     roots = {p.name: p for p in space.ordered if not p.when}
-    # Children of which some parents are in the order, and others are not.
+    # Children that have some parents in the order, but not all.
     begun: dict[str, None] = {}
     while roots:
         name = next(iter(roots))

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from suggest import darts
 from suggest.domain import Value
 
-# Which numbers are possible, and how a person is told.
+# A test of numbers, and its words for people.
 _Range: TypeAlias = tuple[Callable[[float], bool], str]
 
 _POSITIVE: _Range = (lambda x: x > 0, "a number above 0")
@@ -139,7 +139,7 @@ _PROBABILITY = (
     "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be between 0 and 1, "
     "inclusive, to resample"
 )
-# Of early stopping.
+# The settings of early stopping.
 MEDIAN_STOPPING: Mapping[str, KatibSetting] = {
     "min_trials_required": _whole(
         "minTrials", 1, "min_trials_required must be greater than zero (>0)"

@@ -1,4 +1,4 @@
-"""Start threads, of which a system gives a user or a container a limited number."""
+"""Start threads. A system gives a user or a container a limited number of them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def code_hash(objective: object) -> str:
     try:
         return _hash(objective)
     except Exception:
-        # Of any object that the code uses; the hash serves a warning only,
+        # Any object that the code uses may raise it. The hash serves a warning only,
         # and must not end a search.
         return ""
 

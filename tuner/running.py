@@ -58,7 +58,7 @@ class Callbacks:
             for function in self._functions:
                 function(self._study, result)
         except BaseException as error:
-            # Of any kind: what it says belongs to the caller of minimize.
+            # An error of any kind is for the caller of minimize.
             self.error = error
             self._desired = max(self._desired, DesiredState.INTERRUPT, key=list(DesiredState).index)
         return self._desired

@@ -65,7 +65,7 @@ def main() -> int:
         _install_script(_script_names(function))
         return function
 
-    # Of versions before several objectives.
+    # Functions stored before several objectives existed have one metric.
     objectives = message.get("objectives") or [message["metric"]]
     return run_trial(objective, objectives, message.get("constraints", ()))
 

@@ -108,8 +108,8 @@ async def apply(
     }
     before = await found(client, spec.namespace, spec.name)
     if files is not None:
-        # Of a new experiment, the files can only follow, because it owns them. A kubelet waits for
-        # them; what keeps them from being created is found out first.
+        # The files of a new experiment can only follow it, because it owns them, and a kubelet
+        # waits for them. A dry run finds out first whether they can be created.
         await _send(client, files, before or body, dry_run=dry_run or before is None)
     after = await _applied(client, spec.namespace, spec.name, body, dry_run=dry_run)
     is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]

@@ -78,7 +78,7 @@ class ClusterExperiments:
 
     api: ControllerApi
     poll_s: float = 1.0
-    # Of the experiments that were read, with what the controller says of each besides.
+    # What the controller says of each experiment that was read, besides the experiment itself.
     _paths: dict[Uid, str] = field(default_factory=dict)
     _troubles: dict[Uid, str] = field(default_factory=dict)
     _budgets: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import os
 import signal
 from pathlib import Path
 
-# Of another repository: a hook of git gets them, and so do programs that it starts.
+# Variables that name another repository: git sets them for a hook and the programs it starts.
 _OF_REPOSITORY = frozenset(
     {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -35,7 +35,7 @@ async def git(folder: Path, *arguments: str) -> tuple[int, bytes, bytes]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**own, "GIT_OPTIONAL_LOCKS": "0"},
-        # So that it ends with all that it started: a filter or a file monitor has its pipes.
+        # To end it with all that it started: a filter or a file monitor has its pipes.
         start_new_session=True,
     )
     try:

@@ -60,7 +60,7 @@ _NOT_CARRIED = {
 _TRIES = 10
 _POLL_S = 0.25
 _NOTICED_S = 15.0  # Katib's controller has a second for it when it is busy
-_UNCOUNTED_S = 3.0  # the same of an Experiment without Trials, of which it gives no sign
+_UNCOUNTED_S = 3.0  # the same for an Experiment without Trials, for which it gives no sign
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class RunResult:
     counts: its own finished trials by outcome.
     best: the best trial of its study, which may be an imported one.
     final_failed: its final stage has failed for good.
-    opened_breaker: the trial because of which it is paused, and the last lines of its log.
+    opened_breaker: the trial that caused the pause, and the last lines of its log.
     """
 
     experiment: Experiment

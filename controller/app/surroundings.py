@@ -91,7 +91,7 @@ async def tracked_state(folder: Path, *, within_s: float) -> GitState:
             if code != 0:
                 return GitState(record)
     except (OSError, TimeoutError):
-        # Of a very large checkout, the commit alone may be known in time.
+        # In a very large checkout, the commit alone may be known in time.
         return GitState(record)
     record["dirty"] = bool(patch)
     if len(patch) > PATCH_BYTES:

@@ -57,7 +57,7 @@ def _group(*flags: Flags) -> Flags:
 
 
 def _either(*flags: Flags) -> Flags:
-    """Return flags of which a command may have one."""
+    """Return flags that exclude each other."""
 
     def add(parser: argparse._ActionsContainer) -> None:
         _group(*flags)(parser.add_mutually_exclusive_group())

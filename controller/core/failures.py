@@ -159,7 +159,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgment(AttemptState.INFEASIBLE, reason=message[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
-        # Which is not its fault.
+        # The trial is not at fault if its log was lost.
         if log.value is None and log.lost:
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {log.lost}")
         if log.value is None:

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-# Of one line; each match may look at the rest of the line.
+# The most matches in one line: each may look at the rest of the line.
 MAX_MATCHES = 1000
 _EXAMPLE = r"(\w+)=(\S+)"
 # Outside of a class of characters: an escape, quoted text, a class,
@@ -88,7 +88,7 @@ def _outer_groups(text: str) -> list[int]:
     """Return the numbers of the outermost capturing groups of a valid expression."""
     outer: list[int] = []
     count = 0
-    # Of the open groups.
+    # For each open group: whether it captures.
     captures: list[bool] = []
     for token in _TOKEN.finditer(text):
         if token[0] == ")":

@@ -30,7 +30,7 @@ STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")
 
 # Begins a collector's message about its source, among the lines that it collects.
 NOTE = "# tuner: "
-# Of a collector that reads its source from the start, after it was killed, too.
+# Printed by a collector that reads its source from the start, also after it was killed.
 FIRST_LINE = f"{NOTE}begin"
 LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
 # Begins the line that a runtime writes into its copy of a log where lines are missing.
@@ -203,14 +203,14 @@ class LineParser:
         }
         # Names whose values are more than numbers.
         self._special = {*self._wanted, *(rest for _, rest in self._by_phase)}
-        # Of wanted metrics: the part of the data that is read.
+        # By wanted metric: the part of the data that is read.
         self._phases: dict[str, str] = {}
         self._units: dict[str, str] = {}
         # By kind: what a person should know of how values were read.
         self.remarks: dict[str, str] = {}
-        # Of wanted metrics: the first value that is not a number.
+        # By wanted metric: the first value that is not a number.
         self.unreadable: dict[str, str] = {}
-        # Of wanted metrics: the last value that is not a number.
+        # By wanted metric: the last value that is not a number.
         self.texts: dict[str, str] = {}
         self._columns: tuple[str, ...] = ()
         self._results = False

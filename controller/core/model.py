@@ -53,7 +53,7 @@ AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
 Number = TypeVar("Number", bound=TrialOrFinal)
 Value = TypeVar("Value")
 
-# Of a measurement, by precedence, unless the experiment names another.
+# The keys of a measurement's step, by precedence, unless the experiment names another.
 STEP_KEYS = ("step", "epoch")
 # Key of a stored document: the format of the person's file, if it is not the native one.
 FORMAT = "format"
@@ -293,7 +293,7 @@ class Budget:
     no_improvement: int | None = None
     # How much better than the best trial another point may still be.
     regret_below: float | None = None
-    # Of all attempts, by what they request and how long they run.
+    # Limits for all attempts together, by what they request and how long they run.
     gpu_hours: float | None = None
     cost: float | None = None
     # None: attempts stop at the end of the time, and finish at that of GPU-hours and money.
@@ -436,14 +436,14 @@ class ExperimentSpec:
     pruning: Pruning | None = None
     parallelism: int = 1
     budget: Budget = Budget()
-    # Of an hour of one unit of each resource, by its name in a pod; of memory, of one GiB.
+    # The price of each resource for an hour, by its name in a pod: of one unit, or of one GiB.
     prices: Mapping[str, float] = field(default_factory=dict)
     canary_s: float = 10.0
     breaker: bool = True  # failures may pause the experiment
     runtime: str = DEFAULT_RUNTIME
     # Runs once with the best parameters, after the search.
     final: TrialTemplate | None = None
-    # Of the objectives, in the choice of its trial; () = the first one alone.
+    # The weights of the objectives in the choice of its trial; (): the first one alone.
     final_weights: tuple[float, ...] = ()
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()

@@ -72,7 +72,7 @@ _MERGE_PATCH, _JSON_PATCH = "application/merge-patch+json", "application/json-pa
 _APPLY_PATCH = "application/apply-patch+yaml; charset=utf-8"
 # Characters that YAML takes for line breaks, or refuses, besides those that JSON escapes anyway.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-# Of the fields that `apply` writes, and those of patches, by the header User-Agent.
+# The manager of fields that `apply` writes; as the header User-Agent, also of those of patches.
 MANAGER = "tuner"
 _log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ KEPT_S = 4.0
 # A list of many namespaces asks about each; one that was granted meanwhile appears a little later.
 DENIED_KEPT_S = 30.0
 _CA_KEPT_S = 30.0
-# Requests at a time: whoever sends unknown tokens must not keep the API server busy.
+# Requests at a time: clients that send unknown tokens must not keep the API server busy.
 _AT_ONCE = 16
 _TOKEN_REVIEWS = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", False)
 _ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")

@@ -40,7 +40,7 @@ class Answers(Generic[Answer]):
         task = self._asking.get(question)
         if task is None:
             task = self._asking[question] = asyncio.create_task(self._ask(question, ask))
-        # Whoever asked first may go away, and the others still wait.
+        # The first caller may go away while the others still wait.
         return await asyncio.shield(task)
 
     async def _ask(

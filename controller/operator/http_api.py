@@ -45,7 +45,7 @@ from suggest.errors import (
 )
 from suggest.server import Server
 
-# Of both families, where the system has both.
+# Addresses of both families, where the system has both.
 ALL_INTERFACES = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
 _HEADERS = (AUTHORIZATION.lower(), "authorization")
 _LONGEST_REQUEST = 1 << 16  # bytes of the message of a method
@@ -53,7 +53,7 @@ _METHOD_S = 60.0
 _PART = 1 << 20  # bytes of a log in one response, and of a pack in one message
 # Packs at a time, since each needs room on the disk until it is sent.
 _PACKS = 4
-# Those that change nothing. What changes something goes through the API server's own objects.
+# The methods that change nothing. People change objects of the API server instead.
 _METHODS = frozenset(
     (
         "GetStudy",

@@ -114,7 +114,7 @@ class _Written:
     doubtful: trials whose Trials said another class when they were last changed.
     optimal: `currentOptimalTrial` of the best trial, by its number.
     first_open: trials with lower numbers have ended, and are shown so.
-    basis: what the last result was made from; it stands as long as that is the same, and until
+    basis: what the last result was made from; it holds as long as that is the same, and until
     again_s, when an object that was refused is tried again.
     taken: how often an object could not be created because another one has its name.
     lacks_claim: the claim, if the experiment has one, is not known to be there.
@@ -152,7 +152,7 @@ class KatibExperiments:
     def __init__(self, selection: KatibSelection) -> None:
         self._takes_all = selection is KatibSelection.ALL
         self._shown: dict[Uid, _Written] = {}
-        # Those that were behind when what they had been shown was forgotten.
+        # Experiments that were behind when the record of what was shown was forgotten.
         self._behind: set[Uid] = set()
 
     def seen(self, found: KubernetesObject) -> ExperimentResource | None:
@@ -329,7 +329,7 @@ async def _already_shown(client: KubernetesClient, resource: ExperimentResource)
     shown = _Written(stem)
     for trial in sorted(found, key=lambda each: each["metadata"]["name"]):
         number = _number_in(trial["metadata"]["name"], stem)
-        # Of two, the earlier one was to be deleted.
+        # If there are two Trials of a number, the earlier one was to be deleted.
         if number is None or number in shown.uids:
             continue
         status = sound_status(mapping_of(trial.get("status")))
@@ -406,7 +406,7 @@ class _Writer:
             unfinished = {number for number, each in shown.trials.items() if not each.ended}
             postponed: set[int] = set()
             most = self.experiment.spec.parallelism
-            # Those that are shown first: their ends make room. Then those that need it shortly.
+            # Begin with trials that are shown: their ends make room. Then finished ones.
             for trial in sorted(trials, key=lambda t: (t.number not in shown.uids, not t.finished)):
                 tried = attempts.get(trial.number)
                 newest = tried[-1] if tried else None

@@ -86,7 +86,7 @@ def mapping_of(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# Of Tuner's own status, the types of what is read again.
+# The types of the fields of Tuner's own status that are read again.
 _OWN_TYPES = {
     "observedGeneration": int,
     "revision": int,

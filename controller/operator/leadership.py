@@ -88,7 +88,7 @@ class Leadership:
 
         Raises AccessDenied if the right to the lease is missing for LEASE_SETTLE_S, and ApiError.
         """
-        # Those of an earlier time were given up.
+        # An epoch of an earlier leadership was given up.
         self.epoch, self._raised_to, self._version = 0, 0, ""
         while True:
             try:

@@ -41,7 +41,7 @@ UPLOADED = "archived"  # an empty file in an attempt's folder
 TURN_S = 10.0
 EXPIRE_S = 3600.0
 KEPT_BYTES = 1 << 30  # of uploaded logs, in the directory
-_PART_BYTES = 5 << 20  # S3's least part, of which two are in memory
+_PART_BYTES = 5 << 20  # the least part of S3; two are in memory
 _DOWNLOADS = 16  # at a time
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
 

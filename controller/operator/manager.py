@@ -118,7 +118,7 @@ class ExperimentResources:
         return _Watched(kind, Reflector(self._client, kind.kind, scope, changed=changed))
 
     async def start(self) -> None:
-        """Return after the first lists, each of which is tried again until the server answers.
+        """Return after the first lists. Each is tried again until the server answers.
 
         A definition may be missing for a while, as may a right. While those of other kinds than
         Tuner's are, the experiments of Tuner's do not wait for them.
@@ -175,7 +175,7 @@ class ExperimentResources:
         if kind == EXPERIMENTS:
             known = self.find(namespace, about["name"])
             newest = resource if known is None or uid_of(known) != uid else known
-            # Which a uid would not ensure: see `KubernetesClient.replace_status`.
+            # A uid would not ensure that it is this version: see `KubernetesClient.replace_status`.
             version = {"resourceVersion": newest["metadata"]["resourceVersion"]}
             body = {"metadata": version, "status": status}
             written = await client.apply(
@@ -277,7 +277,7 @@ class Manager:
         """Raises StoreAway, having released the lease, when the database is away for AWAY_S."""
         try:
             self._resources.listener = self.resource_changed
-            # Those that run first: others may be thousands.
+            # Running experiments first: there may be thousands of others.
             for resource in sorted(self._resources.all, key=says_it_runs, reverse=True):
                 about = resource["metadata"]
                 self.resource_changed((about["namespace"], about["name"]))

@@ -1,7 +1,7 @@
 """The page in the cluster: the experiments of the namespaces that a visitor may see, for reading.
 
-People change experiments through the API server, with their own rights. Whoever looks is asked for
-anew, so what the page sends, streams too, ends with the right to it.
+People change experiments through the API server, with their own rights. The API server is asked
+again what a visitor may see, so what the page sends, also streams, ends with the permission.
 """
 
 from __future__ import annotations

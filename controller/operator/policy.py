@@ -248,7 +248,7 @@ _BY_OTHERS = {
     ),
     "headService": _Rule("an experiment creates no Services of its own"),
 }
-# Of what a person writes. The controller itself sets the first for `spec.trial.serviceAccount`.
+# Rules for what a person writes. The controller sets the first for `spec.trial.serviceAccount`.
 _OF_TENANT = {
     "automountServiceAccountToken": _Rule(
         "the service account decides whether its pods get a token", "write false, or omit it"
@@ -366,7 +366,7 @@ class _Inspection:
 
 
 def _named(field: str, obj: AnyObject) -> Iterator[object]:
-    """Yield the values of a field in all its spellings, of which an operator may read any."""
+    """Yield the values of a field in all its spellings: an operator may read any of them."""
     return (value for key, value in obj.items() if key.casefold() == field)
 
 

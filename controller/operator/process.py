@@ -76,7 +76,7 @@ class ControllerOptions:
     ValidatingWebhookConfiguration that leads to the HTTP port; "": none.
     katib: which of Katib's Experiments are run as well; None: none. db_manager_port: of Katib's
     DBManager, without TLS.
-    archive: the bucket of logs, of which those up to an age and a size are kept; "": none.
+    archive: the bucket of logs, which keeps them up to an age and a size; "": none.
     requests_per_s: to the API server, without those of the process itself.
     running_experiments: how many run at a time; the others wait.
     clock: says which month it is, for the budgets of tenants; None: the API server's.
@@ -223,7 +223,7 @@ async def _manager(
 ) -> AsyncIterator[Manager]:
     """Open the watches, the store and the service. hosts: the controller's names in the cluster."""
     options.state.make()
-    # Of this leader: another one may change the resources in between.
+    # New for each leader: another one may change the resources in between.
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
     kinds = ExperimentKinds([TunerExperiments(), *katib])
     resources = ExperimentResources(client, options.namespaces, kinds)

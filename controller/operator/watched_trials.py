@@ -1,7 +1,7 @@
-"""Which Trials of Katib's resources somebody has deleted or changed, as a watch tells.
+"""Watch which of Katib's Trials somebody deletes or changes.
 
-Nothing is kept of the others: their content is in the store, and an installation may have tens of
-thousands. After an interruption, whoever shows Trials lists those of its experiments again.
+Nothing is kept about the others: their content is in the store, and an installation may have tens
+of thousands. After an interruption, `ShowsTrials` lists those of its experiments again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from suggest.errors import TunerError
 
 _WATCH_S = 300.0
 _BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.5)
-_NOTHING = "metadata.name=-"  # no name is so; a list of it has the present version
+_NOTHING = "metadata.name=-"  # no object has this name; its list has the present version
 _log = logging.getLogger(__name__)
 
 
@@ -32,12 +32,12 @@ class ShowsTrials(Protocol):
     def trial_changed(self, trial: KubernetesObject) -> None: ...
 
     def trials_missed(self) -> None:
-        """Called once deletions are told, and were not before."""
+        """Deletions will be reported from now on, and were not before."""
 
 
 async def follow(client: KubernetesClient, namespace: str | None, shown: ShowsTrials) -> None:
-    """Tell which Trials are deleted or changed, until cancelled. namespace None: of all."""
-    told = version = ""
+    """Report which Trials are deleted or changed, until cancelled. namespace: None: of all."""
+    logged = version = ""
     for failures in count():
         try:
             if not version:
@@ -48,15 +48,19 @@ async def follow(client: KubernetesClient, namespace: str | None, shown: ShowsTr
             )
             async with aclosing(watch) as events:
                 async for event in events:
-                    if event["type"] == "DELETED":
-                        shown.trial_deleted(event["object"])
-                    elif event["type"] == "MODIFIED":
-                        shown.trial_changed(event["object"])
+                    _report(event["type"], event["object"], shown)
                     version = event["object"]["metadata"]["resourceVersion"]
             continue
         except (ApiError, TunerError, RuntimeLost) as error:
-            if str(error) != told:
-                told = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 _log.warning("deleted and changed trials are not noticed: %s", error)
             version = ""
         await asyncio.sleep(_BACKOFF.pause_s(failures))
+
+
+def _report(event: str, trial: KubernetesObject, shown: ShowsTrials) -> None:
+    if event == "DELETED":
+        shown.trial_deleted(trial)
+    elif event == "MODIFIED":
+        shown.trial_changed(trial)

@@ -18,7 +18,7 @@ class Color:
 _GRAY = Color("#8a8f98", "#a0a6b0")
 _PALE = Color("#b9bec6", "#7d8694")
 
-# Of trials, attempts and experiments, in the order of legends.
+# The states of trials, attempts and experiments, in the order of legends.
 STATES = {
     "succeeded": Color("#2f6db5", "#6ba4ea"),
     "pruned": Color("#e08a2c", "#f0a95a"),

@@ -114,7 +114,7 @@ def next_step(
 ) -> str:
     """Return the next useful command with its reason, with the keys of the person's file.
 
-    `counts` has the finished trials by outcome, `printed` the trial because of which the experiment
+    `counts` has the finished trials by outcome, `printed` the trial for which the experiment
     is paused, and the last lines of its log.
     """
     return experiment.spec.words(

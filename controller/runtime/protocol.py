@@ -24,7 +24,7 @@ class Launch:
 
     directory: the attempt's own folder, which exists. The runtime writes standard output and error
     to `log.txt` there, in order.
-    log_limit_bytes: the cap of each log on disk, of which the beginning and the end are kept.
+    log_limit_bytes: of each log on disk, which keeps its beginning and its end.
     slots: while this many attempts of the experiment run, the attempt waits in the runtime, which
     starts it once one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment

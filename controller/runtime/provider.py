@@ -2,7 +2,7 @@
 its launches, its connection.
 
 A runtime is one provider, registered under a name (`controller.runtime.registry`), and the class
-that implements `controller.runtime.protocol.Runtime`. Whoever needs something of the place where
+that implements `controller.runtime.protocol.Runtime`. Code that needs something of the place where
 trials run asks the provider; nobody compares names. Methods without an implementation here are what
 a runtime must have; the others say "nothing to add".
 

@@ -120,7 +120,7 @@ class KatibCollectorReader(KatibSectionReader):
         return CustomCollector(container, path)
 
     def _part(self, parent: Json, key: str, at: str, keys: Iterable[str] | None = None) -> Json:
-        """Return a mapping of which these are the keys; {} if it is absent."""
+        """Return a mapping that may have these keys; {} if it is absent."""
         if parent.get(key) is None:
             return {}
         part = self._mapping(parent, key, at)

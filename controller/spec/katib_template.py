@@ -498,7 +498,7 @@ class KatibTemplateReader(KatibSectionReader):
     def _with_shell(self, data: Any) -> Any:  # Any: any of YAML's types
         """Return the object whose primary containers have the command that Katib makes of theirs.
 
-        Katib joins the words of a command with spaces, for a shell. A command of which the shell
+        Katib joins the words of a command with spaces, for a shell. A command from which the shell
         makes the same words stays.
         """
         if isinstance(data, list):

@@ -47,8 +47,8 @@ _SET_BY_TUNER = {
     "kueue.x-k8s.io/queue-name": "would queue a trial that Tuner does not know to be queued; write "
     "spec.trial.queue",
 }
-# Words in the names of metrics of which larger values are better,
-# and of those of which smaller ones are.
+# Words in the names of metrics whose larger values are usually better,
+# and of those whose smaller values are.
 _USUAL = {
     "maximize": re.compile(
         "accuracy|acc|auc|auroc|auprc|precision|recall|iou|miou|bleu|psnr|ssim|ndcg|throughput"
@@ -332,7 +332,7 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> Iterator[PathPr
     names = set(raw_parameters) if isinstance(raw_parameters, dict) else set()
     if "network" in raw:
         yield from _network(spec, names)
-        # Those of an unreadable network.
+        # The parameters of an unreadable network are unknown.
         names.add("network")
     space = readable_space(spec, raw_parameters)
     for name in names:

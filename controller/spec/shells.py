@@ -16,7 +16,7 @@ from controller.core.substitute import nodes, placeholders
 from controller.spec.document import Json
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
-_PLAIN = re.compile(r"[\w./:=,@%+-]*")  # of which a shell makes nothing else
+_PLAIN = re.compile(r"[\w./:=,@%+-]*")  # a shell leaves this text as it is
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
 # Its path, and the word. Any: a template may have anything as a word.

@@ -86,7 +86,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {
     "discrete": ("choice",),
 }
 
-# Of words up to this length, one other letter makes another word.
+# In words up to this length, one other letter makes another word.
 SHORT = 3
 
 

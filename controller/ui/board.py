@@ -290,7 +290,7 @@ class Board:
         for experiment in self.all():
             if not experiment.state.finished:
                 holders.append(self.experiments().holder(experiment.uid))
-            # Of an experiment of another service, the reader says so.
+            # If the experiment is on another service, the reader reports it.
             with suppress(TunerError):
                 by_service.setdefault(self.workspace.service_of(experiment), []).append(experiment)
         mark: Mark = (*holders, *map(self._store_mark, by_service))

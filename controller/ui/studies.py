@@ -33,7 +33,7 @@ class StudyBoard:
     Args:
         mark: Returns a value that changes when the store may have changed.
         verbs: Returns the names of the verbs that the client's token permits now.
-        visitor: What refusals call whoever sees the client's pages.
+        visitor: What refusals call a person who sees the client's pages.
     """
 
     def __init__(

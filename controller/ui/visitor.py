@@ -1,7 +1,7 @@
 """What the pages of one visitor may use at once, so that others are served
 meanwhile: streams, and figures.
 
-A visitor is a token, or whoever has the link. Belongs to the server's event loop.
+A visitor is a token, or anyone with the link. Belongs to the server's event loop.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def _hyperband(spec: pb.ExperimentSpec, problems: Problems) -> Fidelity | None:
     return Fidelity.of_resource(resource, most, eta)
 
 
-# Of our settings: larger numbers count as these.
+# The largest values of our settings; larger ones count as these.
 _MOST_USED = {"startupTrials": 10**6, "candidates": 1000}
 
 
@@ -336,7 +336,7 @@ def _check_trial_dir(text: str) -> None:
 HYPERBAND, PBT = "hyperband", "pbt"
 # What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
 _HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
-# Of settings that are not ours: those of hyperband are its fidelity, which `_hyperband` reads.
+# Checks of settings that are not ours. `_hyperband` reads those of hyperband as its fidelity.
 _CHECKS: Mapping[str, Callable[[str], None]] = {
     "r_l": _check_r_l,
     "eta": _check_eta,

@@ -38,7 +38,7 @@ from suggest.trial import Trial, TrialState
 BEST_SHARE = 0.1
 LEAST_BEST = 10  # trials that count as the best, at least
 RESAMPLES = 20
-# Of a resample, and fewer with many parameters: bounds the time.
+# The most trials of a resample, and fewer with many parameters, to bound the time.
 MAX_TRIALS = 1000
 LEAST_DRAWN = 40  # but at least, if there are so many
 MAX_CELLS = 10_000  # trials times parameters, of a resample

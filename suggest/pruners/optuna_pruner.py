@@ -35,7 +35,7 @@ from suggest.trial import StopAdvice, TrialState
 
 # These pruners record the rungs that a trial has reached.
 SETTING_ATTRIBUTES = ("SuccessiveHalvingPruner", "HyperbandPruner")
-# Of a class of Optuna; a wrapped pruner is the name of its class.
+# The arguments of a class of Optuna; a wrapped pruner is the name of its class.
 Arguments: TypeAlias = Mapping[str, object]
 _STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
 

@@ -18,7 +18,7 @@ from suggest.samplers.uniform import BITS, at_fraction, draw
 from suggest.space import Choice, Domain, Float, Int, Space, Value
 from suggest.study import Belief
 
-# Of the range on its scale: how near the best value is with the probability `sure`.
+# With the probability `sure`, the best value is within this share of the range, on its scale.
 NEAR = 0.1
 
 

@@ -37,9 +37,9 @@ from suggest.trial import Trial
 
 # The latest distributions, from which a trial may have been drawn.
 _RECENT = 3
-# Of the earlier trials, those that a warm start follows.
+# The share of the earlier trials, the best ones, that a warm start follows.
 _GOOD_SHARE = 0.1
-_LEAST_EARLIER = 10  # trials of which that share is one
+_LEAST_EARLIER = 10  # trials, so that this share is at least one
 # The least width of a warm start, as a share of each range. The paper has 0.1, for trials of a
 # similar problem. These are of the same one.
 _WIDTH = 0.05

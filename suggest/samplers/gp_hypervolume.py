@@ -158,7 +158,7 @@ def _factor(known: Cells, k: int, mean: Floats, deviation: Floats) -> _Factor:
     by_deviation = np.concatenate([no_slope, (1.0 - slope * u) / deviation], axis=1)
     high, low = known.high[:, k], known.low[:, k]
     log_share = np.minimum(gain[:, low] - gain[:, high], -1e-12)
-    # Of the part below `low`, and of the part above it.
+    # The shares of the part below `low`, and of the part above it.
     share, rest = np.exp(log_share), -np.expm1(log_share)
     return _Factor(
         gain[:, high] + np.log(rest),

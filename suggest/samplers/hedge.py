@@ -21,7 +21,7 @@ from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 
-CYCLE = 4  # of which one at least is TPE's
+CYCLE = 4  # turns, at least one of which is TPE's
 # Trials, from which gp has two of four turns, and one; beside CMA-ES one.
 LONG, VERY_LONG = 300, 1000
 # Trials in parallel, above which gp has two of four turns, and one.

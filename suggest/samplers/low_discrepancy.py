@@ -31,7 +31,7 @@ from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-# Of sobol: the first, and the rows of joe_kuo.txt.
+# Sobol has the first dimension, and the rows of joe_kuo.txt.
 MOST_DIMENSIONS = 64
 
 

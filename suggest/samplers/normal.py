@@ -144,7 +144,7 @@ def _lower_quantile(p: Floats) -> Floats:
     return z
 
 
-# below: the first term of the asymptotic series, of which the second is 3 / u² of it.
+# below: the first term of the asymptotic series; the second is 3 / u² of it.
 FAR = -1e4
 
 

@@ -62,7 +62,7 @@ class PbtSampler(Sampler):
         self._population = PbtPopulation(
             settings.population, settings.truncation, spec.objective.direction
         )
-        # Of the trials from which others may continue.
+        # The points of the trials from which others may continue, by number.
         self._points: dict[int, Assignment] = {}
 
     def put(self, trial: Trial) -> None:

@@ -74,7 +74,7 @@ class PbtPopulation:
         self._generations = [_Generation()]
         # Number of trials that continue from a trial; without cancelled ones.
         self._offspring: dict[int, int] = {}
-        # Generations of which a trial may continue.
+        # Generations with a trial that may continue.
         self._with_room: set[int] = set()
         self._is_outdated = False  # a trial was put before its parent
 

@@ -18,7 +18,7 @@ from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-# Of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers.
+# A word of this many bits is the fraction word / 2^BITS: enough to reach each of 2^54 integers.
 BITS = 64
 
 
@@ -69,7 +69,7 @@ def at_fraction(domain: Domain, word: int) -> Value:
 
 
 def _quantile(domain: Domain, fraction: float) -> Value:
-    # Those are drawn by index.
+    # Choices are drawn by index.
     assert not isinstance(domain, Choice)
     return quantile(domain, fraction)
 

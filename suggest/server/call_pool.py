@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class HeavyCalls:
-    """The kinds of calls, such as a method and its caller, of which one was heavy lately."""
+    """The kinds of calls, such as a method and its caller, that had a heavy call lately."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -81,7 +81,7 @@ class CallPool:
         """Run `work` in a thread, one at a time for each `study`; "" means work that needs no lock.
 
         It is heavy if one of its kind was lately, or if the caller of this method says so: clients
-        may name new studies without end, of which each is new here.
+        may name new studies without end, and each is new here.
 
         If cancelled while waiting, the work is never done. If cancelled later, the work still
         finishes, and only then the next one begins.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-THREADS = 8  # worker threads, of which a single caller gets half
+THREADS = 8  # worker threads; a single caller gets half of them
 COMPUTING_S = 5.0  # how much of the grace period passes before computations in progress are stopped
 SENDING_S = 0.2
 # interval at which the number of denied calls left out of the audit log is written

@@ -60,7 +60,7 @@ UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))
 
 # The types of requests, replies and contexts are known to the handlers only.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# Of a wrapped method: takes the stream with the request.
+# The behavior of a wrapped method: takes the stream with the request.
 Behavior: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
 # Takes a request, which a client in this process hands over as a message,
 # and the name of its caller.

@@ -55,7 +55,8 @@ _LOCKED = (
 DAMAGED = "the file is damaged; restore it from a backup, or move it away to start over"
 _NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Of a table or a column that every store of its version has, or that only newer versions have.
+# SQLite's messages about a table or a column that every store of its version has, or that only
+# newer versions have.
 _OTHER_TABLES = re.compile(
     r"no such (table|column): |table \S+ has no column named |duplicate column name: |"
     r"(table|index) \S+ already exists"

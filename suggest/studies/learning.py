@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from suggest.storage.sql_store import StudyStore
 
 STUDIES_PER_PAGE = 500
-# The most recent similar studies, of which the trials are read.
+# The trials of this many similar studies are read, the most recent ones.
 MOST_READ = 50
 
 

@@ -183,7 +183,7 @@ class Writer:
     # Changes are written to the store first, and only then the engine is told.
 
     def hand_out(self, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        """Store running trials, of which `queued` are known as queued, and start their leases."""
+        """Store running trials, and start their leases. `queued` of them are stored as queued."""
         with self.changing():
             self.store.hand_out(self.lease, trials, queued=queued)
             for trial in trials:

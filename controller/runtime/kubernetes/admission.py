@@ -5,10 +5,10 @@ and the creation of the objects of those admitted.
 leave after the attempts that were admitted and are not counted there yet (`resource_quota`). With a
 Kueue queue, Kueue decides about room, and every attempt is admitted at once.
 
-Experiments that share a namespace do not know each other: the quota's room goes to whoever asks
-first, which is now one and now the other. A namespace without a quota cannot fill the cluster with
-Jobs either, and this process with what it knows of them: while MOST_WITHOUT_NODE of its attempts
-wait for a node, no more are created.
+Experiments that share a namespace do not know each other: the quota's room goes to the one that
+asks first, which varies. A namespace without a quota cannot fill the cluster with Jobs either, or
+this process with what it knows of them: while MOST_WITHOUT_NODE of its attempts wait for a node, no
+more are created.
 
 `JobCreations` creates in the background: a create may take long, because of a webhook or a
 throttling server, and running trials must not wait for it. The anchor is created once, then the

@@ -601,7 +601,7 @@ class Informer:
     async def reveal_pods(self, owners: Sequence[PodOwner]) -> None:
         """Show the pods of attempts' objects, although somebody has changed their labels.
 
-        They are known by their names and owners, of which some may be in between.
+        They are known by their names and their owners, some of which may be in between.
         """
         listed = await self._list_pods() if owners else []
         for owner in owners:
@@ -623,7 +623,7 @@ class Informer:
         # A deleted pod does not count once another pod has its name.
         gone = self.pods.deleted.items()
         deleted = [as_deleted(pod) for name, pod in gone if name not in existing]
-        # Of pods created in the same second the last in the list counts:
+        # If pods were created in the same second, the last in the list counts:
         # existing ones, not deleted ones.
         for pod in (*deleted, *existing.values()):
             if (attempt := attempt_of(pod)) is not None:

@@ -102,7 +102,7 @@ class Preset:
         operator: the program that creates its pods, in the version that this preset was written
             for.
         success: conditions that all hold once an object has succeeded.
-        failure: conditions of which one holds once an object has failed.
+        failure: conditions, one of which holds once an object has failed.
         suspended: the condition that holds while an object is suspended; None: the kind has none.
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: values of fields that the user left out, by path.
@@ -114,7 +114,7 @@ class Preset:
         templates: the pod templates of an object, or the mappings with `metadata` and `spec` that
             change them, added where they are missing. Labels and affinity go there.
         pod_metadata: the key of the labels in `templates`.
-        pod_spec: the path of the affinity's section in `templates`; "": it stands beside the
+        pod_spec: the path of the affinity's section in `templates`; "": it is beside the
             labels.
         pod_fields: the fields of `spec` that change pod templates which the object does not have
             itself, newest first. A cluster has one of them, or none, by its version of the

@@ -765,7 +765,7 @@ class _StreamReader:
         self._at = owner._at
         self._known = already_copied  # number of lines still to drop
         self._newest_before = owner._at.newest
-        # the stream has the last lines alone, of which those up to `newest` are known
+        # The stream has only the last lines, and those up to `newest` are known.
         self._of_the_end = of_the_end
         self.joined = False  # the stream's first line was seen
         self._gap = b""  # the line that marks a gap before the stream's first line

@@ -122,7 +122,7 @@ class _ClusterConnection(RuntimeConnection):
 async def _refuse_hosted(client: KubernetesClient, experiment: Experiment) -> None:
     """Refuse an unpacked experiment that the cluster's controller still has: both would run it.
 
-    Whoever may not look is not refused.
+    A person without the permission to look is not refused.
     """
     namespace, name = experiment.namespace, experiment.name
     for kind in (EXPERIMENTS, KATIB_EXPERIMENTS):

@@ -76,7 +76,7 @@ class Records:
         return key in self._removed
 
     def forget_removed(self, *, but: Set[AttemptKey]) -> None:
-        """Forget all but the latest removed objects. but: those of which something is there."""
+        """Forget all but the latest removed objects. but: those that still have objects."""
         surplus = len(self._removed) - _REMOVED_IN_MEMORY
         if surplus > 0:
             for key in [key for key in self._removed if key not in but][:surplus]:

@@ -548,35 +548,49 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
             for limit_range, rule in _rules(limit_ranges, kind):
-                # A container without a limit gets the maximum of its LimitRange from the server.
-                most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
-                for name in sorted(
-                    COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}
-                ):
-                    if shape.pods and f"limits.{name}" not in shape.per_pod:
-                        yield (
-                            f"LimitRange {limit_range} requires a limit of {name}, so every "
-                            f"trial must have one: set spec.trial.resources"
-                        )
-                for name, text in (rule.get("max") or {}).items():
-                    maximum = shape.per_pod.get(
-                        f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal())
-                    )
-                    is_known = kind == "Pod" or shape.containers == 1
-                    if maximum > (limit := parse_quantity(text)) and is_known:
-                        yield (
-                            f"{name} {shown_amount(name, maximum)} is above "
-                            f"{shown_amount(name, limit)}, the most that LimitRange {limit_range} "
-                            f"allows a {kind.lower()}"
-                        )
-                for name, text in (rule.get("min") or {}).items():
-                    least = shape.per_pod.get(f"requests.{name}", Decimal())
-                    if shape.pods and least < (limit := parse_quantity(text)):
-                        yield (
-                            f"{name} {shown_amount(name, least)} is below "
-                            f"{shown_amount(name, limit)}, the least that LimitRange "
-                            f"{limit_range} allows a {kind.lower()}"
-                        )
+                yield from _missing_limits(shape, kind, limit_range, rule)
+                yield from _above_maximum(shape, kind, limit_range, rule)
+                yield from _below_minimum(shape, kind, limit_range, rule)
+
+
+def _missing_limits(
+    shape: Demand, kind: str, limit_range: str, rule: LimitRangeItem
+) -> Iterator[str]:
+    # A container without a limit gets the maximum of its LimitRange from the server.
+    most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
+    limited = {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}
+    for name in sorted(COMPUTE & limited):
+        if shape.pods and f"limits.{name}" not in shape.per_pod:
+            yield (
+                f"LimitRange {limit_range} requires a limit of {name}, so every trial must have "
+                f"one: set spec.trial.resources"
+            )
+
+
+def _above_maximum(
+    shape: Demand, kind: str, limit_range: str, rule: LimitRangeItem
+) -> Iterator[str]:
+    is_known = kind == "Pod" or shape.containers == 1
+    for name, text in (rule.get("max") or {}).items():
+        requested = shape.per_pod.get(f"requests.{name}", Decimal())
+        amount = shape.per_pod.get(f"limits.{name}", requested)
+        if amount > (limit := parse_quantity(text)) and is_known:
+            yield (
+                f"{name} {shown_amount(name, amount)} is above {shown_amount(name, limit)}, the "
+                f"most that LimitRange {limit_range} allows a {kind.lower()}"
+            )
+
+
+def _below_minimum(
+    shape: Demand, kind: str, limit_range: str, rule: LimitRangeItem
+) -> Iterator[str]:
+    for name, text in (rule.get("min") or {}).items():
+        amount = shape.per_pod.get(f"requests.{name}", Decimal())
+        if shape.pods and amount < (limit := parse_quantity(text)):
+            yield (
+                f"{name} {shown_amount(name, amount)} is below {shown_amount(name, limit)}, the "
+                f"least that LimitRange {limit_range} allows a {kind.lower()}"
+            )
 
 
 def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:

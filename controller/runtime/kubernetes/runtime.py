@@ -154,7 +154,7 @@ class _Look(NamedTuple):
 
     attempts: those that have, or had while this process ran, an object or pods.
     leaving: the objects whose attempts were removed, by name. remains: the keys
-    of removed attempts of which only pods are left.
+    of removed attempts that have only pods left.
     """
 
     attempts: list[AttemptOnCluster]
@@ -185,9 +185,9 @@ class KubernetesRuntime:
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._attempts: dict[str, AttemptOnCluster] = {}
-        # Of attempts that were removed, whose objects stay; see RETAIN.
+        # Removed attempts whose objects stay; see RETAIN.
         self._retained: set[AttemptKey] = set()
-        # of objects that have an attempt's name but other parameters
+        # The uids of objects that have an attempt's name but other parameters.
         self._foreign_uids: set[str] = set()
         self._server_clock = target.cluster.clock
         self._lines_are_awaited = True
@@ -686,7 +686,7 @@ class KubernetesRuntime:
         if kind is not JOBS or attempt.status().exit is None:
             # The garbage collector would give them their full grace period.
             await self._delete_pods(attempt.pods, grace_s=0)
-        # Of `distributed`. A template may name any Service of the namespace.
+        # The Service of `distributed`; a template may name any Service of the namespace.
         if at(obj, "spec.template.spec.subdomain") == attempt.name:
             await self._client.delete(SERVICES, self._target.namespace, attempt.name)
         with _DELETE:
@@ -734,7 +734,7 @@ def _is_retained(attempt: AttemptOnCluster) -> bool:
 def _may_have_more(kind: Kind, obj: AttemptObject, pods: int) -> bool:
     """Return whether the object may have more pods than those that are shown.
 
-    A Job says how many it has made, of which some may be gone; other kinds have none while they are
+    A Job says how many it has made, some of which may be gone; other kinds have none while they are
     suspended.
     """
     if kind != JOBS:

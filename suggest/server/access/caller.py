@@ -68,10 +68,10 @@ class Grant:
 
 
 UNIX = "unix"
-# Those of the server's own process.
+# The rights of the server's own process.
 OWN: Final = Grant(UNIX, frozenset(AccessVerb), None)
 
-# Of the current call, in its task and its worker thread.
+# The caller and the rights of the current call, in its task and its worker thread.
 CALLER: ContextVar[str] = ContextVar("caller", default="")  # the token's name, "" without one
 RIGHTS: ContextVar[Rights | None] = ContextVar("rights", default=None)  # None without tokens
 # The namespaces that a call which lists those of all may read; None means all.

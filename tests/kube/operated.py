@@ -24,6 +24,8 @@ from tests.ports import free_port
 Raw = dict[str, Any]
 NAMESPACE = "user1"
 KIND = ("tuner.dev/v1", "experiments", "Experiment")
+# On a busy machine, a few trials of a second take more than a minute.
+WITHIN_S = 150.0
 
 
 def experiment(name: str = "tiny", **spec: object) -> Raw:
@@ -138,7 +140,7 @@ class Installation:
         conditions = self.status(name).get("conditions", ())
         return next((each for each in conditions if each["type"] == kind), {})
 
-    async def until(self, condition: Callable[[], object], *, within_s: float = 60) -> None:
+    async def until(self, condition: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
         def checked() -> bool:
             if self._running is not None and self._running.done():
                 self._running.result()
@@ -146,7 +148,9 @@ class Installation:
 
         await eventually(checked, within_s=within_s)
 
-    async def until_state(self, state: str, name: str = "tiny", *, within_s: float = 60) -> None:
+    async def until_state(
+        self, state: str, name: str = "tiny", *, within_s: float = WITHIN_S
+    ) -> None:
         try:
             await self.until(lambda: self.status(name).get("state") == state, within_s=within_s)
         except AssertionError:

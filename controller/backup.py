@@ -209,7 +209,11 @@ def restore(
             _check_sum(source)
             with closing(_connect(source, "mode=ro")) as connection, _translated(source):
                 copy = _copy(connection, source, folder / target.name)
-            check(name, copy.path)
+            try:
+                check(name, copy.path)
+            except StoreBroken as error:
+                why = str(error).replace(str(copy.path), str(source))
+                raise StoreBroken(why) from error
             prepared.append((target, copy))
         for target, _ in prepared:
             undo.enter_context(_locked_alone(target))

@@ -195,6 +195,12 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def of_an_unknown_schema(path: Path) -> None:
+    of_a_newer_tuner(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE study_schema_version SET version_num = '0000'")
+
+
 def of_a_newer_tuner(path: Path) -> None:
     path.with_name("backup.json").unlink()
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -208,16 +214,19 @@ def other_programs(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [flip, cut, of_a_newer_tuner, other_programs], ids=lambda harm: harm.__name__
+    "harm",
+    [flip, cut, of_a_newer_tuner, of_an_unknown_schema, other_programs],
+    ids=lambda harm: harm.__name__,
 )
-def test_a_bad_backup_changes_nothing(
-    state: Path, folder: Path, harm: Callable[[Path], None]
+def test_a_bad_backup_is_named_and_changes_nothing(
+    state: Path, folder: Path, harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     add(state, "second")
     harm(folder / "saved" / "studies.db")
     before = sorted(path.name for path in state.iterdir())
     assert tuner_db("restore", folder / "saved", "--state-dir", state, "--force") in (2, 7)
+    assert str(folder / "saved") in capsys.readouterr().err.splitlines()[-1]
     assert sorted(path.name for path in state.iterdir()) == before
     assert names(state) == (["first", "second"], ["first", "second"])
 

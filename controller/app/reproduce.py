@@ -189,9 +189,12 @@ async def differences(workspace: ReadableWorkspace, reruns: Reruns) -> list[str]
             "recorded values are of that code, and the means of this one"
         )
     if unknown_code:
+        why = "git does not show its changes, or the record is damaged"
+        if not now.record:
+            why = "git finds no commit there"
         notes.append(
-            f"{search.directory} may have other code than trial {', '.join(unknown_code)} ran, "
-            "because git does not tell its state, or the record of the trial is damaged"
+            f"{search.directory} may have other code than trial {', '.join(unknown_code)} ran: "
+            f"{why}"
         )
     if other_trial:
         notes.append(

@@ -143,6 +143,8 @@ def test_code_that_git_does_not_track_or_did_not_compare_is_told_apart(tmp_path:
         assert told() == (False, True)
         shutil.rmtree(cli.folder / ".git")
         assert told() == (False, True)
+        _, _, err = cli.tuner("confirm", "tiny", "--top", "2", "--seeds", "2")
+        assert "ran: git finds no commit there" in err
 
 
 def test_the_search_does_not_learn_of_its_reruns(cli: Cli) -> None:

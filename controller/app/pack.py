@@ -186,6 +186,7 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
     _refuse_existing(target)
     with workspace.opened() as experiments, ExitStack() as undo:
         experiment = find(experiments, name, namespace)
+        notes: tuple[str, ...] = ()
         if traits_of(experiment.spec.runtime).survives_controller:
             try:
                 _, experiment = ExperimentService(experiments).leased(experiment, undo)
@@ -193,11 +194,13 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
                 raise FailedPrecondition(
                     f"{experiment.name} cannot be packed while it runs: {error}"
                 ) from error
+        elif experiments.holder(experiment.uid) is not None:
+            notes = (f"{experiment.name} continues here; trials that run now run again elsewhere",)
         url = _store_of(workspace, experiment)
         files, missing = _files_of(experiment)
         with _writing(target):
             attempts, links = write(experiments, experiment, url, target, files=files)
-    notes = (*_without(missing), *_without_links(links), *_without_checkpoints(experiment))
+    notes = (*notes, *_without(missing), *_without_links(links), *_without_checkpoints(experiment))
     return Packed(target, target.stat().st_size, attempts, notes)
 
 

@@ -163,12 +163,8 @@ class StoreBroken(TunerError):
     reason = "STORE_BROKEN"
 
 
-class NewerSchema(StoreBroken):
-    """A newer version has upgraded the store."""
-
-
-class OlderSchema(StoreBroken):
-    """The schema of the store is too old for this version to upgrade."""
+class UnknownSchema(StoreBroken):
+    """A newer version has upgraded the store, or it is too old for this version to upgrade."""
 
 
 class TimedOut(Unavailable):

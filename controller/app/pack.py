@@ -77,11 +77,10 @@ from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
-    NewerSchema,
     NotFound,
-    OlderSchema,
     StoreBroken,
     Unavailable,
+    UnknownSchema,
 )
 from suggest.server import admin
 
@@ -829,7 +828,7 @@ def _copy_stores(
         if experiment is None or experiment.uid != manifest.uid:
             raise _damaged(source, f"{STORES}/controller.db has another experiment")
         if unknown := unknown_keys(experiment.spec.document):
-            raise _of_newer(source, manifest, f"with {', '.join(unknown)}, which")
+            raise _of_another_version(source, manifest, f"with {', '.join(unknown)}, which")
         has_study = studies.study(study_name(experiment)) is not None
         if not has_study and packed.attempts(experiment.uid):
             raise _damaged(source, f"{STORES}/studies.db lacks the study of its trials")
@@ -914,26 +913,19 @@ def _of_pack(source: Path, folder: Path, manifest: _Manifest) -> Iterator[None]:
     """Raise InvalidArgument in place of the errors of the stores that were extracted."""
     try:
         yield
-    except NewerSchema as error:
-        raise _of_newer(source, manifest, "with a schema that") from error
-    except OlderSchema as error:
-        raise InvalidArgument.at(
-            "",
-            f"{source}: tuner {manifest.made_by} wrote it with a schema that this version, "
-            f"{VERSION}, does not upgrade; unpack it with a release in between, and pack it "
-            "there again",
-        ) from error
+    except UnknownSchema as error:
+        raise _of_another_version(source, manifest, "with a schema that") from error
     except StoreBroken as error:
         # Without the cure, which is that of a store in use.
         why, _, _ = str(error).replace(f"{folder}/", "").partition("; ")
         raise _damaged(source, why) from error
 
 
-def _of_newer(source: Path, manifest: _Manifest, what: str) -> InvalidArgument:
+def _of_another_version(source: Path, manifest: _Manifest, what: str) -> InvalidArgument:
     return InvalidArgument.at(
         "",
         f"{source}: tuner {manifest.made_by} wrote it {what} this version, {VERSION}, does not "
-        "know; update tuner here",
+        f"know; unpack it with tuner {manifest.made_by}",
     )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from suggest import failpoints
-from suggest.errors import NewerSchema, OlderSchema, StoreBroken
+from suggest.errors import StoreBroken, UnknownSchema
 from suggest.storage.database import Database, Readable
 
 _MAKE_SCHEMA = failpoints.register("store.make_schema")
@@ -130,13 +130,13 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
         )
     (found,) = versions
     if found > schema.newest:
-        raise NewerSchema(
+        raise UnknownSchema(
             f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that "
             f"this tuner knows; upgrade tuner, or name another place with {schema.option}"
         )
     if found not in (*schema.older, schema.newest):
         known = ", ".join(schema.older) or "no other"
-        raise OlderSchema(
+        raise UnknownSchema(
             f"{database.place}: has schema {found}; this tuner uses {schema.newest} and upgrades "
             f"{known}; first open it with a release in between, or name another place with "
             f"{schema.option}"

@@ -22,6 +22,7 @@ import pytest
 from controller.app import pack
 from controller.app.local_experiments import ControllerLock, LocalExperiments
 from controller.app.state_directory import StateDirectory
+from suggest.distribution import VERSION
 from suggest.errors import AlreadyExists
 from tests.e2e.cli import Cli, cli_in, experiment
 from tests.service.running import a_server
@@ -378,7 +379,7 @@ def test_a_pack_with_a_store_that_cannot_be_read_leaves_nothing(
 )
 def test_a_pack_with_a_newer_schema_is_refused(cli: Cli, name: str, table: str) -> None:
     err = refused(cli, of_changed_store(cli, name, f"UPDATE {table} SET version_num = '9999'"))
-    assert err.endswith("does not know; update tuner here\n")
+    assert err.endswith(f"does not know; unpack it with tuner {VERSION}\n")
 
 
 def test_a_pack_with_a_schema_of_before_is_upgraded_or_refused(cli: Cli) -> None:
@@ -390,7 +391,7 @@ def test_a_pack_with_a_schema_of_before_is_upgraded_or_refused(cli: Cli) -> None
         ("studies.db", "study_schema_version"),
     ):
         err = refused(cli, with_version(*place, "0000"))
-        assert "does not upgrade; unpack it with a release in between, and pack it there" in err
+        assert "does not know; unpack it with tuner" in err
         assert f"stores/{place[0]}: the version of its schema" in refused(
             cli, with_version(*place, "")
         )
@@ -407,7 +408,7 @@ def test_a_search_with_what_only_a_newer_version_has_is_refused(cli: Cli) -> Non
     err = refused(cli, of_changed_store(cli, "controller.db", newer))
     keys = "spec.trial.sandbox, spec.newKey"
     assert f"wrote it with {keys}, which this version, " in err
-    assert err.endswith("does not know; update tuner here\n")
+    assert err.endswith(f"does not know; unpack it with tuner {VERSION}\n")
 
     with closing(sqlite3.connect(cli.folder / "state" / "controller.db")) as connection:
         connection.execute("UPDATE experiments SET state = 'stopped'")

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from controller import experiment_tables
-from suggest.errors import OlderSchema, StoreBroken
+from suggest.errors import StoreBroken, UnknownSchema
 from suggest.storage import study_tables
 from suggest.storage.database import Database
 from suggest.storage.postgres import PostgresDatabase
@@ -171,7 +171,7 @@ def test_a_database_too_old_for_the_migrations_is_refused_with_the_cure(
     with opened.writing() as connection:
         connection.execute(update(schema.version).values(version_num="0000"))
     with pytest.raises(
-        OlderSchema,
+        UnknownSchema,
         match=r"has schema 0000; this tuner uses 0002 and upgrades 0001; .* a release in between",
     ):
         prepare(opened, schema)

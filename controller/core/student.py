@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 # From here on the expansion is exact to five digits, and costs the same for all.
@@ -25,6 +26,7 @@ def t_within(t: float, degrees: int) -> float:
     return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(within: float, degrees: int) -> float:
     """Return t such that `t_within(t, degrees)` is `within`.
 

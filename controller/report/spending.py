@@ -100,13 +100,16 @@ def foreseen(spec: ExperimentSpec, forecast: Forecast | None) -> list[str]:
 def document(spec: ExperimentSpec, forecast: Forecast | None) -> dict[str, Any] | None:
     """Return the forecast in numbers: `{trials: 4, gpuHours: {expected: 61, low: 48, high: 75}}`.
 
-    trials: how many it is from; with 0, it is the most that is used without retries.
+    trials: how many it is from; with 0, it is the most that is used without retries. atLeast: it
+    is a lower bound.
     """
     if forecast is None:
         return None
     ends = {"expected": forecast.expected, "low": forecast.low, "high": forecast.high}
     known = {name: spent for name, spent in ends.items() if spent is not None}
     told: dict[str, Any] = {"trials": forecast.seen}
+    if forecast.at_least:
+        told["atLeast"] = True
     told["gpuHours"] = {name: round(spent.gpu_hours, 6) for name, spent in known.items()}
     if spec.prices:
         told["cost"] = {name: round(spent.cost, 6) for name, spent in known.items()}

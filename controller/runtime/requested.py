@@ -13,8 +13,8 @@ from suggest.space import Assignment
 
 GPU = "nvidia.com/gpu"
 # Of plugins that share GPUs: the memory and the cores of a share, in MiB, GiB or percent, which are
-# requested beside it; its priority; and network devices of the makers of GPUs.
-_BESIDE_A_GPU = re.compile(r"mem|cores?|priority|rdma|hostdev|nic\b")
+# requested beside it; its tiles and priority; monitors; and network devices of the makers of GPUs.
+_BESIDE_A_GPU = re.compile(r"mem|cores?|tiles|priority|monitoring|rdma|hostdev|nic\b")
 
 
 def requested(template: TrialTemplate) -> dict[str, float]:

@@ -258,6 +258,11 @@ def test_a_forecast_in_numbers_has_what_is_known() -> None:
         "gpuHours": {"expected": 60},
         "cost": {"expected": 150},
     }
+    assert document(replace(SPEC, prices={}), of(1, left=1, running_h=[2], spent_h=3)) == {
+        "trials": 1,
+        "atLeast": True,
+        "gpuHours": {"expected": 3},
+    }
     told = document(replace(SPEC, prices={}), of(1, 1.5, 2))
     assert told is not None
     assert told.keys() == {"trials", "gpuHours"}

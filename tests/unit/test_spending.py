@@ -171,6 +171,8 @@ def test_the_loop_wakes_when_what_runs_reaches_the_first_limit(
         ("volcano.sh/vgpu-memory", False),
         ("koordinator.sh/gpu-core", False),
         ("gpu.intel.com/memory.max", False),
+        ("gpu.intel.com/tiles", False),
+        ("gpu.intel.com/i915_monitoring", False),
         ("nvidia.com/hostdev", False),
         ("amd.com/nic", False),
         ("rdma/hca", False),

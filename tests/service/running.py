@@ -138,7 +138,7 @@ class ServerProcess:
             "protection = Protection(insecure=not tokens, tokens=tokens); "
             f"options = ServerOptions(katib={(0,) if self._katib else ()}); "
             "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection, "
-            "options=options)))"
+            "options=options), announce=True, companion=None))"
         )
         if self._descriptors is not None:
             program = (

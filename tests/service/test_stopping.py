@@ -195,7 +195,7 @@ async def companion(server):
     os.kill(os.getpid(), signal.SIGTERM)
     yield
 
-serve(Server(f"sqlite:///{sys.argv[1]}/s.db", f"unix:{sys.argv[1]}/s.sock"), companion=companion)
+serve(Server(f"sqlite:///{sys.argv[1]}/s.db", f"unix:{sys.argv[1]}/s.sock"), announce=True, companion=companion)
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)],

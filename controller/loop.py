@@ -291,10 +291,7 @@ class Loop:
             try:
                 self._notice_restart()
                 if not self._opened or self._journal.in_doubt:
-                    if self._opened:
-                        self._reload()
-                    await self.open()
-                    self._opened, self._journal.in_doubt = True, False
+                    await self._open_again()
                 is_done = await self.turn()
                 failures = 0
                 self._trouble_since_s = None
@@ -330,6 +327,13 @@ class Loop:
         if (restarts := self._store.restarts) != self._seen_restarts:
             self._seen_restarts = restarts
             self._journal.in_doubt = True
+
+    async def _open_again(self) -> None:
+        """Open the experiment. If it was open before, first read its record again."""
+        if self._opened:
+            self._reload()
+        await self.open()
+        self._opened, self._journal.in_doubt = True, False
 
     def _reload(self) -> None:
         """Read the experiment again, also under a newer revision."""

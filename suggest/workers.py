@@ -291,21 +291,23 @@ class Workers:
         with self._changed:
             self._line.append(place)
             try:
-                while True:
-                    free = [worker for worker in self._workers if not worker.taken]
-                    if free and self._line[0] is place:
-                        return self._choose(free, model)
+                while (worker := self._free_worker(place, model)) is None:
                     deadline.check()
                     if self._closed:
                         raise Unavailable("this server is stopping; send the request again")
                     if time.monotonic() > end:
                         raise Unavailable("all worker processes are busy; try again")
                     self._changed.wait(_LOOK_S)
+                return worker
             finally:
                 self._line.remove(place)
                 self._changed.notify_all()
 
-    def _choose(self, free: Sequence[_Worker], model: RemoteModel) -> _Worker:
+    def _free_worker(self, place: object, model: RemoteModel) -> _Worker | None:
+        """Take and return a free worker, if the place is the first one in the line."""
+        free = [worker for worker in self._workers if not worker.taken]
+        if not free or self._line[0] is not place:
+            return None
         worker = next((each for each in free if model in each.models), None)
         if worker is None:
             worker = min(free, key=lambda each: len(each.models))

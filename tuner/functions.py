@@ -242,7 +242,7 @@ def search(
     options = _checked(caller, objective, objectives, options)
     handed_over = options.get("runtime") == CLUSTER
     runtime = "kubernetes" if handed_over else options.get("runtime")
-    context, progress = options.get("context"), options.get("progress", True)
+    context = options.get("context")
     in_containers = traits_if_known(runtime).in_containers
     metrics = {
         "objectives": list(objectives),
@@ -269,14 +269,7 @@ def search(
         file = experiment.file(where, workspace.state)
         if handed_over:
             _warn_of_directions(caller, objectives)
-            file.check_runnable()
-            # Here, because it loads the client of Kubernetes.
-            from tuner import cluster
-
-            files = _sent_files(caller, file, archive(packed))
-            return cluster.hand_over(
-                file, files, caller=caller, context=context, progress=progress, code=code
-            )
+            return _hand_over(caller, file, options, kept)
         if "name" in options and not goes_on:
             _check_code(caller, workspace, file, kept)
         _warn_of_directions(caller, objectives)
@@ -287,7 +280,7 @@ def search(
             workspace,
             file,
             context=context,
-            progress=progress,
+            progress=options.get("progress", True),
             on_admitted=lambda stored: kept.write(workspace.state.folders(stored.uid)),
             callbacks=options.get("callbacks") or (),
             on_stop=on_stop,
@@ -385,6 +378,24 @@ def _check_for_cluster(caller: str, options: SearchOptions) -> None:
     from tuner import cluster
 
     cluster.refuse(caller, options)
+
+
+def _hand_over(
+    caller: str, file: ExperimentFile, options: SearchOptions, kept: _KeptObjective
+) -> Study:
+    """Let the controller in the cluster run the search. Raises the errors of `minimize`."""
+    file.check_runnable()
+    # Here, because it loads the client of Kubernetes.
+    from tuner import cluster
+
+    return cluster.hand_over(
+        file,
+        _sent_files(caller, file, archive(kept.packed)),
+        caller=caller,
+        context=options.get("context"),
+        progress=options.get("progress", True),
+        code=kept.code,
+    )
 
 
 def _sent_files(caller: str, file: ExperimentFile, objective: bytes) -> TrialFiles:

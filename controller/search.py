@@ -323,8 +323,8 @@ class ExperimentStudy:
                 return await self._studies.report(self._name, number, measurements)
             except NotOwner:
                 raise
-            except FailedPrecondition:
-                return await self._finished(number)
+            except FailedPrecondition as refusal:
+                return await self._finished(number, refusal)
 
     async def decide(self, number: int, parameter: Parameter, given: Value | NoMember) -> Value:
         """Return the value of a parameter that a running trial meets; it is stored before.
@@ -377,8 +377,8 @@ class ExperimentStudy:
                 )
             except NotOwner:
                 raise
-            except FailedPrecondition:
-                return await self._finished(number)
+            except FailedPrecondition as refusal:
+                return await self._finished(number, refusal)
 
     async def reopen(self, numbers: Sequence[int]) -> list[Trial]:
         """Reopen failed trials, so that they run again, and return them."""
@@ -425,10 +425,15 @@ class ExperimentStudy:
             cancelled.append(await self.complete(added.number, LOST, []))
         return cancelled
 
-    async def _finished(self, number: int) -> Trial:
+    async def _finished(self, number: int, refusal: FailedPrecondition) -> Trial:
+        """Return the trial that the study did not change because it has ended.
+
+        Raises FailedPrecondition if it is open: the study has refused for another reason.
+        """
         trial = await self._studies.get_trial(self._name, number)
         if not trial.finished:
             raise FailedPrecondition(
-                f"{self._name}: trial {number} is open, but the study refuses its outcome"
-            )
+                f"{self._name}: trial {number} is open, but the study refuses its outcome: "
+                f"{refusal}"
+            ) from refusal
         return trial

@@ -113,17 +113,18 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
 def read(settings: type[T], given: Mapping[str, Value]) -> T:
     """Return the typed settings of values that have no problems.
 
-    Raises FailedPrecondition for a setting that only a newer version has.
+    Raises FailedPrecondition for a setting that only another version has.
     """
     kinds = {s.name: s.kind for s in declared(settings)}
     if unknown := [name for name in given if name not in kinds]:
-        raise _newer(f"there is no setting {unknown[0]!r}")
+        raise _of_another_version(f"there is no setting {unknown[0]!r}")
     return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
 
 
-def _newer(problem: str) -> FailedPrecondition:
+def _of_another_version(problem: str) -> FailedPrecondition:
     return FailedPrecondition(
-        f"in this version of tuner, {problem}: a newer one has stored the study; update tuner"
+        f"{problem} in this version of tuner, and another version has stored it; update tuner, or "
+        "continue with a file that lacks it: tuner resume FILE"
     )
 
 
@@ -167,9 +168,9 @@ class Catalog(Generic[C]):
         return map(self.__getitem__, self._modules)
 
     def __getitem__(self, name: str) -> C:
-        """Raises FailedPrecondition for a choice that only a newer version has."""
+        """Raises FailedPrecondition for a choice that only another version has."""
         if name not in self._modules:
-            raise _newer(f"{name!r} is not {self._what}")
+            raise _of_another_version(f"{name!r} is not {self._what}")
         if name not in self._loaded:
             entries: Iterable[C] = importlib.import_module(self._modules[name]).ENTRIES
             self._loaded |= {entry.name: entry for entry in entries}

@@ -382,7 +382,7 @@ class ExperimentService:
         if unknown := unknown_keys(experiment.spec.document):
             raise FailedPrecondition(
                 f"{experiment.name} has {', '.join(unknown)}, which this version of tuner does not "
-                "know; update tuner, or continue it with the version that stored it"
+                "know; update tuner, or continue with a file that lacks it: tuner resume FILE"
             )
         if experiment.stop_requested:
             self._store.request_stop(experiment.uid, wanted=False)

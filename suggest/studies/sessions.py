@@ -529,7 +529,7 @@ class StudySessions:
     def _loaded(self, session: _Session) -> tuple[Engine, Sequence[Trial]]:
         """Return an engine of the stored study, and the study's trials.
 
-        Raises FailedPrecondition for a study of an algorithm that only a newer version has.
+        Raises FailedPrecondition for a study of an algorithm that only another version has.
         """
         name = session.name
         contents = self.store.contents(name)

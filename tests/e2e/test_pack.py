@@ -24,7 +24,7 @@ from controller.app.local_experiments import ControllerLock, LocalExperiments
 from controller.app.state_directory import StateDirectory
 from suggest.distribution import VERSION
 from suggest.errors import AlreadyExists
-from tests.e2e.cli import Cli, cli_in, experiment
+from tests.e2e.cli import UNTIL_GO, Cli, cli_in, experiment
 from tests.service.running import a_server
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -416,7 +416,47 @@ def test_a_search_with_what_only_a_newer_version_has_is_refused(cli: Cli) -> Non
         connection.commit()
     code, _, err = cli.tuner("resume", "tiny")
     assert (code, f"tiny has {keys}, which this version of tuner does not know" in err) == (6, True)
-    assert err.endswith("; update tuner, or continue it with the version that stored it\n")
+    assert err.endswith(
+        "; update tuner, or continue with a file that lacks it: tuner resume FILE\n"
+    )
+    newer = """UPDATE revisions SET document = json_set(json_remove(document, '$.spec.newKey',
+        '$.spec.trial.sandbox'), '$.spec.metrics.push', json('true'))"""
+    with closing(sqlite3.connect(cli.folder / "state" / "controller.db")) as connection:
+        connection.execute(newer)
+        connection.commit()
+    assert "tiny has spec.metrics.push, which" in cli.tuner("resume", "tiny")[2]
+    code, out, err = cli.tuner("resume", cli.file)
+    assert (code, "spec.metrics.push: true -> nothing" in err) == (0, True), out + err
+
+
+def test_a_search_with_a_pruning_rule_that_was_dropped_goes_on_with_another(cli: Cli) -> None:
+    program = f"echo step=1 score=1; {UNTIL_GO}"
+    cli.file.write_text(
+        f"{experiment(['sh', '-c', program], name='old')}  pruning: {{name: median}}\n"
+    )
+    cli.let_go()
+    assert cli.tuner("run", cli.file)[0] == 0
+    (cli.folder / "go").unlink()
+    document = "json_set(document, '$.spec.pruning.name', 'zeus', '$.spec.budget.trials', 3)"
+    for name, statements in {
+        "controller.db": [
+            f"UPDATE revisions SET document = {document}",
+            "UPDATE experiments SET state = 'stopped' WHERE name = 'old'",
+        ],
+        "studies.db": ["UPDATE studies SET spec = json_set(spec, '$.pruning.name', 'zeus')"],
+    }.items():
+        with closing(sqlite3.connect(cli.folder / "state" / name)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+    code, _, err = cli.tuner("resume", "old")
+    assert code == 6, err
+    assert "'zeus' is not a pruning rule in this version of tuner" in err
+    assert err.endswith(
+        "; update tuner, or continue with a file that lacks it: tuner resume FILE\n"
+    )
+    cli.let_go()
+    code, _, err = cli.tuner("resume", cli.file, "--set", "spec.budget.trials=3")
+    assert (code, "all 3 trials are done" in err) == (0, True), err
 
 
 @pytest.mark.parametrize(
@@ -435,9 +475,8 @@ def test_a_study_of_an_algorithm_that_only_a_newer_version_has_is_left_as_it_is(
     before = cli.json("get", "trials", "tiny", "-o", "json", *elsewhere(cli))
     code, _, err = cli.tuner("extend", "tiny", "--trials", "2", *elsewhere(cli))
     assert code == 6, err
-    assert re.search(rf"tuner: \S*tiny-\w+: in this version of tuner, {said}: a newer one", err), (
-        err
-    )
+    told = rf"tuner: \S*tiny-\w+: {said} in this version of tuner, and another version"
+    assert re.search(told, err), err
     assert cli.json("get", "trials", "tiny", "-o", "json", *elsewhere(cli)) == before
 
 

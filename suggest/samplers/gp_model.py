@@ -98,6 +98,16 @@ class GpModel:
                 search.add_pending(row)
             return points
 
+    def density(self, learned: list[Trial], running: Iterable[Trial]) -> float:
+        """Return the log density of the only objective's process, as `Hyperparameters` has it.
+
+        It compares models of the same trials.
+        """
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            history = self._history(learned, running)
+            taught, _ = self._taught(history)
+            return self._of_the_objective(history, taught).log_density
+
     def _begins(self, finished: Sequence[Trial], pending: Sequence[Trial]) -> bool:
         """Return whether the next points are those of earlier studies."""
         if self._earlier is None:
@@ -141,9 +151,7 @@ class GpModel:
         if not self._places.size or len(finished) < LEAST_TRIALS:
             return None
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            rows = self._encoded(finished)
-            below = fitted_below(finished[-1].number, ())
-            history = _History(finished, rows, below, Features(self._places, rows))
+            history = self._history(finished, ())
             taught, barred = self._taught(history)
             if np.count_nonzero(taught) < LEAST_TRIALS:
                 return None
@@ -154,12 +162,17 @@ class GpModel:
                 process,
                 self._places,
                 numbers=history.numbers[taught],
-                rows=rows[taught],
+                rows=history.rows[taught],
                 succeeded=np.array(succeeded, dtype=np.bool_),
                 losses=self._losses(finished, taught, 0),
                 sign=self._criteria.objectives[0].direction.sign,
                 rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
             )
+
+    def _history(self, learned: list[Trial], running: Iterable[Trial]) -> _History:
+        rows = self._encoded(learned)
+        below = fitted_below(learned[-1].number, [trial.number for trial in running])
+        return _History(learned, rows, below, Features(self._places, rows))
 
     def _search(self, learned: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
         """Return a search for the next point. below: as in `_History`."""
@@ -227,14 +240,18 @@ class GpModel:
 
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""
+        found = self._of_the_objective(history, taught)
+        losses = scaled(self._losses(history.trials, taught, 0))
+        y, *_ = warped(losses, found.log_delta)
+        return self._believed(history, taught, hopeless, found, y)
+
+    def _of_the_objective(self, history: _History, taught: Flags) -> Hyperparameters:
+        """Return the parameters of the process of the only objective."""
         first = history.deciding(taught)
         # The losses that parameters are fitted to must not depend on later trials, because a fit is
         # kept as long as its own trials are the same.
         early = scaled(self._losses(history.trials, first, 0))
-        found = self._fit("objective", history, first, early, warp=True)
-        losses = scaled(self._losses(history.trials, taught, 0))
-        y, *_ = warped(losses, found.log_delta)
-        return self._believed(history, taught, hopeless, found, y)
+        return self._fit("objective", history, first, early, warp=True)
 
     def _linear(self, history: _History, taught: Flags, hopeless: Floats, index: int) -> Posterior:
         """Return the process of one of several objectives.

@@ -54,6 +54,7 @@ class Hyperparameters:
     signal, noise, trend: the variances of the Matérn kernel, of a value around its mean, and of
         each coefficient of the trend.
     log_delta: the logarithm of the warp's delta.
+    log_density: of the parameters after the trials that they were fitted to.
     """
 
     weights: Floats
@@ -61,6 +62,7 @@ class Hyperparameters:
     noise: float
     log_delta: float
     trend: float
+    log_density: float
 
 
 def triangular_inverse(lower: Floats) -> Floats:
@@ -253,13 +255,15 @@ def fit(
     points, values = minimize(
         likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE
     )
-    theta = points[int(np.argmin(values))]
+    best = int(np.argmin(values))
+    theta = points[best]
     return Hyperparameters(
         np.exp(theta[:axes]),
         math.exp(theta[axes]),
         math.exp(theta[axes + 1]),
         float(theta[axes + 2]),
         math.exp(theta[axes + 3]),
+        -float(values[best]),
     )
 
 

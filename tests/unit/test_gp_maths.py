@@ -162,7 +162,7 @@ def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     assert triangular_inverse(lower) @ lower == pytest.approx(np.eye(size), abs=1e-10)
 
 
-FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0, 0.4)
+FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0, 0.4, 0.0)
 
 
 def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Floats, Floats]:

@@ -69,7 +69,9 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
     assert sum(middle == "nan" for *_, middle in listed) == 3
 
 
-@pytest.mark.parametrize(("program", "count"), [("many_minima.py", 16), ("cliffs.py", 8)])
+@pytest.mark.parametrize(
+    ("program", "count"), [("many_minima.py", 16), ("cliffs.py", 8), ("scales.py", 14)]
+)
 def test_other_problems_have_halves_and_optima_like_the_forty(program: str, count: int) -> None:
     listed = [line.split("\t") for line in run(program).splitlines()[1:]]
     assert len({name for _, name, *_ in listed}) == count

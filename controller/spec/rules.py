@@ -57,6 +57,8 @@ _USUAL = {
         "loss|error|err|rmse|mse|mae|mape|rmsle|nll|perplexity|ppl|wer|cer|latency"
     ),
 }
+# Of the ends of a range, from which on a number usually acts by its logarithm.
+_DECADES = 1000
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 # Messages that the definition of the custom resource has too: `controller.operator.crd`.
 BOTH_OBJECTIVES = "beside objective; write all of them under objectives"
@@ -561,7 +563,21 @@ def warnings(document: Json, *, is_katib: bool) -> tuple[str, ...]:
         *(() if is_katib else _lost_checkpoints(spec)),
         *_idle_devices(spec),
         *_opposite_directions(spec),
+        *_large_numbers(spec, "distribution: logUniform" if is_katib else "scale: log"),
     )
+
+
+def _large_numbers(spec: Json, cure: str) -> Iterator[str]:
+    for name, domain in spec["parameters"].items():
+        if domain["type"] != "float" or not {"step", "distribution"}.isdisjoint(domain):
+            continue
+        low, high = domain["min"], domain["max"]
+        if domain.get("scale") != "log" and 0 < low and high >= _DECADES * low:
+            yield (
+                f"spec.parameters.{name}: nine of ten random values from {low:g} to {high:g} are "
+                f"above {high / 10:g}; if smaller ones are as likely to be good, as for a learning "
+                f"rate, write {cure}"
+            )
 
 
 def _opposite_directions(spec: Json) -> Iterator[str]:

@@ -220,6 +220,16 @@ def test_a_warning_names_the_place_in_katibs_file() -> None:
     )
 
 
+def test_a_rate_without_a_log_scale_is_warned_of_with_katibs_cure() -> None:
+    text = TEXT.replace('"0.001", max: "0.5", distribution: logUniform', '"0.0001", max: "0.5"')
+    (warning,) = read(text, source="katib.yaml").warnings
+    assert warning == (
+        "spec.parameters[0]: nine of ten random values from 0.0001 to 0.5 are above 0.05; if "
+        "smaller ones are as likely to be good, as for a learning rate, write "
+        "distribution: logUniform"
+    )
+
+
 def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:
     spec = read(HYPERBAND, source="katib.yaml").spec
     assert spec.fidelity == Fidelity("epochs", 1, 9, 3)

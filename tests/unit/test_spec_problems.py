@@ -954,6 +954,28 @@ def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
     assert read(text, source="x", overrides=["spec.trial.resources.gpu=1"]).warnings == ()
 
 
+def test_a_rate_without_a_log_scale_is_warned_of() -> None:
+    text = changed("max: 1.0, scale: log", "max: 1.0")
+    assert read(text, source="experiment.yaml").warnings == (
+        "spec.parameters.lr: nine of ten random values from 0.001 to 1 are above 0.1; if smaller "
+        "ones are as likely to be good, as for a learning rate, write scale: log",
+    )
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        "min: 0.002, max: 1.0",
+        "min: 0, max: 1.0",
+        "min: 0.001, max: 1.0, step: 0.001",
+        "min: 0.001, max: 1.0, distribution: normal",
+    ],
+)
+def test_other_numbers_without_a_log_scale_are_not_warned_of(domain: str) -> None:
+    text = changed("min: 0.001, max: 1.0, scale: log", domain)
+    assert read(text, source="experiment.yaml").warnings == ()
+
+
 @pytest.mark.parametrize(
     ("text", "meant"),
     [

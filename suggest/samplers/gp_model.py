@@ -98,13 +98,13 @@ class GpModel:
                 search.add_pending(row)
             return points
 
-    def density(self, learned: list[Trial], running: Iterable[Trial]) -> float:
+    def density(self, learned: list[Trial]) -> float:
         """Return the log density of the only objective's process, as `Hyperparameters` has it.
 
         It compares models of the same trials.
         """
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            history = self._history(learned, running)
+            history = self._history(learned)
             taught, _ = self._taught(history)
             return self._of_the_objective(history, taught).log_density
 
@@ -151,7 +151,7 @@ class GpModel:
         if not self._places.size or len(finished) < LEAST_TRIALS:
             return None
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            history = self._history(finished, ())
+            history = self._history(finished)
             taught, barred = self._taught(history)
             if np.count_nonzero(taught) < LEAST_TRIALS:
                 return None
@@ -169,9 +169,10 @@ class GpModel:
                 rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
             )
 
-    def _history(self, learned: list[Trial], running: Iterable[Trial]) -> _History:
+    def _history(self, learned: list[Trial]) -> _History:
+        """Return a history without running trials."""
         rows = self._encoded(learned)
-        below = fitted_below(learned[-1].number, [trial.number for trial in running])
+        below = fitted_below(learned[-1].number, ())
         return _History(learned, rows, below, Features(self._places, rows))
 
     def _search(self, learned: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.proposal import PointRequest
-from suggest.samplers.gp import GpSettings
+from suggest.samplers.gp import LEAST_STARTUP, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_model import GpModel
 from suggest.space import Assignment, Choice, Parameter, Scale, Space
 from suggest.study import StudySpec
@@ -37,26 +37,45 @@ class ScalesModel:
             if plain and space != spec.space
             else None
         )
+        self._criteria = spec.criteria
+        self._chosen = self._declared
+        self._compared: list[int] = []  # the trials that decided it
 
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         finished, pending = list(learned), list(running)
-        return self._better(finished, pending).propose(finished, pending, wanted)
+        below = fitted_below(finished[-1].number, [trial.number for trial in pending])
+        return self._better(finished, below).propose(finished, pending, wanted)
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         finished = list(learned)
         if len(finished) < LEAST_TRIALS:
             return None
-        return self._better(finished, ()).estimate(finished)
+        return self._better(finished, fitted_below(finished[-1].number, ())).estimate(finished)
 
-    def _better(self, finished: list[Trial], pending: Iterable[Trial]) -> GpModel:
+    def _better(self, finished: list[Trial], below: int) -> GpModel:
+        """Return the model that explains the results better. below: see `fitted_below`."""
         if self._logarithmic is None:
             return self._declared
-        gain = self._logarithmic.density(finished, pending) - self._declared.density(
-            finished, pending
-        )
-        return self._logarithmic if gain > NATS else self._declared
+        end = _compared_below(below)
+        first = [t for t in finished if t.number < end and teaches(t, self._criteria)]
+        numbers = [trial.number for trial in first]
+        if numbers != self._compared:
+            self._compared, self._chosen = numbers, self._declared
+            if len(first) >= LEAST_STARTUP:
+                gain = self._logarithmic.density(first) - self._declared.density(first)
+                if gain > NATS:
+                    self._chosen = self._logarithmic
+        return self._chosen
+
+
+def _compared_below(below: int) -> int:
+    """Return the number below which trials decide the scale, which grows by a quarter at a time."""
+    here = LEAST_STARTUP
+    while (after := here * 5 // 4) <= below:
+        here = after
+    return here
 
 
 def in_logarithms(space: Space) -> Space:

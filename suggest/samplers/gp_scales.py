@@ -45,19 +45,19 @@ class ScalesModel:
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         finished, pending = list(learned), list(running)
-        below = fitted_below(finished[-1].number, [trial.number for trial in pending])
-        return self._better(finished, below).propose(finished, pending, wanted)
+        return self._better(finished, pending).propose(finished, pending, wanted)
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         finished = list(learned)
         if len(finished) < LEAST_TRIALS:
             return None
-        return self._better(finished, fitted_below(finished[-1].number, ())).estimate(finished)
+        return self._better(finished, ()).estimate(finished)
 
-    def _better(self, finished: list[Trial], below: int) -> GpModel:
-        """Return the model that explains the results better. below: see `fitted_below`."""
+    def _better(self, finished: Sequence[Trial], running: Iterable[Trial]) -> GpModel:
+        """Return the model that explains the results better."""
         if self._logarithmic is None:
             return self._declared
+        below = fitted_below(finished[-1].number, [trial.number for trial in running])
         end = _compared_below(below)
         first = [t for t in finished if t.number < end and teaches(t, self._criteria)]
         numbers = [trial.number for trial in first]

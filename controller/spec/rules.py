@@ -572,7 +572,7 @@ def _large_numbers(spec: Json, cure: str) -> Iterator[str]:
         if domain["type"] != "float" or not {"step", "distribution"}.isdisjoint(domain):
             continue
         low, high = domain["min"], domain["max"]
-        if domain.get("scale") != "log" and 0 < low and high >= _DECADES * low:
+        if domain.get("scale") != "log" and low > 0 and high >= _DECADES * low:
             yield (
                 f"spec.parameters.{name}: nine of ten random values from {low:g} to {high:g} are "
                 f"above {high / 10:g}; if smaller ones are as likely to be good, as for a learning "

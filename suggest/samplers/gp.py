@@ -1,8 +1,8 @@
 """GP: random search first, then Gaussian processes over a bounded window of the study.
 
 This part runs in the server. It decides which trials the model is shown, and when the model is
-fitted again. The model itself runs in a worker process: `gp_scales`. The trials that it is fitted to
-follow from the numbers of the trials alone, never from the order of calls, so an engine that was
+fitted again. The model itself runs in a worker process: `gp_scales`. The trials that it is fitted
+to follow from the numbers of the trials alone, never from the order of calls, so an engine that was
 rebuilt from the store proposes what the lost one would have. Imports neither NumPy nor Optuna.
 """
 

@@ -7,12 +7,14 @@ cloudpickle drop the names.
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
 import importlib
 import io
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -27,11 +29,54 @@ def dumps(
 
     Raises whatever a value raises.
     """
+    pickled, pickler = _dumped(objective, stand_ins)
+    if pickler.scripts:
+        # Its functions may use any variable of the script, which cloudpickle does not see.
+        keepers = [_keeper(variables, stand_ins) for variables in pickler.scripts.values()]
+        pickled, pickler = _dumped(_With(objective, keepers), stand_ins)
+    texts = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
+    return pickled, {name: text for name, text in texts.items() if text}
+
+
+def _dumped(value: object, stand_ins: Sequence[tuple[object, object]]) -> tuple[bytes, _Pickler]:
     pickled = io.BytesIO()
     pickler = _Pickler(pickled, stand_ins)
-    pickler.dump(objective)
-    texts = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
-    return pickled.getvalue(), {name: text for name, text in texts.items() if text}
+    pickler.dump(value)
+    return pickled.getvalue(), pickler
+
+
+def _keeper(
+    variables: dict[str, object], stand_ins: Sequence[tuple[object, object]]
+) -> FunctionType:
+    """Return a function that uses all variables that can be pickled."""
+    names = []
+    for name, value in variables.items():
+        if name.isidentifier() and not name.startswith("_"):
+            with contextlib.suppress(Exception):
+                _dumped(value, stand_ins)
+                names.append(name)
+    scope: dict[str, FunctionType] = {}
+    exec(f"def keep(): return [{', '.join(names)}]", {}, scope)
+    return FunctionType(scope["keep"].__code__, variables)
+
+
+def finds_by_text(code: CodeType) -> bool:
+    """Return whether code finds variables by names in text, as in `globals()[f"make_{kind}"]`."""
+    found = {
+        each.argval
+        for part in codes_of(code)
+        for each in dis.get_instructions(part)
+        if each.opname == "LOAD_GLOBAL" or each.argval == "modules"
+    }
+    return bool(found & {"eval", "exec", "globals"}) or found >= {"__name__", "modules"}
+
+
+def codes_of(code: CodeType) -> list[CodeType]:
+    """Return a function's code and that of the functions in it."""
+    found = [code]
+    for each in found:
+        found += [part for part in each.co_consts if isinstance(part, CodeType)]
+    return found
 
 
 def show_in_tracebacks(sources: Mapping[str, str]) -> None:
@@ -41,14 +86,19 @@ def show_in_tracebacks(sources: Mapping[str, str]) -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle has no types
-    """Keeps the file name of each code object. `files` has those that it met."""
+    """Keeps the file name of each code object. `files` has those that it met.
+
+    `scripts` has the variables of scripts whose functions find some of them by names in text.
+    """
 
     def __init__(self, file: io.BytesIO, stand_ins: Sequence[tuple[object, object]]) -> None:
         super().__init__(file)
         self._stand_ins = {id(replaced): stand_in for replaced, stand_in in stand_ins}
         self.files: set[str] = set()
+        self.scripts: dict[int, dict[str, Any]] = {}
 
-    def reducer_override(self, obj: object) -> Any:
+    # Any: each kind of object has attributes of its own
+    def reducer_override(self, obj: Any) -> Any:
         if id(obj) in self._stand_ins:
             return _itself, (self._stand_ins[id(obj)],)
         # cloudpickle knows plain modules only, and libraries have some that load their parts late.
@@ -61,11 +111,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
             # Python 3.11 keeps a lock in it.
             attributes = {name: value for name, value in vars(obj).items() if name != "lock"}
             return functools.cached_property, (obj.func,), attributes
+        is_of_script = isinstance(obj, FunctionType) and obj.__module__ == "__main__"
+        if is_of_script and finds_by_text(obj.__code__):
+            self.scripts[id(obj.__globals__)] = obj.__globals__
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
         make, arguments = self.dispatch_table[CodeType](obj)
         self.files.add(obj.co_filename)
         return _with_file, (obj.co_filename, make, arguments)
+
+
+class _With:
+    """Is pickled as the objective, beside what shares its variables."""
+
+    def __init__(self, objective: object, keepers: Sequence[FunctionType]) -> None:
+        self._both = objective, keepers
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, object]]:
+        return _first, self._both
+
+
+def _first(objective: object, _keepers: object) -> object:
+    return objective
 
 
 def _is_importable(function: Any) -> bool:

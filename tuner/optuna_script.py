@@ -35,6 +35,7 @@ from controller.spec.problems import LocatedProblem, Mark, SpecErrors
 from controller.spec.reading import script_text
 from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.trial import TrialState
+from tuner.experiment import merged
 from tuner.functions import CALLS_FILE, SearchOptions
 from tuner.optuna_results import Results, add_results, is_of_search
 from tuner.optuna_study import Point, SearchCaller, run_search
@@ -251,7 +252,8 @@ class _Searches:
         if timeout is not None:
             options["timeout"] = call.seconds + float(timeout)
         if catch:
-            options["spec"] = {**options["spec"], "breaker": "off"}
+            goes_on = {"breaker": "off", "budget": {"failedTrials": "none"}}
+            options["spec"] = merged(options["spec"], goes_on)
         self._add_flags(options)
         run_search(self._caller(name), func, study, self._points[name], options)
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import tuner.optuna_kept as kept
@@ -32,6 +32,7 @@ from suggest.trial import TrialState
 from tuner.experiment import merged
 from tuner.functions import SearchOptions, check_lists, search
 from tuner.integrations.trial_log import TrialLog
+from tuner.objective_code import codes_of
 from tuner.optuna_results import Results, add_results, own_and_known, source
 from tuner.session import CLUSTER
 from tuner.study import SearchFailed, Study, workspace_of
@@ -375,7 +376,7 @@ def _used_of_study(objective: Any, study: optuna.Study) -> Iterator[str]:
     names = {name for name, value in visible.items() if value is study}
     # Also if the objective imports it.
     modules = {"optuna"} | {k for k, value in visible.items() if isinstance(value, ModuleType)}
-    for each in _codes(called.__code__):
+    for each in codes_of(called.__code__):
         loads = list(dis.get_instructions(each))
         for before, owner, read in zip([None, *loads], loads, loads[1:], strict=False):
             of_self = before is not None and before.argval == "self"
@@ -403,7 +404,7 @@ def _changed_outside(objective: Any) -> Iterator[str]:
             bound = signature.bind_partial(*given.args, **given.keywords).arguments
     todo = list(functions_of(objective))
     for function in todo:
-        codes = _codes(function.__code__)
+        codes = codes_of(function.__code__)
         names = {name for code in codes for name in code.co_names}
         visible = {name: function.__globals__.get(name) for name in names}
         visible |= inspect.getclosurevars(function).nonlocals
@@ -448,7 +449,7 @@ def _reads_results(pruner: optuna.pruners.BasePruner) -> bool:
 
     members = [member for owner in type(pruner).__mro__ for member in vars(owner).values()]
     codes = [member.__code__ for member in members if isinstance(member, FunctionType)]
-    used = {name for code in codes for part in _codes(code) for name in part.co_names}
+    used = {name for code in codes for part in codes_of(code) for name in part.co_names}
     wrapped = [v for v in vars(pruner).values() if isinstance(v, optuna.pruners.BasePruner)]
     return bool(used & {*inside.OF_RESULTS, "_storage"}) or any(map(_reads_results, wrapped))
 
@@ -459,14 +460,6 @@ def _begin(instruction: dis.Instruction) -> tuple[int, int] | None:
     if place is None or place.lineno is None or place.col_offset is None:
         return None
     return place.lineno, place.col_offset
-
-
-def _codes(code: CodeType) -> list[CodeType]:
-    """Return a function's code and that of the functions in it."""
-    found = [code]
-    for each in found:
-        found += [part for part in each.co_consts if isinstance(part, CodeType)]
-    return found
 
 
 def pruning_of(pruner: optuna.pruners.BasePruner) -> dict[str, object] | None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,11 +76,13 @@ def _run_script(arguments: argparse.Namespace) -> int:
     workspace = workspace_of(arguments)
 
     def end(view: View, result: RunResult, received: signal.Signals | None) -> None:
-        _print_result(arguments, view, result)
         experiment = result.experiment
-        if experiment.spec.confirm is not None:
-            named = experiment.name, experiment.namespace
-            asyncio.run(print_confirmation(arguments, workspace, *named))
+        # The output is the script's.
+        with redirect_stdout(sys.stderr):
+            _print_result(arguments, view, result)
+            if experiment.spec.confirm is not None:
+                named = experiment.name, experiment.namespace
+                asyncio.run(print_confirmation(arguments, workspace, *named))
         # What a callback or another command has stopped is a result; a signal raises by itself.
         code = exits.of_run(result, stopped=ExitCode.OK)
         # Without a result, the script says what that means.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
 import pytest
 
+from tuner.objective_code import finds_by_text
 from tuner.optuna_study import _changed_outside
 
 best = 0.0
@@ -118,3 +121,23 @@ def wrapped(trial: Any) -> float:
 )
 def test_an_objective_changes_variables_outside(objective: Any, changed: set[str]) -> None:
     assert set(_changed_outside(objective)) == changed
+
+
+def by_text(trial: Any) -> object:
+    return [globals()[name] for name in ["best"]]
+
+
+def of_its_module(trial: Any) -> object:
+    return getattr(sys.modules[__name__], "best")  # noqa: B009 -- it is what an objective does
+
+
+def in_inference(trial: Any) -> None:
+    trial.model.eval()
+    logging.getLogger(__name__)
+
+
+@pytest.mark.parametrize(
+    ("objective", "finds"), [(by_text, True), (of_its_module, True), (in_inference, False)]
+)
+def test_an_objective_finds_variables_by_names_in_text(objective: Any, finds: bool) -> None:
+    assert finds_by_text(objective.__code__) is finds

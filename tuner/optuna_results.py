@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from suggest.imports import Source
 from suggest.study import Direction, Objective
 from suggest.trial import Measurement
 from suggest.trial import TrialState as OurState
+from tuner.integrations.trial_log import TrialLog
 from tuner.running import Callback
 from tuner.study import Study, TrialResult
 from tuner.waiting import waited_for
@@ -135,38 +136,19 @@ class Results:
             if f"trial {each.number}" in places:
                 self._known[_content(each.params, each.values, each.state)].append(each)
         self._attributes = dict(study.user_attrs)
+        # Whether a callback of a trial that the search has run before has ended it.
+        self._stopped = False
         # While the search runs, those that have ended, which are read once.
         self._ended: dict[int, optuna.trial.FrozenTrial] = {}
 
     def of(self, ran: Study, running: optuna.trial.FrozenTrial | None = None) -> optuna.Study:
         """Return a study with all trials so far. running: the one that asks, as it knows itself."""
-        import optuna
-
         record = waited_for(
             app.query.look_up(ran._workspace, ran.name, ran._namespace, measurements=True)
         )
         # Nothing is there of a search that the cluster's controller runs.
         folders = self._state.folders(record.experiment.uid)
-        verbosity = optuna.logging.get_verbosity()
-        # Optuna would announce this study, which no person has made.
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        try:
-            made = optuna.create_study(
-                directions=self._study.directions,
-                study_name=ran.name,
-                # For a call that continues the search with it.
-                sampler=self._study.sampler,
-                pruner=self._study.pruner,
-            )
-        finally:
-            optuna.logging.set_verbosity(verbosity)
-        for key, value in self._attributes.items():
-            made.set_user_attr(key, value)
-        if self._study.metric_names is not None:
-            # Optuna warns that the method is experimental, which the caller's own call has done.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                made.set_metric_names(self._study.metric_names)
+        made = self._empty(ran)
         trials = {
             entry.trial.number: self._ended.get(entry.trial.number)
             or _frozen(ran, record, entry, folders)
@@ -190,6 +172,32 @@ class Results:
             made.add_trial(original or _imported(entry, measured, distributions))
         return made
 
+    def _empty(self, ran: Study) -> optuna.Study:
+        """Return a study like that of the search, without trials."""
+        import optuna
+
+        verbosity = optuna.logging.get_verbosity()
+        # Optuna would announce this study, which no person has made.
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            made = optuna.create_study(
+                directions=self._study.directions,
+                study_name=ran.name,
+                # For a call that continues the search with it.
+                sampler=self._study.sampler,
+                pruner=self._study.pruner,
+            )
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        for key, value in self._attributes.items():
+            made.set_user_attr(key, value)
+        if self._study.metric_names is not None:
+            # Optuna warns that the method is experimental, which the caller's own call has done.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made.set_metric_names(self._study.metric_names)
+        return made
+
     def callback(self, functions: Sequence[Callback]) -> Callback:
         """Return what calls the functions as Optuna does, when a trial has ended."""
 
@@ -200,17 +208,57 @@ class Results:
             study = self.of(ran)
             trials = study.get_trials(deepcopy=False)
             self._ended = {trial.number: trial for trial in trials if trial.state.is_finished()}
-            # Optuna's own work only while Optuna searches.
-            methods = {name: staticmethod(partial(_refuse, name)) for name in _OF_NO_EFFECT}
-            methods |= {"stop": staticmethod(ran.stop)}
-            own = {**methods, "__reduce_ex__": _as_of_optuna}
-            study.__class__ = type("Study", (type(study),), own)
-            for function in functions:
-                function(study, trials[result.number])
-            # One may keep what it has found there.
-            self._attributes = dict(study.user_attrs)
+            if self._stopped:
+                ran.stop()
+            self._call(functions, _of_callback(study, ran.stop), trials[result.number])
 
         return call
+
+    def repeat(self, functions: Sequence[Callback], ran: Study, end: int | None = None) -> None:
+        """Call the functions of a script that runs again for the trials that its study lacks, in
+        the order of their numbers: what they had collected went with its process.
+
+        end: the number of the first trial that is left out.
+        """
+        functions = [each for each in functions if not isinstance(each, TrialLog)]
+        if not functions:
+            return
+        cancelled = OurState.CANCELLED.value
+        left_out = {each.number for each in ran.results() if each.state == cancelled}
+        had = {"", *map(_mark, self._study.get_trials(deepcopy=False))}
+        study = self._empty(ran)
+        add = study.add_trial
+        study = _of_callback(study, self._stop)
+        for trial in self.of(ran).get_trials(deepcopy=False)[:end]:
+            add(trial)
+            is_new = trial.state.is_finished() and _mark(trial) not in had
+            if is_new and trial.number not in left_out:
+                self._call(functions, study, study.get_trials(deepcopy=False)[trial.number])
+
+    def _stop(self) -> None:
+        # The search ends when it calls back.
+        self._stopped = True
+
+    def _call(
+        self,
+        functions: Sequence[Callback],
+        study: optuna.Study,
+        trial: optuna.trial.FrozenTrial,
+    ) -> None:
+        for function in functions:
+            function(study, trial)
+        # One may keep what it has found there.
+        self._attributes = dict(study.user_attrs)
+
+
+def _of_callback(study: optuna.Study, stop: Callable[[], None]) -> optuna.Study:
+    """Return the study with the methods that it has in a callback."""
+    # Optuna's own work only while Optuna searches.
+    methods = {name: staticmethod(partial(_refuse, name)) for name in _OF_NO_EFFECT}
+    methods |= {"stop": staticmethod(stop)}
+    own = {**methods, "__reduce_ex__": _as_of_optuna}
+    study.__class__ = type("Study", (type(study),), own)
+    return study
 
 
 # Any: what pickle makes a study of

@@ -235,6 +235,7 @@ class _Searches:
         call, following = self._begin_call(name, (most_trials, most_s, len(self._points[name])))
         if following is not None:
             results = Results(study, self._shell.workspace, (), None)
+            results.repeat([*(callbacks or ())], self._search(name), following.number)
             add_results(study, results.of(self._search(name)), following.number)
             return
         if most_trials <= 0:

@@ -225,6 +225,8 @@ def run_search(
         ours = [each for each in callbacks if isinstance(each, TrialLog)]
         options["callbacks"] = [*ours, results.callback(optunas)]
     try:
+        if shell is not None and stored is not None:
+            results.repeat(optunas, Study(workspace, stored.name, options.get("namespace")))
         ran = search(
             caller.name,
             of_ours,

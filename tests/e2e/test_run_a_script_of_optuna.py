@@ -89,6 +89,44 @@ def test_a_killed_script_continues_and_its_study_gets_each_trial_once(cli: Cli) 
     assert [trial["state"] for trial in trials] == ["succeeded"] * 3
 
 
+def test_a_killed_script_has_what_its_callbacks_collect_of_all_trials(cli: Cli) -> None:
+    (cli.folder / "collects.py").write_text(
+        "import os, time, optuna\n"
+        "def objective(trial):\n"
+        "    with open('starts.txt', 'a') as file:\n        file.write(f'{trial.number}\\n')\n"
+        "    while trial.number in (1, 4) and not os.path.exists(f'go{trial.number}'):\n"
+        "        time.sleep(0.01)\n"
+        "    if trial.number == 2:\n        raise optuna.TrialPruned\n"
+        "    return trial.suggest_float('x', 0, 1) - trial.number\n"
+        "def collect(study, trial):\n"
+        "    seen.append((trial.number, len(study.trials)))\n"
+        "    study.set_user_attr('seen', [*study.user_attrs.get('seen', ()), trial.number])\n"
+        "    if trial.number == 5:\n        study.stop()\n"
+        "seen = []\n"
+        "study = optuna.create_study()\n"
+        "for trials in (3, 9):\n"
+        "    study.optimize(objective, n_trials=trials, callbacks=[collect])\n"
+        "    print(seen, study.user_attrs['seen'], flush=True)\n"
+    )
+
+    def killed_at(trial: str) -> None:
+        process = cli.start("run", "collects.py")
+        eventually(lambda: cli.starts()[-1:] == [trial])
+        process.kill()
+        process.communicate()
+        (cli.folder / f"go{trial}").touch()
+
+    killed_at("1")
+    killed_at("4")
+    numbers = [*range(6)]
+    pairs = [(number, number + 1) for number in numbers]
+    for _ in range(2):
+        code, out, err = cli.tuner("run", "collects.py")
+        assert code == 0, err
+        assert out == f"{pairs[:3]} {numbers[:3]}\n{pairs} {numbers}\n"
+    assert cli.starts() == [str(number) for number in numbers]
+
+
 def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
     out = ran(
         cli,

@@ -74,7 +74,8 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     message = (
         "calls no study.optimize(objective, …); call it in the script or in a module beside it, "
         "and write what stands between study.ask() and study.tell() as an objective. A script that "
-        f"calls tuner.minimize or tuner.optimize_optuna runs by itself: python {path}"
+        "calls tuner.minimize or tuner.optimize_optuna, or has its search in an installed package, "
+        f"runs by itself: python {path}"
     )
     without_searches = _error(path, message)
     if calls_none and not any(map(_is_own, _imported(tree))):

@@ -61,7 +61,16 @@ def main() -> int:
     show_in_tracebacks(message["sources"])
 
     def objective() -> Any:
-        function = pickle.loads(message["objective"])
+        try:
+            function = pickle.loads(message["objective"])
+        except ImportError:
+            raise
+        except Exception as error:
+            # Some objects can be pickled and then not be loaded, such as a progress bar of tqdm.
+            raise RuntimeError(
+                f"the objective cannot be loaded in a trial ({error!r}): a variable that it uses "
+                "cannot be sent to another process; create it in the objective"
+            ) from error
         _install_script(_script_names(function))
         return function
 

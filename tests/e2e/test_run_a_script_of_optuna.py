@@ -659,6 +659,18 @@ def test_a_search_that_fails_ends_the_script_with_its_exit_code(cli: Cli) -> Non
     assert "optuna_trial.py" not in err, "its traceback begins at the objective"
 
 
+def test_an_objective_that_a_trial_cannot_load_is_refused_with_the_cure(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import optuna, tqdm\nbar = tqdm.tqdm(total=2)\n"
+        "def objective(trial):\n    bar.update(1)\n    return 1.0\n"
+        "optuna.create_study().optimize(objective, n_trials=2)\n"
+    )
+    code, _, err = cli.tuner("run", "script.py")
+    assert code == 8, err
+    assert "RuntimeError: the objective cannot be loaded in a trial (RecursionError(" in err
+    assert "create it in the objective" in err
+
+
 def test_a_script_may_handle_ctrl_c_and_use_what_was_found(cli: Cli) -> None:
     (cli.folder / "script.py").write_text(
         "import optuna, time\n"

@@ -284,7 +284,12 @@ class _Searches:
         goes_on = name in self._ran
         self._ran.add(name)
         return SearchCaller(
-            self._place(), self._shell, json.dumps(calls), variables, goes_on=goes_on
+            self._place(),
+            self._shell,
+            json.dumps(calls),
+            variables,
+            goes_on=goes_on,
+            again=bool(self._earlier(name)),
         )
 
     def enqueue_trial(

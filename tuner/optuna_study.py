@@ -93,7 +93,7 @@ class SearchCaller:
 
     calls: what a script keeps with the search.
     variables: those that a script has set in its modules, by module and name.
-    goes_on: the script has just run the search.
+    goes_on: the script has just run the search. again: it has run it, perhaps in another process.
     """
 
     name: str = "tuner.optimize_optuna"
@@ -102,6 +102,7 @@ class SearchCaller:
     # Any: a value of a variable
     variables: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     goes_on: bool = False
+    again: bool = False
 
     def option(self, argument: str, key: str, value: str) -> str:
         if self.shell is None:
@@ -225,7 +226,7 @@ def run_search(
         ours = [each for each in callbacks if isinstance(each, TrialLog)]
         options["callbacks"] = [*ours, results.callback(optunas)]
     try:
-        if shell is not None and stored is not None:
+        if caller.again and stored is not None:
             results.repeat(optunas, Study(workspace, stored.name, options.get("namespace")))
         ran = search(
             caller.name,

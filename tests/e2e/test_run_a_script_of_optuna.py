@@ -695,14 +695,16 @@ def test_a_script_never_continues_the_search_of_another_one(cli: Cli) -> None:
         (cli.folder / folder).mkdir()
         (cli.folder / folder / "study.py").write_text(
             "import optuna\n"
-            f"optuna.create_study().optimize(lambda t: {sign}t.suggest_float('x', 0, 1), 1)\n"
+            "called = [lambda study, trial: print('called')]\n"
+            f"objective = lambda trial: {sign}trial.suggest_float('x', 0, 1)\n"
+            "optuna.create_study().optimize(objective, 1, callbacks=called)\n"
         )
-    code, _, err = cli.tuner("run", "one/study.py")
-    assert code == 0, err
-    code, _, err = cli.tuner("run", "two/study.py")
-    assert code == 6
+    code, out, err = cli.tuner("run", "one/study.py")
+    assert (code, out) == (0, "called\n"), err
+    code, out, err = cli.tuner("run", "two/study.py")
+    assert (code, out) == (6, "")
     owner = cli.folder / "one" / "study.py"
-    assert f"two/study.py:2: study is the search of {owner}; give the study of this" in err
+    assert f"two/study.py:4: study is the search of {owner}; give the study of this" in err
     # The same script elsewhere is the same search.
     owner.rename(cli.folder / "study.py")
     code, _, err = cli.tuner("run", "study.py")

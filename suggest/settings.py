@@ -113,12 +113,15 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
 def read(settings: type[T], given: Mapping[str, Value]) -> T:
     """Return the typed settings of values that have no problems.
 
-    Raises FailedPrecondition for a setting that only another version has.
+    Raises FailedPrecondition for a setting or a word that only another version has.
     """
-    kinds = {s.name: s.kind for s in declared(settings)}
-    if unknown := [name for name in given if name not in kinds]:
-        raise _of_another_version(f"there is no setting {unknown[0]!r}")
-    return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
+    known = {s.name: s for s in declared(settings)}
+    for name, value in given.items():
+        if name not in known:
+            raise _of_another_version(f"there is no setting {name!r}")
+        if known[name].words and value not in known[name].words:
+            raise _of_another_version(f"{name} cannot be {value!r}")
+    return settings(**{_snake(name): known[name].kind(value) for name, value in given.items()})
 
 
 def _of_another_version(problem: str) -> FailedPrecondition:

@@ -464,6 +464,7 @@ def test_a_search_with_a_pruning_rule_that_was_dropped_goes_on_with_another(cli:
     [
         ("'$.algorithm.name', 'zeus'", "'zeus' is not an algorithm"),
         ("'$.algorithm.settings.zeta', 1", "there is no setting 'zeta'"),
+        ("'$.algorithm.settings.duplicates', 'shun'", "duplicates cannot be 'shun'"),
     ],
 )
 def test_a_study_of_an_algorithm_that_only_a_newer_version_has_is_left_as_it_is(

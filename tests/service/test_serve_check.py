@@ -8,13 +8,14 @@ import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from suggest.client import Client
 from suggest.errors import InvalidArgument
-from suggest.server import Protection, Server, ServerOptions
+from suggest.server import Protection, Server, ServerOptions, start_check
 from suggest.server.start_check import look
 from suggest.storage.study_tables import SCHEMA
 from tests import forked
@@ -96,7 +97,7 @@ def test_a_store_that_cannot_be_created_is_a_problem(tmp_path: Path) -> None:
     assert detail.endswith("; give this user permission, or name another")
 
 
-def _older(path: Path) -> None:
+def _too_old(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE study_schema_version SET version_num = '0000'")
 
@@ -115,27 +116,38 @@ def _overwritten(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "well", "detail"),
+    ("damage", "detail"),
     [
-        (
-            _older,
-            True,
-            f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers "
-            f"then refuse",
-        ),
-        (_newer, False, f"has schema 9999, newer than {SCHEMA.newest}"),
-        (_cut, False, "the file is damaged; restore it from a backup"),
-        (_overwritten, False, "the file is not a database"),
+        (_too_old, f"has schema 0000; this tuner uses {SCHEMA.newest} and upgrades no other"),
+        (_newer, f"has schema 9999, newer than {SCHEMA.newest}"),
+        (_cut, "the file is damaged; restore it from a backup"),
+        (_overwritten, "the file is not a database"),
     ],
 )
 def test_problems_of_a_store_are_reported_but_not_repaired(
-    store: Path, damage: Callable[[Path], None], well: bool, detail: str
+    store: Path, damage: Callable[[Path], None], detail: str
 ) -> None:
     damage(store)
     before = contents(store.parent)
     is_well, said = told(store)["storage"]
-    assert is_well is well
+    assert not is_well
     assert detail in said
+    assert contents(store.parent) == before
+
+
+def test_an_older_store_is_no_problem_and_is_not_upgraded(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = replace(SCHEMA, newest="9998", older=(SCHEMA.newest,))
+    monkeypatch.setattr(start_check, "SCHEMA", newer)
+    before = contents(store.parent)
+    expected = (
+        f"schema {SCHEMA.newest}; the first start upgrades it to 9998, which older servers then "
+        "refuse"
+    )
+    is_well, said = told(store)["storage"]
+    assert is_well
+    assert expected in said
     assert contents(store.parent) == before
 
 

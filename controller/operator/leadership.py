@@ -232,7 +232,7 @@ class Leadership:
             epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-            holding = held(self._identity, epoch, now)
+            holding = held(self._identity, epoch, DURATION_S, now)
             await self._client.create(LEASES, self._namespace, {**body, "spec": holding})
             # Not before: a standby that another one outran remains a standby.
             self.epoch = epoch
@@ -248,7 +248,7 @@ class Leadership:
         if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(_version_of(lease), held(self._identity, epoch, now))
+        await self._write(_version_of(lease), held(self._identity, epoch, DURATION_S, now))
         self.epoch = epoch
         return True
 

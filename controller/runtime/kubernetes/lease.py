@@ -348,7 +348,7 @@ class FencingLease:
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
         metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
-        holding = held(self._identity, epoch, format_time(now))
+        holding = held(self._identity, epoch, DURATION_S, format_time(now))
         await self._write(lease, holding, metadata)
         self._remember_tenure(epoch, now)
 
@@ -364,7 +364,7 @@ class FencingLease:
         with _holder_file_errors():
             before = self._holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
-        holding = held(self._identity, epoch, format_time(now))
+        holding = held(self._identity, epoch, DURATION_S, format_time(now))
         await self._client.create(LEASES, self._namespace, body | {"spec": holding})
         self._remember_tenure(epoch, now)
 
@@ -568,11 +568,11 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
     return (renewed - now).total_seconds() + float(spec.get("leaseDurationSeconds") or 0)
 
 
-def held(identity: str, epoch: int, now: str) -> LeaseSpec:
+def held(identity: str, epoch: int, duration_s: int, now: str) -> LeaseSpec:
     """Return the spec of a Lease that this holder takes now."""
     return {
         "holderIdentity": identity,
-        "leaseDurationSeconds": DURATION_S,
+        "leaseDurationSeconds": duration_s,
         "leaseTransitions": epoch,
         "acquireTime": now,
         "renewTime": now,

@@ -66,12 +66,13 @@ ONCE = (
     "store.add_trials",
 )
 # tests/cluster/test_faults.py, tests/kube/test_controller_without_folders.py,
-# tests/kube/test_parameters_on_a_cluster.py
+# tests/kube/test_parameters_on_a_cluster.py, tests/kube/test_budget_in_the_cluster.py
 ON_A_CLUSTER = (
     "cluster.note",
     "cluster.delete",
     "cluster.answer",
     "controller.experiment_store.object_records",
+    "controller.experiment_store.note_limits_that_stop",
 )
 AT_THE_END = ("cluster.conclude",)  # tests/kube/test_two_controllers.py
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py

@@ -563,11 +563,11 @@ def warnings(document: Json, *, is_katib: bool) -> tuple[str, ...]:
         *(() if is_katib else _lost_checkpoints(spec)),
         *_idle_devices(spec),
         *_opposite_directions(spec),
-        *_large_numbers(spec, "distribution: logUniform" if is_katib else "scale: log"),
+        *_rates_without_log(spec, "distribution: logUniform" if is_katib else "scale: log"),
     )
 
 
-def _large_numbers(spec: Json, cure: str) -> Iterator[str]:
+def _rates_without_log(spec: Json, cure: str) -> Iterator[str]:
     for name, domain in spec["parameters"].items():
         if domain["type"] != "float" or not {"step", "distribution"}.isdisjoint(domain):
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from suggest.estimate import LEAST_TRIALS, Estimate
+from suggest.estimate import Estimate
 from suggest.proposal import PointRequest
 from suggest.samplers.gp import LEAST_STARTUP, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_model import GpModel
@@ -49,13 +49,11 @@ class ScalesModel:
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         finished = list(learned)
-        if len(finished) < LEAST_TRIALS:
-            return None
         return self._better(finished, ()).estimate(finished)
 
     def _better(self, finished: Sequence[Trial], running: Iterable[Trial]) -> GpModel:
         """Return the model that explains the results better."""
-        if self._logarithmic is None:
+        if self._logarithmic is None or not finished:
             return self._declared
         below = fitted_below(finished[-1].number, [trial.number for trial in running])
         end = _compared_below(below)

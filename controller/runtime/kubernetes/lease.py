@@ -569,7 +569,10 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
 
 
 def held(identity: str, epoch: int, duration_s: int, now: str) -> LeaseSpec:
-    """Return the spec of a Lease that this holder takes now."""
+    """Return the spec of a Lease that this holder takes now.
+
+    duration_s: the Lease of an experiment and that of the controller last differently.
+    """
     return {
         "holderIdentity": identity,
         "leaseDurationSeconds": duration_s,

@@ -9,8 +9,8 @@ from suggest.errors import Unavailable
 
 NO_THREAD_LEFT = (
     "this process cannot start another thread; end other programs of this user, or raise the limit "
-    "of its processes and threads (ulimit -u, TasksMax=, the pids limit of a container), then try "
-    "again"
+    "of its processes and threads (ulimit -u, TasksMax=, the pids limit of a container) or of its "
+    "memory (ulimit -v), then try again"
 )
 
 

@@ -471,3 +471,9 @@ def test_a_module_of_an_extra_that_is_imported_late_is_named_with_the_cure() -> 
         "tuner: the Python package obstore is missing; install with: "
         "pip install 'tuner-hpo[archive]'",
     )
+
+
+def test_a_command_that_is_out_of_memory_is_no_bug_and_names_the_limits() -> None:
+    code, message = exits.of_error(MemoryError())
+    assert code is exits.ExitCode.UNAVAILABLE
+    assert "ran out of memory; raise its limit (ulimit -v" in message

@@ -91,8 +91,8 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.UNAVAILABLE, f"tuner: {threads.NO_THREAD_LEFT}"
         case MemoryError():
             return ExitCode.UNAVAILABLE, (
-                "tuner: this command ran out of memory; raise its limit (ulimit -v, the limit of the "
-                "container or of the batch job), and repeat the command"
+                "tuner: this command ran out of memory; raise its limit (ulimit -v, the limit of "
+                "the container or of the batch job), and repeat the command"
             )
         case OSError(errno=errno.EIO):  # its SIGHUP ends a command that was about to print
             return ExitCode.TERMINATED, "tuner: the terminal is closed"

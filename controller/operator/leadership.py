@@ -1,9 +1,10 @@
 """Which controller of an installation writes: a Lease that one of them holds.
 
 A standby does not compare clocks: it takes the Lease over once it has seen the same record for
-DURATION_S. It looks every LOOK_S, and when that time is over. The holder renews it every RENEW_S,
-and stops writing MARGIN_S before another one could take over; `check`, before every write, is a
-look at the clock. `leaseTransitions` is the epoch. Why the times are what they are: ADR 31.
+CONTROLLER_LEASE_S. It looks every LOOK_S, and when that time is over. The holder renews the Lease
+every RENEW_S, and stops writing MARGIN_S before another one could take over; `check`, before every
+write, is a look at the clock. `leaseTransitions` is the epoch. Why the times are what they are: ADR
+31.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from controller.runtime.protocol import Conclusion
 NAME = "tuner-controller"
 # The margin is for so long the kernel sends a request again that is not acknowledged
 # (`controller.kube.transport`): none arrives after the takeover.
-DURATION_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
+CONTROLLER_LEASE_S, RENEW_S, MARGIN_S = 8, 2.0, 3.0
 # How late a standby may see a renewal, and how soon the holder repeats one that has failed.
 LOOK_S = 1.0
 _CALL_S = 3.0  # so that a renewal that gets no answer can be repeated in time
@@ -219,7 +220,7 @@ class Leadership:
             _log.info("the lease %s can be read and renewed again", NAME)
         self.trouble = ""
         if taken:
-            self._valid_until_s = began_s + DURATION_S - MARGIN_S
+            self._valid_until_s = began_s + CONTROLLER_LEASE_S - MARGIN_S
         return taken
 
     async def _take(self) -> bool:
@@ -232,7 +233,7 @@ class Leadership:
             epoch = self.epoch + 1
             about = {"name": NAME, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-            holding = held(self._identity, epoch, DURATION_S, now)
+            holding = held(self._identity, epoch, CONTROLLER_LEASE_S, now)
             await self._client.create(LEASES, self._namespace, {**body, "spec": holding})
             # Not before: a standby that another one outran remains a standby.
             self.epoch = epoch
@@ -248,7 +249,7 @@ class Leadership:
         if holder != self._identity and not self._is_silent(spec):
             return False
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(_version_of(lease), held(self._identity, epoch, DURATION_S, now))
+        await self._write(_version_of(lease), held(self._identity, epoch, CONTROLLER_LEASE_S, now))
         self.epoch = epoch
         return True
 
@@ -267,7 +268,7 @@ class Leadership:
         """Return whether the record has been the same for as long as a lease lasts."""
         record = tuple(sorted((key, str(value)) for key, value in spec.items()))
         if record != self._seen:
-            lasts_s = float(spec.get("leaseDurationSeconds") or DURATION_S)
+            lasts_s = float(spec.get("leaseDurationSeconds") or CONTROLLER_LEASE_S)
             self._seen, self._silent_at_s = record, self._clock() + lasts_s
         return self._clock() >= self._silent_at_s
 

@@ -38,14 +38,14 @@ from tests.postgres import PORT
 Raw = dict[str, Any]
 SOCKET = f".s.PGSQL.{PORT}"
 _BACKLOG = 8
-DURATION_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 5.0, 0.5, 2.0, 2.0, 3.0
+CONTROLLER_LEASE_S, RENEW_S, MARGIN_S, CALL_S, AWAY_S = 5.0, 0.5, 2.0, 2.0, 3.0
 # Programs: with the times of an installation, and with those above.
 REAL = "import sys; from controller.cli.main import main; sys.exit(main())"
 BRISK = f"""
 import sys
 from controller.operator import experiments, leadership, manager, postgres, process
 
-leadership.DURATION_S, leadership.MARGIN_S = {DURATION_S}, {MARGIN_S}
+leadership.CONTROLLER_LEASE_S, leadership.MARGIN_S = {CONTROLLER_LEASE_S}, {MARGIN_S}
 leadership.RENEW_S = process.RENEW_S = {RENEW_S}
 postgres.CALL_S = {CALL_S}
 experiments.AWAY_S = manager.AWAY_S = process.AWAY_S = {AWAY_S}

@@ -15,7 +15,7 @@ from controller.kube import client as kube_client
 from controller.kube.client import KubernetesClient
 from controller.kube.errors import AccessDenied
 from controller.operator import leadership
-from controller.operator.leadership import DURATION_S, NAME, Leadership
+from controller.operator.leadership import CONTROLLER_LEASE_S, NAME, Leadership
 from controller.runtime.kubernetes.lease import Superseded, format_time
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
@@ -87,7 +87,7 @@ def test_a_standby_takes_over_from_a_silent_holder_after_the_duration() -> None:
         second = member(client, "second", clock)
         standby = asyncio.create_task(second.acquire())
         assert await waits(standby)
-        clock.now_s += DURATION_S
+        clock.now_s += CONTROLLER_LEASE_S
         await standby
         assert holder(api) == "second"
         await second.release()
@@ -109,9 +109,9 @@ def test_a_standby_does_not_compare_its_clock_with_the_holders(hours: int) -> No
             api.change("leases", NAMESPACE, NAME, lambda each: each["spec"].update(renewTime=time))
 
         for _ in range(4):
-            renew(DURATION_S - 1)
+            renew(CONTROLLER_LEASE_S - 1)
             assert not await second._try()
-        clock.now_s += DURATION_S
+        clock.now_s += CONTROLLER_LEASE_S
         assert await second._try()
 
     check()
@@ -124,7 +124,7 @@ def test_a_holder_that_could_not_renew_writes_nothing() -> None:
         first = member(client, "first", clock)
         await first._try()
         await first.check()
-        clock.now_s += DURATION_S - 1
+        clock.now_s += CONTROLLER_LEASE_S - 1
         with pytest.raises(RuntimeLost, match="could not be renewed in time"):
             await first.check()
 
@@ -362,7 +362,7 @@ def test_a_holder_repeats_a_renewal_that_gets_no_answer(monkeypatch: pytest.Monk
         await first.acquire()
         api.hold("PATCH", "/leases/")
         await eventually(lambda: "has not answered" in first.trouble)
-        clock.now_s += DURATION_S
+        clock.now_s += CONTROLLER_LEASE_S
         api.release()
         await eventually(lambda: first.holds)
         await first.release()
@@ -378,7 +378,7 @@ def test_a_holder_whose_late_renewals_overtake_each_other_remains_the_holder() -
         await first.acquire()
         # As when the API server goes on after a while, with renewals that were given up.
         api.answer(409, times=6, method="PATCH", path="/leases/")
-        clock.now_s += DURATION_S
+        clock.now_s += CONTROLLER_LEASE_S
         await eventually(lambda: first.holds or first.lost)
         assert (first.lost, holder(api)) == (None, "first")
         await first.release()
@@ -416,7 +416,7 @@ def test_a_holder_renews_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(first, "_take", fails_once)
         async with asyncio.timeout(10):
             await failed.wait()
-            clock.now_s += DURATION_S
+            clock.now_s += CONTROLLER_LEASE_S
         await eventually(lambda: first.holds)
         await first.release()
 

@@ -64,7 +64,7 @@ from suggest.errors import FailedPrecondition
 from suggest.nesting import load_json
 
 KEPT_S = 30 * 24 * 3600.0  # after the experiment's end
-DURATION_S = 30  # how long another controller waits for a silent holder
+EXPERIMENT_LEASE_S = 30  # how long another controller waits for a silent holder
 _RENEW_S = 10.0
 _MARGIN_S = 5.0  # the holder stops writing this long before others may take over
 _CLOSE_S = 2.0
@@ -313,7 +313,7 @@ class FencingLease:
                         raise refused from error
                 self._disable(error)
                 return
-            self._valid_until_s = began_s + DURATION_S - _MARGIN_S
+            self._valid_until_s = began_s + EXPERIMENT_LEASE_S - _MARGIN_S
             return
         raise self._contended()
 
@@ -348,7 +348,7 @@ class FencingLease:
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
         metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
-        holding = held(self._identity, epoch, DURATION_S, format_time(now))
+        holding = held(self._identity, epoch, EXPERIMENT_LEASE_S, format_time(now))
         await self._write(lease, holding, metadata)
         self._remember_tenure(epoch, now)
 
@@ -364,7 +364,7 @@ class FencingLease:
         with _holder_file_errors():
             before = self._holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
-        holding = held(self._identity, epoch, DURATION_S, format_time(now))
+        holding = held(self._identity, epoch, EXPERIMENT_LEASE_S, format_time(now))
         await self._client.create(LEASES, self._namespace, body | {"spec": holding})
         self._remember_tenure(epoch, now)
 
@@ -547,7 +547,7 @@ def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in "
         f"namespace {namespace}; end it there with Ctrl-C, or, if that machine is gone, wait until "
-        f"the lease has run out, {DURATION_S} s after its last renewal"
+        f"the lease has run out, {EXPERIMENT_LEASE_S} s after its last renewal"
     )
 
 

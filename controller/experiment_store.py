@@ -13,7 +13,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +50,7 @@ from suggest.errors import (
 )
 from suggest.failpoints import Failpoints
 from suggest.storage.database import DamagedRow, Database
-from suggest.storage.schema import Schema, prepare
+from suggest.storage.schema import Schema, prepare, version
 from suggest.storage.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
@@ -168,6 +168,18 @@ def sqlite_database(path: Path) -> SqliteDatabase:
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     return SqliteDatabase(path)
+
+
+def schema_version(path: Path) -> str | None:
+    """Return the schema version of an existing file; None if it is empty. Changes nothing.
+
+    Raises StoreBroken if it has a newer version, is of another program, or was emptied.
+    """
+    with closing(sqlite_database(path)) as database:
+        found = version(database, tables.SCHEMA)
+        if found is None:
+            database.refuse_emptied()
+        return found
 
 
 class SqlExperimentStore:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from controller import backup
 from controller.app.state_directory import StateDirectory
 from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.options import state_of, storage_of
-from controller.experiment_store import SqlExperimentStore, sqlite_database
+from controller.experiment_store import SqlExperimentStore, schema_version, sqlite_database
+from controller.experiment_tables import SCHEMA
 from controller.phrases import command
 from controller.spec import from_document
 from suggest import paths, server
@@ -23,30 +27,76 @@ from suggest.errors import InvalidArgument, NotFound
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    storage = storage_of(arguments)
-    current, newest = server.admin.schema_versions(storage)
-    if current == newest:
-        print(f"schema {current}, the newest")
-        print(f"{_row_counts(server.admin.check_rows(storage))}; every row can be read")
-        if arguments.storage is None and (state := state_of(arguments)).has_experiments:
-            with closing(_experiments(state.controller_db)) as experiments:
-                print(f"{_row_counts(experiments.check())}; every row can be read")
+    stores = _stores(arguments)
+    old = [each for each in stores if each.is_old]
+    for each in stores:
+        state = f"; the newest is {each.newest}" if each.is_old else ", the newest"
+        print(f"{each.label}schema {each.current}{state}")
+        if not old:
+            with closing(each.open()) as store:
+                print(f"{_row_counts(store.check())}; every row can be read")
+    if not old:
         return ExitCode.OK
-    print(f"schema {current}; the newest is {newest}")
+    which = " and ".join(each.name for each in old)
+    has = "has an older schema; upgrade it" if len(old) == 1 else "have older schemas; upgrade them"
     cure = rendered(command("db", "upgrade"), arguments)
-    print(f"tuner: the store has an older schema; upgrade it with: {cure}", file=sys.stderr)
+    print(f"tuner: {which} {has} with: {cure}", file=sys.stderr)
     return ExitCode.UNAVAILABLE
 
 
 def upgrade(arguments: argparse.Namespace) -> ExitCode:
-    storage = storage_of(arguments)
-    before, newest = server.admin.schema_versions(storage)
-    if before == newest:
-        print(f"schema {before}, the newest: nothing to do")
-        return ExitCode.OK
-    with closing(server.admin.open_store(storage)):
-        print(f"schema {before} -> {newest}")
+    for each in _stores(arguments):
+        done = ", the newest: nothing to do"
+        if each.is_old:
+            each.open().close()
+            done = f" -> {each.newest}"
+        print(f"{each.label}schema {each.current}{done}")
     return ExitCode.OK
+
+
+class _OpenStore(Protocol):
+    def check(self) -> Mapping[str, int]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A database, its schema, and the newest one of its kind.
+
+    label: the beginning of its lines. open: upgrades it.
+    """
+
+    name: str
+    label: str
+    current: str
+    newest: str
+    open: Callable[[], _OpenStore]
+
+    @property
+    def is_old(self) -> bool:
+        return self.current != self.newest
+
+
+def _stores(arguments: argparse.Namespace) -> list[_Store]:
+    """Return the study store and, without --storage, controller.db if it exists.
+
+    Changes nothing. Raises NotFound if there is no study store, and StoreBroken.
+    """
+    storage = storage_of(arguments)
+    current, newest = server.admin.schema_versions(storage)
+    open_studies = partial(server.admin.open_store, storage)
+    if arguments.storage is not None:
+        return [_Store("the store", "", current, newest, open_studies)]
+    studies = _Store(backup.STUDIES, f"{backup.STUDIES}: ", current, newest, open_studies)
+    state = state_of(arguments)
+    path = state.controller_db
+    found = schema_version(path) if state.has_experiments else None
+    if found is None:
+        return [studies]
+    open_experiments = partial(_experiments, path)
+    name, newest = backup.CONTROLLER, SCHEMA.newest
+    return [studies, _Store(name, f"{name}: ", found, newest, open_experiments)]
 
 
 def back_up(arguments: argparse.Namespace) -> ExitCode:

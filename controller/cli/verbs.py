@@ -365,21 +365,23 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (
             Verb(
                 "check",
-                "print the schema version of the study store, and read all its rows",
+                "print the schema versions of the databases, and read all rows",
                 "db:check",
                 (flags.storage,),
                 example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
                 more="Changes nothing. Without --storage, also reads controller.db. The exit code "
-                "is 0 if the schema is the newest and every row can be read, 5 if there is no "
+                "is 0 if the schemas are the newest and every row can be read, 5 if there is no "
                 "store, 7 otherwise.",
             ),
             Verb(
                 "upgrade",
-                "upgrade the study store to the newest schema",
+                "upgrade the databases to the newest schemas",
                 "db:upgrade",
                 (flags.storage,),
                 example="tuner db upgrade --storage "
                 "postgresql+psycopg://tuner@db.example.org/tuner",
+                more="Without --storage, upgrades studies.db and controller.db of the state "
+                "directory.",
             ),
             Verb(
                 "backup",

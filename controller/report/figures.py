@@ -215,7 +215,15 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     if len(names) > MOST_LABELS:
         axis |= {"labelAngle": -30, "labelLimit": 180}
     axes: Json = {
-        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": axis},
+        "x": {
+            "field": "parameter",
+            "type": "ordinal",
+            "sort": names,
+            "title": None,
+            "axis": axis,
+            # A label stands to the right of its axis.
+            "scale": {"padding": 0.3},
+        },
         "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
     }
     lines = _layer(
@@ -226,13 +234,18 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
         color={**color, "legend": None},
         tooltip=_tips("trial", ("value", metric), "parameter", "is"),
     )
-    labels = _layer(
-        _mark("text", align="left", dx=5, fontSize=10, color="#7a8496"), **axes, text=_word("is")
-    )
-    return [
-        lines | {"transform": [{"filter": {"param": "chosen", "empty": True}}]},
-        labels | {"data": {"values": list(chain.from_iterable(map(_places, parameters)))}},
-    ]
+    written: Json = {"align": "left", "dx": 5, "fontSize": 10}
+    # Lines run through the labels; the white below keeps them readable.
+    labels = {
+        "layer": [
+            _layer(
+                _mark("text", **written, stroke="white", strokeWidth=4), text=_word("is"), **axes
+            ),
+            _layer(_mark("text", **written, color="#3d4654"), text=_word("is"), **axes),
+        ],
+        "data": {"values": list(chain.from_iterable(map(_places, parameters)))},
+    }
+    return [lines | {"transform": [{"filter": {"param": "chosen", "empty": True}}]}, labels]
 
 
 def slice_(record: TrialList) -> Json:

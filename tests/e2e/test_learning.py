@@ -28,8 +28,9 @@ def test_the_second_search_begins_where_the_first_one_was_good(cli: Cli) -> None
     code, _, err = cli.tuner("run", cli.folder / "april.yaml")
     assert code == 0, err
     first = cli.json("get", "trials", "april", "-o", "json")[0]["parameters"]
-    best = sorted(march, key=lambda trial: trial["value"])[:10]
-    assert first in [trial["parameters"] for trial in best]
+    (source,) = [trial for trial in march if trial["parameters"] == first]
+    # A dozen trials of march or more come that near to its best loss of 0.21; at first none does.
+    assert source["value"] < min(trial["value"] for trial in march) + 0.01
     assert cli.tuner("delete", "march", "--yes")[0] == 0
     described = cli.tuner("describe", "april")[1]
     assert ["Sources:", "march"] in [line.split() for line in described.splitlines()]

@@ -67,7 +67,7 @@ async def compare(store: SqlExperimentStore, rounds: int) -> dict[str, float]:
     """Return the median of the longest delays, by where the look is taken."""
 
     def read() -> object:
-        return store.used_in_month(datetime.now(UTC))
+        return store.usage_in_month(datetime.now(UTC))
 
     async def in_loop() -> object:
         return read()

@@ -393,18 +393,13 @@ class SqlExperimentStore:
                 usage_ledger.enter(connection, uid, changes.attempts)
             _write(connection, uid, changes)
 
-    def used_in_month(self, now: datetime) -> Mapping[str, Spent]:
+    def usage_in_month(self, now: datetime) -> Mapping[str, usage_ledger.MonthUsage]:
         """Return what the attempts of each namespace have used in the month until now.
 
         Only the store of a controller in a cluster counts it.
         """
-        with self._database.reading() as connection:
-            return usage_ledger.used_in_month(connection, now)
-
-    def limits_that_stopped(self, now: datetime) -> Mapping[str, Spent]:
-        """Return the highest limits of the month for which attempts of each namespace stopped."""
-        with self._database.reading() as connection:
-            return usage_ledger.limits_that_stopped(connection, now)
+        with self._database.reading(single=True) as connection:
+            return usage_ledger.usage_in_month(connection, now)
 
     def note_limits_that_stop(self, namespace: str, limits: Spent, now: datetime) -> None:
         """Note that running attempts of the namespace are to be stopped for these limits."""

@@ -11,9 +11,10 @@ It also keeps the highest limits of each month for which running attempts were s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -31,11 +32,12 @@ from controller.core.spending import (
 )
 
 _ATTEMPTS, _EXPERIMENTS = tables.attempts.c, tables.experiments.c
+_NONE = sa.cast(0.0, sa.Float)
 # Since their latest start: what they used before is in the ledger.
 _UNENDED = sa.select(
     _EXPERIMENTS.namespace,
     _ATTEMPTS.start_time,
-    sa.cast(0.0, sa.Float),
+    _NONE.label("earlier_s"),
     _ATTEMPTS.gpus,
     _ATTEMPTS.price_per_hour,
 ).where(
@@ -66,20 +68,34 @@ _ADD = (
     )
 )
 _BEGIN = sa.insert(tables.usage)
-_OF_MONTH = sa.select(tables.usage).where(_LEDGER.month == sa.bindparam("of_month"))
+_STOPPED = (
+    sa.select(_LEDGER.stopped_gpu_hours, _LEDGER.stopped_cost)
+    .where(_LEDGER.namespace == sa.bindparam("of_namespace"))
+    .where(_LEDGER.month == sa.bindparam("of_month"))
+)
 # One statement, because writers go on meanwhile: in PostgreSQL, each statement sees what is stored
 # when it begins. An attempt that ended between two would be in neither. The row of a month is as
 # what has run an hour and waits.
 _USED = sa.union_all(
     sa.select(
         _LEDGER.namespace,
-        sa.cast(sa.null(), sa.Text),
-        sa.cast(HOUR_S, sa.Float),
-        _LEDGER.gpu_hours,
-        _LEDGER.cost,
+        sa.cast(sa.null(), sa.Text).label("start_time"),
+        sa.cast(HOUR_S, sa.Float).label("earlier_s"),
+        _LEDGER.gpu_hours.label("gpus"),
+        _LEDGER.cost.label("price_per_hour"),
+        _LEDGER.stopped_gpu_hours,
+        _LEDGER.stopped_cost,
     ).where(_LEDGER.month == sa.bindparam("of_month")),
-    _UNENDED,
+    _UNENDED.add_columns(_NONE, _NONE),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class MonthUsage:
+    """What a namespace has used in a month, and the highest limits that stopped attempts then."""
+
+    used: Spent = NOTHING_SPENT
+    stopped: Spent = NOTHING_SPENT
 
 
 def enter(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> None:
@@ -108,27 +124,24 @@ def enter(connection: sa.Connection, uid: Uid, attempts: Sequence[Attempt]) -> N
 
 def enter_rest(connection: sa.Connection, uid: Uid, now: datetime) -> None:
     """Enter the attempts of an experiment that have not ended. Call it before it is deleted."""
-    for namespace, attempt in _found(connection, _UNENDED_OF, of_uid=uid):
-        _enter(connection, namespace, spent_by_month(attempt, now=now))
+    for row in connection.execute(_UNENDED_OF, {"of_uid": uid}):
+        _enter(connection, row.namespace, spent_by_month(_counted(row), now=now))
 
 
-def used_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, Spent]:
+def usage_in_month(connection: sa.Connection, now: datetime) -> Mapping[str, MonthUsage]:
     """Return what each namespace has used in the month until now."""
     month, began = month_of(now), month_begin(now)
-    used: defaultdict[str, Spent] = defaultdict(lambda: NOTHING_SPENT)
-    for namespace, attempt in _found(connection, _USED, of_month=month):
+    found: defaultdict[str, MonthUsage] = defaultdict(MonthUsage)
+    for row in connection.execute(_USED, {"of_month": month}):
+        attempt = _counted(row)
         if attempt.start_time is None or attempt.start_time >= began:
-            used[namespace] += spent_by(attempt, now=now)
+            more = spent_by(attempt, now=now)
         else:
-            by_month = dict(spent_by_month(attempt, now=now))
-            used[namespace] += by_month.get(month, NOTHING_SPENT)
-    return used
-
-
-def limits_that_stopped(connection: sa.Connection, now: datetime) -> Mapping[str, Spent]:
-    """Return the highest limits of the month for which attempts of each namespace were stopped."""
-    rows = connection.execute(_OF_MONTH, {"of_month": month_of(now)})
-    return {row.namespace: Spent(row.stopped_gpu_hours, row.stopped_cost) for row in rows}
+            more = dict(spent_by_month(attempt, now=now)).get(month, NOTHING_SPENT)
+        before = found[row.namespace]
+        stopped = before.stopped.at_least(Spent(row.stopped_gpu_hours, row.stopped_cost))
+        found[row.namespace] = MonthUsage(before.used + more, stopped)
+    return found
 
 
 def note_limits_that_stop(
@@ -136,29 +149,24 @@ def note_limits_that_stop(
 ) -> None:
     """Note that running attempts of the namespace are to be stopped for these limits."""
     month = month_of(now)
-    highest = limits.at_least(limits_that_stopped(connection, now).get(namespace, NOTHING_SPENT))
     _enter(connection, namespace, [(month, NOTHING_SPENT)])
+    key = {"of_namespace": namespace, "of_month": month}
+    highest = limits.at_least(Spent(*connection.execute(_STOPPED, key).one()))
     this_row = (_LEDGER.namespace == namespace) & (_LEDGER.month == month)
     columns = {"stopped_gpu_hours": highest.gpu_hours, "stopped_cost": highest.cost}
     connection.execute(sa.update(tables.usage).where(this_row).values(columns))
 
 
-def _found(
-    connection: sa.Connection, query: sa.Executable, **values: str
-) -> Iterator[tuple[str, Attempt]]:
-    """Yield the namespace of each attempt that was found, and of the attempt what counts."""
-    for namespace, started, earlier_s, gpus, price_per_hour in connection.execute(query, values):
-        yield (
-            namespace,
-            Attempt(
-                0,
-                0,
-                start_time=_time(started),
-                earlier_s=earlier_s,
-                gpus=gpus,
-                price_per_hour=price_per_hour,
-            ),
-        )
+def _counted(row: sa.Row[*tuple[Any, ...]]) -> Attempt:
+    """Return of a row's attempt what counts."""
+    return Attempt(
+        0,
+        0,
+        start_time=_time(row.start_time),
+        earlier_s=row.earlier_s,
+        gpus=row.gpus,
+        price_per_hour=row.price_per_hour,
+    )
 
 
 def _time(stored: str | None) -> datetime | None:

@@ -28,6 +28,7 @@ from controller.kube.custom_resource import TENANT_BUDGETS
 from controller.kube.errors import ApiConflict, ApiError, ApiForbidden, ApiNotFound, rule_for
 from controller.kube.objects import KubernetesObject
 from controller.operator.experiments import HostedExperiments
+from controller.usage_ledger import MonthUsage
 from suggest.backoff import Backoff
 from suggest.errors import TunerError
 
@@ -129,25 +130,25 @@ class TenantBudgets:
         await self.clock.read()
         now = self.clock.now()
         # In a thread: with thousands of running attempts, it takes tens of milliseconds.
-        self.used = await asyncio.to_thread(self.experiments.used_in_month, now)
+        usage = await asyncio.to_thread(self.experiments.usage_in_month, now)
+        self.used = {namespace: each.used for namespace, each in usage.items()}
         budgets = await self._listed()
         if budgets is None:
             return
-        stopped = await asyncio.to_thread(self.experiments.limits_that_stopped, now)
         statuses: dict[str, dict[str, Any]] = {}
         bars: dict[str, Bar] = {}
         said: dict[str, str] = {}
         for each in budgets:
             name = each["metadata"]["name"]
-            used = self.used.get(name, NOTHING_SPENT)
-            before = stopped.get(name, NOTHING_SPENT)
-            status = status_of(each, used, now, before, problem=await self._problem(each))
+            month = usage.get(name, MonthUsage())
+            problem = await self._problem(each)
+            status = status_of(each, month.used, now, month.stopped, problem=problem)
             statuses[name] = status
             said[name] = sentence_of(each, status)
             if status["state"] == SPENT:
                 stops = each["spec"].get("overrun") == STOP
-                limits = limits_reached(each["spec"], used)
-                if stops and limits.at_least(before) != before:
+                limits = limits_reached(each["spec"], month.used)
+                if stops and limits.at_least(month.stopped) != month.stopped:
                     # Record before acting: the next controller must not begin what this one stops.
                     # Not in a thread: the event loop's own writes may insert the same row.
                     self.experiments.note_limits_that_stop(name, limits, now)
@@ -159,7 +160,11 @@ class TenantBudgets:
             await self._show(each, statuses[each["metadata"]["name"]])
 
     async def _listed(self) -> list[TenantBudget] | None:
-        """Return all budgets: none without the definition; None without the right to read them."""
+        """Return the budgets: none without the definition; None without the right to read them.
+
+        Those of namespaces that another controller watches, which has written a status, are left
+        out: two controllers would overwrite each other's for good.
+        """
         try:
             found, _ = await self.client.list(TENANT_BUDGETS, None)
         except (ApiForbidden, ApiNotFound) as error:
@@ -167,17 +172,21 @@ class TenantBudgets:
             self._note_unread(_missing_right(error) if is_defined else _NOT_DEFINED)
             return None if is_defined else []
         self._note_unread("")
-        return cast("list[TenantBudget]", found)
+        budgets = cast("list[TenantBudget]", found)
+        return [b for b in budgets if self._watches(b["metadata"]["name"]) or not b.get("status")]
 
     def _note_unread(self, why: str) -> None:
         if why not in ("", self.unread):
             _log.warning("budgets of tenants that were not read limit nothing: %s", why)
         self.unread = why
 
+    def _watches(self, namespace: str) -> bool:
+        return not self.namespaces or namespace in self.namespaces
+
     async def _problem(self, budget: TenantBudget) -> str:
         """Return why the budget does not do what it says; "" if it does."""
         name = budget["metadata"]["name"]
-        if self.namespaces and name not in self.namespaces:
+        if not self._watches(name):
             return (
                 f"metadata.name: the controller does not watch the namespace {name}; add it to the "
                 "chart's value controller.watchNamespaces, or delete this budget"

@@ -12,6 +12,7 @@ import pytest
 from controller.core.model import Attempt, AttemptState, Uid
 from controller.core.spending import Spent
 from controller.experiment_store import Changes, Fence, SqlExperimentStore
+from controller.usage_ledger import MonthUsage
 from suggest.errors import NotOwner
 from suggest.storage.database import Database
 from tests.contract.test_controller_store import (  # noqa: F401  (fixtures)
@@ -45,7 +46,11 @@ def save(store: SqlExperimentStore, uid: Uid, *attempts: Attempt) -> None:
 
 
 def used(store: SqlExperimentStore, after: timedelta = 5 * HOUR) -> dict[str, Spent]:
-    return dict(store.used_in_month(NOON + after))
+    return used_at(store, NOON + after)
+
+
+def used_at(store: SqlExperimentStore, now: datetime) -> dict[str, Spent]:
+    return {namespace: month.used for namespace, month in store.usage_in_month(now).items()}
 
 
 def test_an_attempt_is_counted_while_it_runs_and_after_its_end(store: SqlExperimentStore) -> None:
@@ -88,11 +93,11 @@ def test_a_month_begins_with_what_runs(store: SqlExperimentStore) -> None:
     eve = datetime(2026, 11, 30, 23, tzinfo=UTC)
     runs = replace(RUNS, start_time=eve)
     save(store, experiment.uid, runs)
-    assert store.used_in_month(eve + HOUR) == {experiment.namespace: Spent(0, 0)}
-    assert store.used_in_month(eve + 2 * HOUR) == {experiment.namespace: Spent(2, 3)}
+    assert used_at(store, eve + HOUR) == {experiment.namespace: Spent(0, 0)}
+    assert used_at(store, eve + 2 * HOUR) == {experiment.namespace: Spent(2, 3)}
     save(store, experiment.uid, replace(ended(attempt=runs), end_time=eve + 4 * HOUR))
-    assert store.used_in_month(eve) == {experiment.namespace: Spent(2, 3)}
-    assert store.used_in_month(eve + 4 * HOUR) == {experiment.namespace: Spent(6, 9)}
+    assert used_at(store, eve) == {experiment.namespace: Spent(2, 3)}
+    assert used_at(store, eve + 4 * HOUR) == {experiment.namespace: Spent(6, 9)}
 
 
 def test_what_an_attempt_used_before_it_waits_again_stays_in_its_month(
@@ -108,7 +113,7 @@ def test_what_an_attempt_used_before_it_waits_again_stays_in_its_month(
     found = []
     for attempt in (waits, waits, again, end):
         save(store, experiment.uid, attempt)
-        months = [store.used_in_month(eve + HOUR), store.used_in_month(eve + 5 * HOUR)]
+        months = [used_at(store, eve + HOUR), used_at(store, eve + 5 * HOUR)]
         found.append([month.get(experiment.namespace, Spent()).gpu_hours for month in months])
     assert found == [[2, 0], [2, 0], [2, 2], [2, 2]]
 
@@ -136,12 +141,11 @@ def test_the_highest_limits_that_stopped_attempts_are_kept_for_their_month(
         store.note_limits_that_stop(experiment.namespace, limits, NOON)
     store.note_limits_that_stop("other", Spent(1, 0), NOON)
     with closing(over(connect(), Fence(2, "next"))) as later:
-        assert later.limits_that_stopped(NOON + HOUR) == {
-            experiment.namespace: Spent(2, 3),
-            "other": Spent(1, 0),
+        assert later.usage_in_month(NOON + HOUR) == {
+            experiment.namespace: MonthUsage(Spent(2, 3), stopped=Spent(2, 3)),
+            "other": MonthUsage(Spent(), stopped=Spent(1, 0)),
         }
-        assert later.limits_that_stopped(NOON + 30 * 24 * HOUR) == {}
-        assert used(later)[experiment.namespace] == Spent(2, 3)
+        assert later.usage_in_month(NOON + 30 * 24 * HOUR) == {}
         with pytest.raises(NotOwner):
             store.note_limits_that_stop(experiment.namespace, Spent(9, 9), NOON)
 

@@ -333,6 +333,26 @@ async def test_a_budget_that_limits_nothing_says_why(installed: Installation) ->
     assert shown(installed)["reason"].startswith("spec.cost: requires prices ")
 
 
+@on_a_cluster(A_SECOND)
+async def test_a_controller_leaves_the_budgets_of_other_controllers_alone(
+    installed: Installation,
+) -> None:
+    await budgeted(installed, gpuHours=5)
+    await installed.until(lambda: shown(installed).get("state") == "within")
+    await installed.stop()
+    written = shown(installed)
+    installed.api.put("namespaces", {"metadata": {"name": "vision"}})
+    for name in ("vision", "nobodys"):
+        installed.api.put("tenantbudgets", tenant_budget(name, gpuHours=1))
+    installed.start("vision")
+    await installed.until(lambda: shown(installed, "vision").get("state") == "within")
+    await installed.until(lambda: shown(installed, "nobodys").get("state") == "invalid")
+    assert shown(installed, "nobodys")["reason"].startswith(
+        "metadata.name: the controller does not watch the namespace nobodys; "
+    )
+    assert shown(installed) == written
+
+
 @at_a_terminal(A_SECOND)
 async def test_tenants_see_what_is_used_of_their_budget_and_which_trials_wait(
     terminal: Terminal,

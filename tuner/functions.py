@@ -249,7 +249,13 @@ def search(
         "constraints": list(options.get("constraints") or ()),
     }
     path = () if in_containers else sys.path
-    packed = _pickled(caller, objective, metrics, path=path, stand_ins=stand_ins)
+    packed, has_locks = _pickled(caller, objective, metrics, path=path, stand_ins=stand_ins)
+    if has_locks and options.get("parallelism", 1) > 1:
+        warnings.warn(
+            f"{caller}: the objective has a lock of threads, and each trial, a process, has its "
+            "own: it keeps no other trial waiting; write what trials write to files of their own",
+            stacklevel=level_of_caller(),
+        )
     # A search without a name is a new one.
     code = code_hash(objective) if "name" in options else ""
     script = "" if shell is None else shell.script
@@ -617,8 +623,8 @@ def _pickled(
     *,
     path: Sequence[str],
     stand_ins: Sequence[tuple[object, object]],
-) -> bytes:
-    """Return what a trial needs to call the objective.
+) -> tuple[bytes, bool]:
+    """Return what a trial needs to call the objective, and whether it has locks of threads.
 
     metrics: of the objectives and the constraints. path: folders of modules that the objective may
         import. stand_ins: see `objective_code.dumps`.
@@ -626,7 +632,7 @@ def _pickled(
     Raises Unpicklable if it cannot be; the message names the value that cannot.
     """
     try:
-        function, sources = dumps(objective, stand_ins)
+        function, sources, has_locks = dumps(objective, stand_ins)
     except Exception as error:
         unpicklable = _unpicklable(objective, stand_ins)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"
@@ -643,7 +649,7 @@ def _pickled(
         "python": sys.version_info[:2],
         "sources": sources,
     }
-    return pickle.dumps({"objective": function, **about})
+    return pickle.dumps({"objective": function, **about}), has_locks
 
 
 def _unpicklable(objective: Objective, stand_ins: Sequence[tuple[object, object]]) -> str:

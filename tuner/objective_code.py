@@ -13,17 +13,25 @@ import functools
 import importlib
 import io
 import linecache
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+# Locks of threads, and what makes another one. A trial is a process, whose locks no other has.
+_LOCKS: dict[type, Callable[[], object]] = {
+    type(threading.Lock()): threading.Lock,
+    type(threading.RLock()): threading.RLock,
+}
+
 
 def dumps(
     objective: object, stand_ins: Sequence[tuple[object, object]]
-) -> tuple[bytes, dict[str, str]]:
-    """Return the pickled objective, and the text of the files of its code.
+) -> tuple[bytes, dict[str, str], bool]:
+    """Return the pickled objective, the text of the files of its code, and whether it has locks.
 
     stand_ins: objects that the objective may use, each with what a trial has in its place.
 
@@ -35,7 +43,7 @@ def dumps(
         keepers = [_keeper(variables, stand_ins) for variables in pickler.scripts.values()]
         pickled, pickler = _dumped(_With(objective, keepers), stand_ins)
     texts = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
-    return pickled, {name: text for name, text in texts.items() if text}
+    return pickled, {name: text for name, text in texts.items() if text}, pickler.has_locks
 
 
 def _dumped(value: object, stand_ins: Sequence[tuple[object, object]]) -> tuple[bytes, _Pickler]:
@@ -89,6 +97,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
     """Keeps the file name of each code object. `files` has those that it met.
 
     `scripts` has the variables of scripts whose functions find some of them by names in text.
+    `has_locks`: it met a lock of threads.
     """
 
     def __init__(self, file: io.BytesIO, stand_ins: Sequence[tuple[object, object]]) -> None:
@@ -96,6 +105,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
         self._stand_ins = {id(replaced): stand_in for replaced, stand_in in stand_ins}
         self.files: set[str] = set()
         self.scripts: dict[int, dict[str, Any]] = {}
+        self.has_locks = False
 
     # Any: each kind of object has attributes of its own
     def reducer_override(self, obj: Any) -> Any:
@@ -111,6 +121,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
             # Python 3.11 keeps a lock in it.
             attributes = {name: value for name, value in vars(obj).items() if name != "lock"}
             return functools.cached_property, (obj.func,), attributes
+        if type(obj) in _LOCKS:
+            self.has_locks = True
+            return _LOCKS[type(obj)], ()
+        if type(obj) is threading.local:
+            return threading.local, ()
+        # functools.singledispatch has one.
+        if type(obj) is weakref.WeakKeyDictionary:
+            return weakref.WeakKeyDictionary, (dict(obj),)
         is_of_script = isinstance(obj, FunctionType) and obj.__module__ == "__main__"
         if is_of_script and finds_by_text(obj.__code__):
             self.scripts[id(obj.__globals__)] = obj.__globals__

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import tuner.optuna_kept as kept
 from controller import app
+from controller.app.experiment_file import FileOptions
 from controller.core.attempt import RuntimeLost
 from controller.core.model import MAX_NAME_LENGTH
 from controller.kube.errors import ApiError
@@ -53,12 +54,21 @@ _METHOD_OF = "__tuner_{}__"
 # Packages whose calls are their own, wherever they are.
 _KEPT = ("controller", "optuna", "suggest", "tuner")
 _BEGINNING = Mark(1, 1)
+# Of a script without a search that could be ours.
+_BY_OPTUNA = (
+    "its trials are run by Optuna in this process, and not stored by tuner, because neither the "
+    "script nor a module beside it calls study.optimize(objective, …); to change that, write what "
+    "stands between study.ask() and study.tell() as an objective"
+)
 # Keys of the file that follow from the study in the script.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
 
 
 def run(path: str, words: Sequence[str], shell: Shell) -> int:
     """Run the script as a program with these arguments, and return its exit code.
+
+    A script whose only searches are those of Optuna, as with `study.ask`, is run by Optuna, and a
+    line on stderr says so.
 
     Raises SpecErrors if it cannot be read or has no search, SystemExit as the script and `shell`
     raise it, and the errors of `optimize_optuna`.
@@ -77,9 +87,15 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         "calls tuner.minimize or tuner.optimize_optuna, or has its search in an installed package, "
         f"runs by itself: python {path}"
     )
-    without_searches = _error(path, message)
-    if calls_none and not any(map(_is_own, _imported(tree))):
-        raise without_searches
+    imported = {*_imported(tree)}
+    # Flags would have no effect on the searches of Optuna.
+    refused = "tuner" in imported or shell.options != FileOptions()
+    certain = calls_none and not any(map(_is_own, imported))
+    if certain:
+        uses_optuna = any(name.startswith("optuna") for name in imported)
+        if refused or not uses_optuna:
+            raise _error(path, message)
+        print(f"{path}: {_BY_OPTUNA}", file=sys.stderr)
     searches = _Searches(path, shell)
     script = ModuleType("__main__")
     script.__file__ = shell.script
@@ -95,8 +111,10 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         sys.stdout.flush()
         traceback.print_exception(type(error), error, _of_script(error.__traceback__, shell.script))
         return 1
-    if calls_none and not searches.begun:
-        raise without_searches
+    if calls_none and not certain and not searches.begun:
+        if refused or "optuna" not in sys.modules:
+            raise _error(path, message)
+        print(f"{path}: {_BY_OPTUNA}", file=sys.stderr)
     return 0
 
 

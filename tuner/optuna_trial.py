@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tuner.optuna_kept as kept
 from tuner.asking import ANSWERS, end_search
-from tuner.trial import Infeasible, Pruned, Trial, as_number, plain
+from tuner.trial import Infeasible, Pruned, Trial, as_number, excerpt, plain
 from tuner.trial import choices as named_choices
 
 if TYPE_CHECKING:
@@ -513,18 +513,16 @@ def run(
     seen = study.trial = OptunaTrial(trial, study, own)
     try:
         returned = objective(seen)
-        if returned is None:
-            return None
         # A list of one value is a value, as in Optuna.
         listed = returned if isinstance(returned, Sequence) else [returned]
-        if len(listed) != objectives:
-            raise TypeError(
-                f"the objective returned {returned!r}; return one number for each direction of the "
-                f"study: {', '.join(directions)}"
-            )
-        values = [_as_float("the objective's return value", value) for value in listed]
+        values = []
+        with contextlib.suppress(TypeError):
+            values = [_as_float("value", value) for value in listed]
+        # Optuna calls it failed, and searches on.
+        if len(values) != objectives:
+            rule = f"one number for each direction of the study: {', '.join(directions)}"
+            raise Infeasible(f"the objective returned {excerpt(returned)}; return {rule}")
         if any(map(math.isnan, values)):
-            # Optuna calls it failed, and searches on.
             raise Infeasible(f"the objective returned {returned!r}")
         seen.constrain(constraints_func, values)
         if any(map(math.isinf, values)):

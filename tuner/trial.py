@@ -217,8 +217,8 @@ class Trial(Mapping[str, Any]):
             ValueError: a name cannot be that of a metric.
         """
         if unnamed or not metrics:
-            arguments = [_excerpt(value) for value in (step, *unnamed) if value is not None]
-            arguments += [f"{name}={_excerpt(value)}" for name, value in metrics.items()]
+            arguments = [excerpt(value) for value in (step, *unnamed) if value is not None]
+            arguments += [f"{name}={excerpt(value)}" for name, value in metrics.items()]
             raise TypeError(
                 "expected a step, and metrics by name, as in trial.report(3, loss=0.25), got "
                 f"trial.report({', '.join(arguments)})"
@@ -322,7 +322,7 @@ def as_number(name: str, value: object) -> float:
         except (TypeError, ValueError, RuntimeError):
             # RuntimeError: of a tensor of PyTorch with several elements.
             pass
-    raise TypeError(f"{name}: expected a number, got {_excerpt(value)} ({type(value).__name__})")
+    raise TypeError(f"{name}: expected a number, got {excerpt(value)} ({type(value).__name__})")
 
 
 def choices(name: str, values: Sequence[Any]) -> list[Any]:
@@ -333,7 +333,7 @@ def choices(name: str, values: Sequence[Any]) -> list[Any]:
             _as_json(value)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"parameter {name!r}: {_excerpt(value)} cannot be a choice ({error}); choose among "
+                f"parameter {name!r}: {excerpt(value)} cannot be a choice ({error}); choose among "
                 "names, and look the object up by its name"
             ) from None
     return given
@@ -349,7 +349,7 @@ def _as_json(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _excerpt(value: object) -> str:
+def excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

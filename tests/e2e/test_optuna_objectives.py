@@ -355,6 +355,27 @@ print(found.trials[0].value, tuner.open("nan").results()[0].reason)
     ]
 
 
+def test_what_is_no_value_is_failed_for_optuna_and_the_search_goes_on(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    trial.report(1, 0)
+    return [None, "one", (1, 2), {"a": 1}, [], 7][trial.number]
+
+study = tuner.optimize_optuna(objective, trials=6, name="none", progress=False)
+print([trial.state.name for trial in study.trials], study.best_value)
+print({each.state for each in tuner.open("none").results()[:5]})
+print(tuner.open("none").results()[2].reason)
+study = tuner.optimize_optuna(lambda trial: None, trials=3, name="never", progress=False)
+print([(trial.state.name, trial.values) for trial in study.trials])
+"""
+    assert scripts.output(QUIET + body).splitlines() == [
+        "['FAIL', 'FAIL', 'FAIL', 'FAIL', 'FAIL', 'COMPLETE'] 7.0",
+        "{'infeasible'}",
+        "the objective returned (1, 2); return one number for each direction of the study: minimize",
+        "[('FAIL', None), ('FAIL', None), ('FAIL', None)]",
+    ]
+
+
 def test_what_a_callback_cannot_do_with_its_study_is_refused(scripts: Scripts) -> None:
     body = """
 def more(study, trial):

@@ -368,12 +368,10 @@ except tuner.TunerError as error:
 
 def test_unusable_arguments_of_minimize_are_named(scripts: Scripts) -> None:
     out = scripts.output("""
-import threading
-lock = threading.Lock()
+numbers = (each for each in range(9))
 
 def objective(trial):
-    with lock:
-        return 1
+    return next(numbers)
 
 for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (objective, {"direction": "maximize"})):
     try:
@@ -383,7 +381,7 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
 """)
     first, second, third, fourth = out.splitlines()
     assert first.startswith(
-        "tuner.minimize: the objective cannot be sent to another process: it uses lock, which "
+        "tuner.minimize: the objective cannot be sent to another process: it uses numbers, which "
         "cannot be pickled"
     )
     assert second == "tuner.minimize: expected a function of one argument, the trial, got 7"
@@ -397,27 +395,92 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
 
 def test_an_attribute_that_cannot_be_sent_is_named(scripts: Scripts) -> None:
     out = scripts.output("""
-import functools, threading
+import functools
 
 class Objective:
     def __init__(self):
-        self.scale, self.lock = 1, threading.Lock()
+        self.scale, self.numbers = 1, (each for each in range(9))
     def __call__(self, trial):
         return self.scale
     def method(self, trial):
         return self.scale
 
-def function(trial, lock):
+def function(trial, numbers):
     return 1
 
-lock = threading.Lock()
-for given in (Objective(), Objective().method, functools.partial(Objective()), functools.partial(function, lock=lock)):
+numbers = (each for each in range(9))
+for given in (Objective(), Objective().method, functools.partial(Objective()), functools.partial(function, numbers=numbers)):
     try:
         tuner.minimize(given, X)
     except TypeError as error:
         print(str(error).split(": ")[2].partition(",")[0])
 """)
-    assert out.splitlines() == ["it uses self.lock"] * 3 + ["it uses lock"]
+    assert out.splitlines() == ["it uses self.numbers"] * 3 + ["it uses numbers"]
+
+
+def test_locks_of_threads_are_those_of_each_trial(scripts: Scripts) -> None:
+    out = scripts.output("""
+import queue, threading, warnings
+
+class Objective:
+    def __init__(self):
+        self.lock, self.again, self.done = threading.Lock(), threading.RLock(), threading.Event()
+        self.queue, self.local = queue.Queue(), threading.local()
+        self.queue.put(2)
+        self.lock.acquire()
+        self.same = self.lock
+    def __call__(self, trial):
+        assert self.same is self.lock
+        # The script has it.
+        with self.lock, self.again:
+            self.local.value = self.queue.get()
+            self.queue.task_done()
+        self.queue.join()
+        self.done.set()
+        return self.local.value
+
+for parallelism in (1, 2):
+    with warnings.catch_warnings(record=True) as caught:
+        study = tuner.minimize(Objective(), X, trials=2, parallelism=parallelism, progress=False)
+    print([each.value for each in study.results()], *(each.message for each in caught))
+""")
+    assert out.splitlines() == [
+        "[2.0, 2.0]",
+        "[2.0, 2.0] tuner.minimize: the objective has a lock of threads, and each trial, a process, "
+        "has its own: it keeps no other trial waiting; write what trials write to files of their own",
+    ]
+
+
+def test_a_function_for_each_type_is_sent(scripts: Scripts) -> None:
+    out = scripts.output("""
+import functools
+
+@functools.singledispatch
+def cost(value):
+    return 0.0
+
+@cost.register
+def _(value: float):
+    return 1.0
+
+@cost.register(list)
+def of_list(value):
+    return sum(map(cost, value))
+
+class Objective:
+    @functools.singledispatchmethod
+    def of(self, value):
+        return cost(value)
+    @of.register
+    def _(self, value: str):
+        return len(value)
+    def __call__(self, trial):
+        return self.of("four") + self.of([0.5, None, [0.5]])
+
+print(cost(1.5))
+print(tuner.minimize(Objective(), X, trials=1, progress=False).best.value)
+""")
+    assert out == "1.0\n6.0\n"
 
 
 def test_cached_functions_and_properties_of_a_script_are_sent(scripts: Scripts) -> None:

@@ -230,8 +230,8 @@ def test_variables_that_only_a_trial_would_change_are_named(cli: Cli) -> None:
 def test_an_objective_may_find_functions_of_its_script_by_names_in_text(cli: Cli) -> None:
     out = ran(
         cli,
-        "import sys, threading\n"
-        "cannot_be_pickled = threading.Lock()\n"
+        "import sys\n"
+        "cannot_be_pickled = (each for each in ())\n"
         "WIDTHS = {'wide': 2.0}\n"
         "def half(trial):\n    return trial.suggest_float('x', 0, 0.5)\n"
         "class Whole:\n"
@@ -726,6 +726,35 @@ def test_a_search_in_an_objective_is_that_of_optuna(cli: Cli) -> None:
     assert "inner 2.0" in out
 
 
+BY_OPTUNA = (
+    "script.py: its trials are run by Optuna in this process, and not stored by tuner, because"
+)
+
+
+def test_a_script_without_a_search_of_ours_is_that_of_optuna(cli: Cli) -> None:
+    asks = (
+        "import sys\n"
+        "def main(trials):\n"
+        "    study = optuna.create_study()\n"
+        "    for _ in range(trials):\n"
+        "        trial = study.ask()\n"
+        "        study.tell(trial, trial.suggest_float('x', 1, 1))\n"
+        "    print(study.best_value, len(study.trials))\n"
+        "if __name__ == '__main__':\n    main(int(sys.argv[1]))\n"
+    )
+    (cli.folder / "script.py").write_text(f"import optuna\n{asks}")
+    code, out, err = cli.tuner("run", "script.py", "--", "3")
+    assert (code, out) == (0, "1.0 3\n"), err
+    assert err.startswith(BY_OPTUNA)
+    # What a module beside it does is known at the end.
+    (cli.folder / "asking.py").write_text(f"import optuna\n{asks}")
+    (cli.folder / "script.py").write_text("import asking\nasking.main(2)\n")
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out) == (0, "1.0 2\n"), err
+    assert err.splitlines()[-1].startswith(BY_OPTUNA)
+    assert not cli.json("get", "experiments", "-o", "json")
+
+
 def test_a_script_that_fails_by_itself_shows_where(cli: Cli) -> None:
     (cli.folder / "script.py").write_text("import optuna\nx = 1 / 0\noptuna.optimize\n")
     code, _, err = cli.tuner("run", "script.py")
@@ -741,7 +770,12 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [
-        ("study = optuna.create_study()\nstudy.ask()\n", [], "calls no study.optimize"),
+        ("import tuner\noptuna.create_study().ask()\n", [], "calls no study.optimize"),
+        (
+            "optuna.create_study().ask()\n",
+            ["--set", "spec.budget.trials=3"],
+            "calls no study.optimize",
+        ),
         ("def objective(trial)\n", [], "2:21 is not Python: expected ':'"),
         (
             SEARCHES.format(
@@ -769,10 +803,10 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
             "script.py:4: the objective uses study.tell: a trial is a process",
         ),
         (
-            "import threading\nlock = threading.Lock()\ndef objective(trial):\n    return lock\n"
+            "numbers = (each for each in (1, 2))\ndef objective(trial):\n    return next(numbers)\n"
             "optuna.create_study().optimize(objective, n_trials=2)\n",
             [],
-            "script.py:6: the objective cannot be sent to another process: it uses lock",
+            "script.py:5: the objective cannot be sent to another process: it uses numbers",
         ),
         (
             SEARCHES.format(study="optuna.create_study()"),

@@ -23,17 +23,18 @@ PINS = ("grpcio-tools==1.75.1", "mypy-protobuf==4.0.0", "protobuf==6.33.6", "set
 ROOT = Path(__file__).resolve().parent.parent
 PROTO_DIR = ROOT / "proto"
 # A proto's path below proto/ is that of its modules: suggest/v1/suggest_pb2.py.
-WITHOUT_SERVICES = (
+WITHOUT_STUBS = (
+    "suggest/katib/v1beta1/api.proto",  # Katib's clients have their own
     "suggest/katib/v1beta1/frames.proto",
     "controller/runtime/local/collectors/tensorboard/event.proto",
 )
-SOURCES = ("suggest/v1/suggest.proto", "suggest/katib/v1beta1/api.proto", *WITHOUT_SERVICES)
+SOURCES = ("suggest/v1/suggest.proto", *WITHOUT_STUBS)
 ENVIRONMENT = ROOT / ".venv-proto"
-MESSAGES, SERVICES = ("_pb2.py", "_pb2.pyi"), ("_pb2_grpc.py", "_pb2_grpc.pyi")
+MESSAGES, STUBS = ("_pb2.py", "_pb2.pyi"), ("_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
 def _outputs(source: str) -> list[str]:
-    endings = MESSAGES if source in WITHOUT_SERVICES else MESSAGES + SERVICES
+    endings = MESSAGES if source in WITHOUT_STUBS else MESSAGES + STUBS
     return [source.removesuffix(".proto") + ending for ending in endings]
 
 
@@ -73,7 +74,7 @@ def generate(into: Path) -> None:
         check=True,
         env={**os.environ, "PATH": path},
     )
-    for source, ending in itertools.product(WITHOUT_SERVICES, SERVICES):
+    for source, ending in itertools.product(WITHOUT_STUBS, STUBS):
         (into / (source.removesuffix(".proto") + ending)).unlink(missing_ok=True)
 
 

@@ -110,7 +110,6 @@ def to_db_manager(place: str) -> Report:
     import grpc
 
     from suggest.katib.v1beta1 import api_pb2 as api
-    from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 
     def report(epoch: int, metrics: dict[str, float]) -> None:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -124,7 +123,12 @@ def to_db_manager(place: str) -> Report:
             observation_log=api.ObservationLog(metric_logs=logs),
         )
         with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
-            DBManagerStub(channel).ReportObservationLog(request, timeout=30)
+            call = channel.unary_unary(
+                "/api.v1.beta1.DBManager/ReportObservationLog",
+                request_serializer=api.ReportObservationLogRequest.SerializeToString,
+                response_deserializer=api.ReportObservationLogReply.FromString,
+            )
+            call(request, timeout=30)
 
     return report
 

@@ -24,7 +24,8 @@ from unittest import mock
 import grpc
 import pytest
 
-from suggest.katib.v1beta1 import api_pb2, api_pb2_grpc
+from suggest.katib.v1beta1 import api_pb2
+from tests import katib_stubs
 from tests.service.katib_caller import NUMBERS, a_request, an_experiment
 from tests.service.running import a_server
 
@@ -55,7 +56,7 @@ class Forwarding:
     """A service of Katib's that sends each call to the server."""
 
     def __init__(self, service: str) -> None:
-        self._stub = getattr(api_pb2_grpc, f"{service}Stub")(_channel())
+        self._stub = getattr(katib_stubs, f"{service}Stub")(_channel())
 
     def __getattr__(self, name: str) -> Any:  # a method of the service
         method, descriptor = getattr(self._stub, name), _method(name)
@@ -84,7 +85,7 @@ def stand_in() -> None:
     Katib's constants and search space remain Katib's.
     """
     messages = types.ModuleType("pkg.apis.manager.v1beta1.python")
-    messages.api_pb2, messages.api_pb2_grpc = api_pb2, api_pb2_grpc  # type: ignore[attr-defined]
+    messages.api_pb2, messages.api_pb2_grpc = api_pb2, katib_stubs  # type: ignore[attr-defined]
     sys.modules[messages.__name__] = messages
     for path, (name, service) in SERVICES.items():
         module = types.ModuleType(path)

@@ -21,8 +21,8 @@ import pytest
 from controller.core.metrics import LogReader
 from controller.core.model import MetricsFile, MetricsRule
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.clients.toolchain import ROOT, go
+from tests.katib_stubs import DBManagerStub
 from tests.unit.builders import an_objective
 from tests.unit.test_collectors import BODY, endpoint
 

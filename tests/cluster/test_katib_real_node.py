@@ -85,13 +85,17 @@ def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, 
 REPORTS = """\
 import os, sys, time, grpc
 from suggest.katib.v1beta1 import api_pb2 as api
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 def report(value):
     line = api.MetricLog(time_stamp='2026-01-02T03:04:05Z', metric=api.Metric(name='accuracy', value=value))
     log = api.ObservationLog(metric_logs=[line])
     request = api.ReportObservationLogRequest(trial_name=os.environ['KATIB_TRIAL_NAME'], observation_log=log)
     with grpc.insecure_channel('katib-db-manager.kubeflow:6789') as channel:
-        DBManagerStub(channel).ReportObservationLog(request, timeout=30, wait_for_ready=True)
+        call = channel.unary_unary(
+            '/api.v1.beta1.DBManager/ReportObservationLog',
+            request_serializer=api.ReportObservationLogRequest.SerializeToString,
+            response_deserializer=api.ReportObservationLogReply.FromString,
+        )
+        call(request, timeout=30, wait_for_ready=True)
 """
 PUSHES = f"{REPORTS}report(sys.argv[1])"
 WRITES = "import sys; open('/katib/value', 'w').write(sys.argv[1] + '\\n')"

@@ -34,9 +34,9 @@ from controller.runtime.local.report_server import TrialReports, report_lines
 from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.testing import Script
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.contract.local_testbed import LocalTestbed, local_testbed
 from tests.e2e.cli import eventually
+from tests.katib_stubs import DBManagerStub
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures/collectors/reports.json").read_text())
 

@@ -52,7 +52,6 @@ for n in range(1, 91):
 REPORTS = """
 import os, time, grpc
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 
 def report_metrics(metrics):
     with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
@@ -62,7 +61,12 @@ def report_metrics(metrics):
         ]
         log = pb.ObservationLog(metric_logs=logs)
         request = pb.ReportObservationLogRequest(trial_name=os.environ["KATIB_TRIAL_NAME"], observation_log=log)
-        DBManagerStub(channel).ReportObservationLog(request, timeout=60)
+        call = channel.unary_unary(
+            "/api.v1.beta1.DBManager/ReportObservationLog",
+            request_serializer=pb.ReportObservationLogRequest.SerializeToString,
+            response_deserializer=pb.ReportObservationLogReply.FromString,
+        )
+        call(request, timeout=60)
 """
 REPORTS_OFTEN = f"""{REPORTS}
 for n in range(1, 61):

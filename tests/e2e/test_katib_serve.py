@@ -22,8 +22,8 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from tests import called, forked
+from tests.katib_stubs import SuggestionStub
 from tests.service.katib_caller import (
     NUMBERS,
     KatibController,

@@ -14,7 +14,7 @@ from controller.operator.db_manager import Peers
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
 from suggest.errors import PermissionDenied
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
+from tests.katib_stubs import DBManagerStub
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE

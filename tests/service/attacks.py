@@ -30,12 +30,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as katib
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.katib_stubs import SuggestionStub
 from tests.service.http2 import LARGEST_WINDOW, RawConnection
 from tests.service.katib_caller import a_request, a_trial, an_experiment, double
 from tests.service.running import ServerProcess

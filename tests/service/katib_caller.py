@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
+from tests.katib_stubs import SuggestionStub
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 DONE = pb.TrialStatus.SUCCEEDED

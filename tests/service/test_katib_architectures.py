@@ -10,8 +10,8 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.trial import TrialState
+from tests.katib_stubs import SuggestionStub
 from tests.service.katib_caller import (
     KatibController,
     a_request,

@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from suggest.client import Client
 from suggest.errors import InvalidArgument
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.server import Protection, Server, ServerOptions
 from tests.conditions import eventually
+from tests.katib_stubs import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
 from tests.service.running import a_server

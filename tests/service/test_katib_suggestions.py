@@ -13,10 +13,10 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
 from suggest.server import Server, call_pool
 from suggest.trial import TrialState
+from tests.katib_stubs import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from tests.service.katib_caller import (
     DONE,
     MIXED,

@@ -17,12 +17,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
-from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
 from tests import forked
 from tests.certificates import Authority, Certificate, replace
 from tests.conditions import eventually
+from tests.katib_stubs import SuggestionStub
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import a_request, an_experiment
 from tests.service.running import NAME, SPEC, a_server

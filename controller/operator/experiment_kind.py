@@ -6,7 +6,7 @@ Everything else about a resource is the same for all, in the form of `Experiment
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.objects import KubernetesObject, Raw
@@ -15,23 +15,29 @@ from controller.operator.resource import EXPERIMENTS, ExperimentResource, kind_o
 from controller.operator.status import Observation, Status
 
 
-class ExperimentKind(Protocol):
-    """One kind. suffix: of the names that its experiments have in the store."""
+class ExperimentKind:
+    """Tuner's own kind, whose resource is what the controller works with. Katib's derives from it.
 
-    @property
-    def kind(self) -> Kind: ...
+    suffix: of the names that its experiments have in the store.
+    """
 
-    @property
-    def suffix(self) -> str: ...
+    kind: Kind = EXPERIMENTS
+    suffix = ""
 
     def seen(self, found: KubernetesObject) -> ExperimentResource | None:
         """Return the object as the controller sees it; None if another controller runs it."""
+        return cast(ExperimentResource, found)
 
     def defaults(self, resource: ExperimentResource) -> Raw:
-        """Return the keys of spec that have to be written back; {} if it is complete."""
+        """Return the keys of spec that have to be written back; {} if it is complete.
+
+        The definition of Tuner's kind has the defaults.
+        """
+        return {}
 
     def whole(self, resource: ExperimentResource, status: Status) -> Raw:
         """Return the status of the object with this one of Tuner's, and the rest as it is."""
+        return dict(status)
 
     async def shown(
         self,
@@ -46,12 +52,14 @@ class ExperimentKind(Protocol):
         client: sends on behalf of the experiment.
         Raises what the client, the store and the service raise; then it is called again.
         """
+        return dict(status)
 
     def is_behind(self, resource: ExperimentResource) -> bool:
         """Return whether `shown` has to be called again, though nothing changes.
 
         The cluster has refused an object that goes with the resource.
         """
+        return False
 
     async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
         """Delete what `shown` has created, before the experiment's own objects go. Idempotent."""
@@ -77,36 +85,3 @@ class ExperimentKinds:
 
 def _names(kind: Kind) -> tuple[str, str]:
     return kind.api_version, kind.kind
-
-
-class TunerExperiments:
-    """Implements `ExperimentKind`: the resource is what the controller works with."""
-
-    kind = EXPERIMENTS
-    suffix = ""
-
-    def seen(self, found: KubernetesObject) -> ExperimentResource:
-        return cast(ExperimentResource, found)
-
-    def defaults(self, resource: ExperimentResource) -> Raw:
-        """Return nothing: the definition has the defaults."""
-        return {}
-
-    def whole(self, resource: ExperimentResource, status: Status) -> Raw:
-        return dict(status)
-
-    async def shown(
-        self,
-        client: KubernetesClient,
-        workspace: HostedWorkspace,
-        resource: ExperimentResource,
-        seen: Observation,
-        status: Status,
-    ) -> Raw:
-        return dict(status)
-
-    def is_behind(self, resource: ExperimentResource) -> bool:
-        return False
-
-    async def hide(self, client: KubernetesClient, resource: ExperimentResource) -> None:
-        """Do nothing: `shown` creates nothing."""

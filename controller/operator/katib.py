@@ -40,6 +40,7 @@ from controller.kube.custom_resource import (
 from controller.kube.errors import ApiConflict, ApiError, ApiNotFound, NotServed
 from controller.kube.objects import AnyObject, KubernetesObject, ObjectMeta, Raw
 from controller.operator import events
+from controller.operator.experiment_kind import ExperimentKind
 from controller.operator.katib_defaults import with_defaults
 from controller.operator.katib_status import (
     TrialClass,
@@ -143,8 +144,8 @@ class _Written:
         return self.basis is None or self.again_s < math.inf
 
 
-class KatibExperiments:
-    """Implements `ExperimentKind` for Katib's, for one leader."""
+class KatibExperiments(ExperimentKind):
+    """Katib's kind, for one leader."""
 
     kind = KATIB_EXPERIMENTS
     suffix = KATIB_SUFFIX

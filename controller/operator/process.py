@@ -40,7 +40,7 @@ from controller.operator.access import Access
 from controller.operator.certificate import own_certificate
 from controller.operator.db_manager import ClusterDbManager, Peers, served
 from controller.operator.default_queue import DefaultQueues
-from controller.operator.experiment_kind import ExperimentKinds, TunerExperiments
+from controller.operator.experiment_kind import ExperimentKind, ExperimentKinds
 from controller.operator.experiments import AWAY_S, HostedExperiments, StoreAway
 from controller.operator.hosting import RUNNING_EXPERIMENTS, HostedWorkspace
 from controller.operator.http_api import ALL_INTERFACES, HttpApi, error_response
@@ -225,7 +225,7 @@ async def _manager(
     options.state.make()
     # New for each leader: another one may change the resources in between.
     katib = [] if options.katib is None else [KatibExperiments(options.katib)]
-    kinds = ExperimentKinds([TunerExperiments(), *katib])
+    kinds = ExperimentKinds([ExperimentKind(), *katib])
     resources = ExperimentResources(client, options.namespaces, kinds)
     access = Access(client)
     authenticator = ClusterAuthenticator(access, lambda: resources.namespaces)

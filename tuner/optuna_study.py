@@ -131,29 +131,17 @@ def run_search(
     runtime = options.get("runtime")
     reads = runtime != CLUSTER and not traits_if_known(runtime).in_containers
     _check(caller, objective, study, options, reads=reads)
-    directions = [direction.name.lower() for direction in study.directions]
-    shell = caller.shell
+    shell, namespace = caller.shell, options.get("namespace")
     workspace = workspace_of(options.get("state_dir")) if shell is None else shell.workspace
-    pruner = None
-    if "pruning" not in options and len(directions) == 1:
-        rule = pruning_of(study.pruner)
-        if rule is None and not reads and _reads_results(study.pruner):
-            kind = type(study.pruner).__name__
-            raise caller.error(
-                f"the study has a {kind}, which trials in containers cannot ask, because it reads "
-                "other trials; name the rule: "
-                + caller.option("pruning", "spec.pruning.name", "optuna:hyperband")
-            )
-        pruner = study.pruner if rule is None else None
-        options["pruning"] = rule or {}
+    directions = [direction.name.lower() for direction in study.directions]
     has_objects = reads and isinstance(study._storage, optuna.storages.InMemoryStorage)
     seen = inside.OptunaStudy(
         directions,
         _plain_attributes(study),
         study.metric_names,
         state_dir=str(workspace.state.root.absolute()) if reads else None,
-        namespace=options.get("namespace"),
-        pruner=pruner,
+        namespace=namespace,
+        pruner=_set_pruning(caller, study, options, reads=reads),
         has_objects=has_objects,
     )
     waiting = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.WAITING])
@@ -161,10 +149,44 @@ def run_search(
     points = [*first, *points]
     attributes = [attributes for _, attributes in points]
     sampler, fixed = _unfixed(study.sampler)
+    _set_points(caller, sampler, fixed, [point for point, _ in points], options)
+    if has_objects:
+        fixed = _stored_choices(fixed)
+        options["initial"] = [*map(_stored_choices, options["initial"])]
     constraints_func = getattr(sampler, "_constraints_func", None)
-
-    levels = _levels()
-    variables = caller.variables
+    bounds = dict(options.get("constraints") or {})
+    if constraints_func is not None:
+        bounds[kept.CONSTRAINTS_FUNC] = {"max": 0.0}
+    options["constraints"] = {kept.CONSTRAINT + key: bounds[key] for key in bounds}
+    stored = _stored(workspace, options)
+    own, known = own_and_known(study, stored)
+    if known and runtime == CLUSTER:
+        raise caller.error(
+            f"study {study.study_name!r} has trials, of which a search in the cluster cannot "
+            "learn; pass a new study, and enqueue the best points"
+        )
+    before = () if stored is None else stored.spec.initial
+    late = () if stored is None else attributes[len(before) :]
+    if own and shell is None:
+        # The study that an earlier call returned has only the points of this one.
+        late, new = attributes, options["initial"]
+        options["initial"] = [*before, *(each for each in new if each not in before)]
+    if any(late):
+        raise caller.error(
+            "a point that was enqueued after the search had begun has user_attrs, which only its "
+            "first trials can get; enqueue it without them"
+        )
+    to_import = source(study, known, bounds) if known else None
+    results = Results(study, workspace, known, to_import)
+    callbacks = options.get("callbacks") or ()
+    if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
+        ours = [each for each in callbacks if isinstance(each, TrialLog)]
+        options["callbacks"] = [*ours, results.callback(optunas)]
+    if "timeout" in options:
+        # As in Optuna, running trials finish.
+        finish = {"budget": {"overrun": Overrun.FINISH.value}}
+        options["spec"] = merged(finish, options.get("spec") or {})
+    levels, variables = _levels(), caller.variables
 
     @functools.wraps(objective)
     def of_ours(trial: Trial) -> Any:
@@ -172,62 +194,9 @@ def run_search(
         inside.set_variables(variables)
         return inside.run(objective, trial, seen, attributes, constraints_func, fixed)
 
-    if "timeout" in options:
-        # As in Optuna, running trials finish.
-        finish = {"budget": {"overrun": Overrun.FINISH.value}}
-        options["spec"] = merged(finish, options.get("spec") or {})
-    initial = [dict(parameters) for parameters, _ in points]
-    if isinstance(sampler, optuna.samplers.BruteForceSampler) and "algorithm" not in options:
-        raise caller.error(
-            "the study has a BruteForceSampler, which is not taken over: no search here tries each "
-            "point once and then ends; set a GridSampler, or name another algorithm: "
-            + caller.option("algorithm", "spec.algorithm.name", "random")
-        )
-    if isinstance(sampler, optuna.samplers.GridSampler) and "algorithm" not in options:
-        initial += [{**point, **fixed} for point in _grid(caller, sampler)]
-        # As in Optuna, the search ends with the last point.
-        trials = min(options.get("trials", len(initial)), len(initial))
-        options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
-    if has_objects:
-        fixed.update({name: kept.stored_choice(value) for name, value in fixed.items()})
-        initial = [
-            {name: kept.stored_choice(value) for name, value in point.items()} for point in initial
-        ]
-    options["initial"] = initial
-    bounds = dict(options.get("constraints") or {})
-    if constraints_func is not None:
-        bounds[kept.CONSTRAINTS_FUNC] = {"max": 0.0}
-    stored = _stored(workspace, options)
-    own, known = own_and_known(study, stored)
-    to_import = source(study, known, bounds) if known else None
-    results = Results(study, workspace, known, to_import)
-    if stored is not None and own and not points:
-        # They were the first ones.
-        options["initial"] = stored.spec.initial
-    if known and runtime == CLUSTER:
-        raise caller.error(
-            f"study {study.study_name!r} has trials, of which a search in the cluster cannot "
-            "learn; pass a new study, and enqueue the best points"
-        )
-    if any(attributes) and (known or "import_from" in options):
-        raise caller.error(
-            "an enqueued point has user_attrs, which only the first trials of a search can get; "
-            "here these are the study's finished trials, or those of import_from; enqueue it "
-            "without user_attrs"
-        )
-    if stored is not None and any(attributes[len(stored.spec.initial) :]):
-        raise caller.error(
-            f"a point that was enqueued after {stored.name} had begun has user_attrs, which only "
-            "the first trials of a search can get; enqueue it without them"
-        )
-    options["constraints"] = {kept.CONSTRAINT + key: bounds[key] for key in bounds}
-    callbacks = options.get("callbacks") or ()
-    if optunas := [each for each in callbacks if not isinstance(each, TrialLog)]:
-        ours = [each for each in callbacks if isinstance(each, TrialLog)]
-        options["callbacks"] = [*ours, results.callback(optunas)]
     try:
         if caller.again and stored is not None:
-            results.repeat(optunas, Study(workspace, stored.name, options.get("namespace")))
+            results.repeat(optunas, Study(workspace, stored.name, namespace))
         ran = search(
             caller.name,
             of_ours,
@@ -249,18 +218,76 @@ def run_search(
     except TunerError:
         raise
     except (Exception, KeyboardInterrupt):
-        # Of a callback, or of a person.
-        if shell is None:
-            raise
-        # A script may handle it, and use what was found, if the search had begun.
-        ran = Study(workspace, options["name"], options.get("namespace"))
-        with suppress(NotFound):
-            add_results(study, results.of(ran))
+        # Of a callback, or of a person. A script may handle it, and use what was found, if the
+        # search had begun.
+        if shell is not None:
+            with suppress(NotFound):
+                add_results(study, results.of(Study(workspace, options["name"], namespace)))
         raise
     found = results.of(ran)
     if shell is not None:
         add_results(study, found)
     return found
+
+
+def _set_pruning(
+    caller: SearchCaller, study: optuna.Study, options: SearchOptions, *, reads: bool
+) -> optuna.pruners.BasePruner | None:
+    """Set the rule that is the study's pruner, or else return the pruner, which trials ask."""
+    if "pruning" in options or len(study.directions) > 1:
+        return None
+    rule = pruning_of(study.pruner)
+    options["pruning"] = rule or {}
+    if rule is not None:
+        return None
+    if not reads and _reads_results(study.pruner):
+        raise caller.error(
+            f"the study has a {type(study.pruner).__name__}, which trials in containers cannot "
+            "ask, because it reads other trials; name the rule: "
+            + caller.option("pruning", "spec.pruning.name", "optuna:hyperband")
+        )
+    return study.pruner
+
+
+def _set_points(
+    caller: SearchCaller,
+    sampler: optuna.samplers.BaseSampler,
+    fixed: Mapping[str, object],
+    points: Sequence[Mapping[str, Any]],
+    options: SearchOptions,
+) -> None:
+    """Set the points that are tried first: those given, and then those of a grid.
+
+    fixed: parameters that each point of a grid gets.
+    """
+    import optuna
+
+    initial = [*map(dict, points)]
+    options["initial"] = initial
+    if "algorithm" in options:
+        return
+    if isinstance(sampler, optuna.samplers.BruteForceSampler):
+        raise caller.error(
+            "the study has a BruteForceSampler, which is not taken over: no search here tries each "
+            "point once and then ends; set a GridSampler, or name another algorithm: "
+            + caller.option("algorithm", "spec.algorithm.name", "random")
+        )
+    if isinstance(sampler, optuna.samplers.GridSampler):
+        initial += [{**point, **fixed} for point in _grid(caller, sampler)]
+        # As in Optuna, the search ends with the last point.
+        trials = min(options.get("trials", len(initial)), len(initial))
+        options["spec"] = merged(options.get("spec") or {}, {"budget": {"trials": trials}})
+    elif not type(sampler).__module__.startswith("optuna."):
+        warnings.warn(
+            f"{caller.name}: the study has a {type(sampler).__name__}, which is not used: the "
+            "search chooses the points by an algorithm of its own; name one: "
+            + caller.option("algorithm", "spec.algorithm.name", "tpe"),
+            stacklevel=level_of_caller(),
+        )
+
+
+def _stored_choices(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: kept.stored_choice(value) for name, value in point.items()}
 
 
 def _levels() -> dict[str, int]:

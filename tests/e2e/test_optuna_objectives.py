@@ -184,10 +184,6 @@ print([key for key in study.trials[1].system_attrs if key.startswith("completed"
     ("call", "message"),
     [
         (
-            "study.tell(study.ask(), 1.0); study.enqueue_trial({}, user_attrs={'a': 1})",
-            "an enqueued point has user_attrs, which only the first trials of a search can get; here",
-        ),
-        (
             "study.tell(study.ask(), 1.0); options |= {'runtime': 'cluster', 'image': 'i'}",
             "has trials, of which a search in the cluster cannot learn; pass a new study, and enqueue",
         ),
@@ -281,8 +277,24 @@ found = tuner.optimize_optuna(objective, study, trials=2, name="more", progress=
 print(len(found.trials), found.trials[0].params)
 found = tuner.optimize_optuna(objective, found, trials=3, name="more", progress=False)
 print(len(found.trials))
+found.enqueue_trial({"x": 0.25})
+for _ in range(2):
+    again = tuner.optimize_optuna(objective, found, trials=4, name="more", progress=False)
+    print([trial.params["x"] for trial in again.trials if trial.number in (0, 3)])
+found.enqueue_trial({"x": 0}, user_attrs={"from": "me"})
+try:
+    tuner.optimize_optuna(objective, found, trials=5, name="more", progress=False)
+except tuner.TunerError as error:
+    print(error)
 """
-    assert scripts.output(QUIET + body).splitlines() == ["2 {'x': 0.5}", "3"]
+    assert scripts.output(QUIET + body).splitlines() == [
+        "2 {'x': 0.5}",
+        "3",
+        "[0.5, 0.25]",
+        "[0.5, 0.25]",
+        "tuner.optimize_optuna: a point that was enqueued after the search had begun has user_attrs, "
+        "which only its first trials can get; enqueue it without them",
+    ]
 
 
 def test_a_search_without_a_value_raises_only_if_trials_have_failed(scripts: Scripts) -> None:
@@ -992,11 +1004,15 @@ study = optuna.create_study()
 study.enqueue_trial({}, user_attrs={"from": "paper"})
 study.enqueue_trial({"x": 2}, user_attrs={"from": "friend"})
 study.enqueue_trial({}, user_attrs={"array": numpy.array([1, 2])})
-study = tuner.optimize_optuna(objective, study, trials=3, name="told", progress=False)
-print([trial.user_attrs for trial in study.trials])
+found = tuner.optimize_optuna(objective, study, trials=3, name="told", progress=False)
+print([trial.user_attrs for trial in found.trials])
+study.add_trial(optuna.trial.create_trial(value=7))
+found = tuner.optimize_optuna(objective, study, trials=4, name="learns", progress=False)
+print([trial.user_attrs.get("from") for trial in found.trials], found.trials[3].value)
 """
     assert scripts.output(QUIET + body).splitlines() == [
-        "[{'from': 'paper'}, {'from': 'friend', 'more': 'friend!'}, {'array': array([1, 2])}]"
+        "[{'from': 'paper'}, {'from': 'friend', 'more': 'friend!'}, {'array': array([1, 2])}]",
+        "['paper', 'friend', None, None, None] 7.0",
     ]
 
 

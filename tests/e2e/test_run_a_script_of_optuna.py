@@ -446,7 +446,7 @@ def test_points_are_enqueued_between_the_calls_and_by_other_modules(cli: Cli) ->
     )
     code, _, err = cli.tuner("run", "script.py")
     assert code == 2
-    assert "a point that was enqueued after script had begun has user_attrs, which only" in err
+    assert "a point that was enqueued after the search had begun has user_attrs, which only" in err
 
 
 def test_the_logging_and_the_modules_of_a_script_are_its_own(cli: Cli) -> None:
@@ -571,6 +571,27 @@ def test_a_search_without_a_number_of_trials_ends_with_the_grid(cli: Cli) -> Non
         "print(sorted(trial.value for trial in study.trials))\n",
     )
     assert "[0.25, 0.5, 1.25, 1.5]" in out
+
+
+def test_a_sampler_of_the_script_is_not_used_and_named(cli: Cli) -> None:
+    sampler = (
+        "class Mine(optuna.samplers.RandomSampler):\n    pass\n"
+        "study = optuna.create_study(sampler={})\n"
+        "study.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=2)\n"
+    )
+    warning = "script.py:5: the study has a Mine, which is not used: the search chooses the points"
+    cure = "name one: add --set spec.algorithm.name=tpe"
+    for mine, arguments, is_warned in (
+        ("Mine()", (), True),
+        ("optuna.samplers.PartialFixedSampler({'y': 1}, Mine())", (), True),
+        ("Mine()", ("--set", "spec.algorithm.name=tpe"), False),
+        ("optuna.samplers.RandomSampler()", (), False),
+    ):
+        (cli.folder / "script.py").write_text(f"import optuna\n{sampler.format(mine)}")
+        code, _, err = cli.tuner("run", "script.py", *arguments)
+        assert code == 0, err
+        assert (warning in err and cure in err) == is_warned, err
+        assert cli.tuner("delete", "script", "--yes")[0] == 0
 
 
 def test_several_calls_go_on_with_the_same_grid(cli: Cli) -> None:

@@ -33,8 +33,9 @@ from controller.report.record import (
     is_counted,
     note_latest,
 )
-from controller.search import CHOOSES, lost, study_name
+from controller.search import lost, study_name
 from suggest.errors import NotFound
+from suggest.space import Value
 from suggest.study import Criteria, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialState
 
@@ -372,9 +373,15 @@ class ExperimentFollower(Follower[ExperimentRecord]):
         experiment = self._experiments.experiment(before.namespace, before.name)
         if experiment is None or experiment.uid != before.uid:
             raise NotFound(f"there is no experiment {before.name} in {before.namespace} any more")
+        settings: Mapping[str, Value] = {}
+        with suppress(NotFound):  # of the study, as below
+            experiment, settings = await query.as_searched(
+                experiment, self._studies, with_settings=not self.loaded
+            )
         self.record = replace(
             self.record,
             experiment=experiment,
+            settings=settings or self.record.settings,
             controlled_by="" if holder is None else str(holder),
             trouble=self._experiments.trouble(experiment.uid).read(controlled=holder is not None),
             tenant_budget=self._experiments.tenant_budget(experiment.namespace),
@@ -389,9 +396,6 @@ class ExperimentFollower(Follower[ExperimentRecord]):
                 if self._sweeps.due:
                     yield await self._sweep()
                 return
-            if experiment.spec.algorithm.name == CHOOSES:
-                study = await self._studies.get_study(study_name(experiment))
-                self.record = replace(self.record, settings=study.spec.algorithm.settings)
             async for numbers in self._trials.read_all():
                 if numbers:
                     self._group(

@@ -255,6 +255,43 @@ def test_new_trials_are_pushed_to_the_page(cli: Cli, page: ServedPage) -> None:
     assert ended(running)[0] == 0
 
 
+def test_parameters_that_trials_name_are_columns_from_when_one_has_named_them(
+    cli: Cli, page: ServedPage
+) -> None:
+    (cli.folder / "train.py").write_text(
+        "import pathlib, time, tuner\n"
+        "trial = tuner.current_trial()\n"
+        "score = trial.float('first', 0, 1)\n"
+        "while trial.number and not pathlib.Path('go').exists():\n    time.sleep(0.01)\n"
+        "score += trial.int('second', 1, 9) if trial.number else 0\n"
+        "trial.report(score=score)\n"
+    )
+    text = experiment(["python", "train.py"], parameters="")
+    cli.file.write_text(text.replace("parameters: {}", "defineByRun: true"))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: client.get(f"{TINY}/file").status_code == 200)
+
+    def named(columns: list[dict[str, Any]]) -> list[str]:
+        return [each["title"] for each in columns if each["key"].startswith("parameters.")]
+
+    seen: list[list[str]] = []
+    with client.stream("GET", f"{TINY}/stream") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                data = json.loads(line.removeprefix("data: "))
+                if "columns" in data:
+                    seen.append(named(data["columns"]))
+                if seen[-1] == ["first"]:
+                    cli.let_go()
+                if seen[-1] == ["first", "second"]:
+                    break
+    assert ended(running)[0] == 0
+    whole = shown(client)
+    assert named(whole["columns"]) == ["first", "second"]
+    assert [each["title"] for each in whole["summary"]["parameters"]] == ["first", "second"]
+
+
 def test_a_page_that_comes_back_is_sent_what_has_changed_only(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=3))[0] == 0
     client = signed_in(page)

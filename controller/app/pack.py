@@ -182,9 +182,9 @@ def pack(workspace: Workspace, name: str, namespace: str | None, target: Path) -
     Raises NotFound, AlreadyExists, Unavailable, and FailedPrecondition if its study is on a server,
     or if it runs and another controller could run the same trials.
     """
-    _refuse_existing(target)
     with workspace.opened() as experiments, ExitStack() as undo:
         experiment = find(experiments, name, namespace)
+        _refuse_existing(target)
         notes: tuple[str, ...] = ()
         if traits_of(experiment.spec.runtime).survives_controller:
             try:
@@ -209,9 +209,9 @@ def pack_of_cluster(api: ControllerApi, name: str, namespace: str, target: Path)
     Its files are read with the rights of the person, because the controller may not read them.
     Raises as `pack`.
     """
-    _refuse_existing(target)
     experiments = ClusterExperiments(api)
     experiment = find(experiments, name, namespace)
+    _refuse_existing(target)
     trial, contents = experiment.spec.trial, dict[str, bytes]()
     notes: tuple[str, ...] = ()
     try:
@@ -604,6 +604,10 @@ def _add(archive: tarfile.TarFile, path: Path, name: str, folder: Path) -> bool:
         content = path.open("rb") if info.isreg() else None
     except FileNotFoundError:
         return False
+    except PermissionError as error:
+        raise Unavailable(
+            f"{path}: this user cannot read it; make it readable or remove it, and pack again"
+        ) from error
     if info.issym():
         info.linkname = _link_within(path, folder) or info.linkname
     info.uid = info.gid = 0

@@ -385,6 +385,8 @@ def _of_untracked(recorded: Json) -> str:
     found = recorded.get("untracked")
     if not isinstance(found, dict):
         return "files that git does not track, such as data, are not in it"
+    if not found:
+        return "files that git ignores, such as data, are not in it"
     said = f"it has {quantity(found.get('count', 0), 'recorded file')} that git does not track"
     if left_out := found.get("leftOut"):
         first = ", ".join(left_out["first"])

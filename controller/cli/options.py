@@ -98,6 +98,10 @@ def read_file(path: str, arguments: argparse.Namespace) -> app.experiment_file.E
     )
 
 
+# NAME/N
+_OF_TRIAL = re.compile(r"[a-z0-9][a-z0-9.-]*/([0-9]{1,18}|final)")
+
+
 def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | str:
     """Return what FILE|NAME means: the file as read, or the name."""
     return word if is_name(word) else read_file(word, arguments)
@@ -105,9 +109,9 @@ def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | s
 
 def is_name(word: str) -> bool:
     """Return whether FILE|NAME is a name."""
-    return not (
-        word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file()
-    )
+    is_file = word == "-" or word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    # The look-up of a name says what is wrong with that of a trial, such as digits/3.
+    return not is_file and ("/" not in word or _OF_TRIAL.fullmatch(word) is not None)
 
 
 def split_name(text: str) -> tuple[str, TrialOrFinal | None]:

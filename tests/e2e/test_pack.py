@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import json
@@ -15,7 +16,7 @@ import tarfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path, PosixPath
-from typing import Self
+from typing import NoReturn, Self
 
 import pytest
 
@@ -23,7 +24,7 @@ from controller.app import pack
 from controller.app.local_experiments import ControllerLock, LocalExperiments
 from controller.app.state_directory import StateDirectory
 from suggest.distribution import VERSION
-from suggest.errors import AlreadyExists
+from suggest.errors import AlreadyExists, Unavailable
 from tests.e2e.cli import UNTIL_GO, Cli, cli_in, experiment
 from tests.service.running import a_server
 
@@ -284,6 +285,28 @@ def test_a_file_that_goes_away_while_it_is_packed_is_left_out(cli: Cli) -> None:
     assert cli.tuner("unpack", target, *elsewhere(cli))[0] == 0
     with tarfile.open(target) as archive:
         assert "files/gone.py" not in archive.getnames()
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_cure(cli: Cli) -> None:
+    class Unreadable(PosixPath):
+        def open(self, *_: object, **__: object) -> NoReturn:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    state = StateDirectory(cli.folder / "state")
+    file, target = Unreadable(cli.folder / "secret.py"), cli.folder / "without.tar.gz"
+    file.touch()
+    told = f"{file}: this user cannot read it; make it readable or remove it, and pack again"
+    with closing(LocalExperiments(state)) as experiments:
+        (stored,) = experiments.experiments()
+        with pytest.raises(Unavailable, match=re.escape(told)):
+            pack.write(experiments, stored, state.storage_url, target, files={"secret.py": file})
+    assert not list(cli.folder.glob("*without*")) + list(cli.folder.glob(".*partial*"))
+
+
+@pytest.mark.parametrize("words", ["pack tiny/0", "resume tiny/0", "extend tiny/0 --trials 9"])
+def test_a_trial_is_told_from_a_file_where_an_experiment_is_named(cli: Cli, words: str) -> None:
+    code, _, err = cli.tuner(*words.split())
+    assert (code, "it is a trial; name the experiment, tiny, or see the trial" in err) == (5, True)
 
 
 def test_a_pack_that_is_cut_short_is_refused(cli: Cli) -> None:

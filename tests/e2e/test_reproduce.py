@@ -99,6 +99,18 @@ def test_changed_code_runs_as_it_was_in_a_worktree(cli: Cli) -> None:
     assert str(checkout) not in git(cli.folder, "worktree", "list")
 
 
+def test_no_files_are_counted_where_git_tracked_all(cli: Cli) -> None:
+    git(cli.folder, "add", "-A", ".", ":!state", ":!starts.txt")
+    (cli.folder / ".git" / "info" / "exclude").write_text("state\n*.txt\nnext.yaml\n")
+    git(cli.folder, "commit", "-qm", "all")
+    text = cli.file.read_text().replace("name: tiny", "name: next")
+    (cli.folder / "next.yaml").write_text(text)
+    assert cli.tuner("run", cli.folder / "next.yaml")[0] == 0
+    write(cli, 7)
+    err = cli.tuner("reproduce", "next/1")[2]
+    assert "/checkout; files that git ignores, such as data, are not in it\n" in err
+
+
 def test_untracked_files_are_as_they_were_or_named(cli: Cli) -> None:
     (cli.folder / ".gitignore").write_text("ignored\n")
     (cli.folder / "ignored").write_text("old")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from suggest.errors import TunerError
 
 LOOK_S = 5.0
 _SHOW_S = 60.0  # between two statuses that differ in nothing but what is used
+_SEEN_S = 60.0  # between two looks at a namespace without usage
 _BACKOFF = Backoff(first_s=0.5, longest_s=15.0, jitter=0.5)
 # States of a TenantBudget.
 WITHIN, SPENT, INVALID = "within", "spent", "invalid"
@@ -84,6 +86,8 @@ class TenantBudgets:
     _bars: dict[str, Bar] = field(default_factory=dict)
     _said: dict[str, str] = field(default_factory=dict)
     _shown_s: dict[str, float] = field(default_factory=dict)
+    # When the namespaces without usage were last looked at.
+    _seen_s: dict[str, float] = field(default_factory=dict)
     _trouble: str = ""
 
     @property
@@ -138,10 +142,10 @@ class TenantBudgets:
         statuses: dict[str, dict[str, Any]] = {}
         bars: dict[str, Bar] = {}
         said: dict[str, str] = {}
-        for each in budgets:
+        problems = await asyncio.gather(*map(self._problem, budgets))
+        for each, problem in zip(budgets, problems, strict=True):
             name = each["metadata"]["name"]
             month = usage.get(name, MonthUsage())
-            problem = await self._problem(each)
             status = status_of(each, month.used, now, month.stopped, problem=problem)
             statuses[name] = status
             said[name] = sentence_of(each, status)
@@ -196,7 +200,8 @@ class TenantBudgets:
                 "spec.cost: requires prices that tenants cannot change; set the chart's value "
                 "controller.prices, or remove it"
             )
-        if name in self.used:
+        now_s = time.monotonic()
+        if name in self.used or now_s < self._seen_s.get(name, -math.inf) + _SEEN_S:
             return ""
         try:
             await self.client.get(NAMESPACES, None, name)
@@ -207,6 +212,7 @@ class TenantBudgets:
             )
         except ApiError:
             pass
+        self._seen_s[name] = now_s
         return ""
 
     async def _show(self, budget: TenantBudget, status: dict[str, Any]) -> None:

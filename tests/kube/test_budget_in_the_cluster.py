@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,13 +13,20 @@ from typing import Any
 
 import pytest
 
+from controller.app.state_directory import StateDirectory
 from controller.clock import SystemClock
 from controller.core.spending import month_of, next_month
+from controller.experiment_store import NO_FENCE
+from controller.kube.client import KubernetesClient
 from controller.operator import manager
+from controller.operator.experiments import HostedExperiments
 from controller.operator.policy import Policy
 from controller.operator.status import AMOUNTS
+from controller.operator.tenant_budgets import TenantBudgets
+from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 from tests.kube.operated import NAMESPACE, Installation, experiment, on_a_cluster
+from tests.kube.small_cluster import with_a_cluster
 from tests.kube.test_cluster_commands import FILE, Terminal, at_a_terminal, written
 from tests.kube.test_controller_metrics import scraped_from
 from tests.kube.test_page_in_the_cluster import OURS, events, signed_in
@@ -331,6 +339,30 @@ async def test_a_budget_that_limits_nothing_says_why(installed: Installation) ->
         "metadata.name: there is no namespace absent; "
     )
     assert shown(installed)["reason"].startswith("spec.cost: requires prices ")
+
+
+def test_a_namespace_without_usage_is_not_looked_up_with_every_look(tmp_path: Path) -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
+        api.define("tuner.dev/v1", "tenantbudgets", "TenantBudget", namespaced=False)
+        for name in ("idle", "absent"):
+            api.put("tenantbudgets", tenant_budget(name, gpuHours=1))
+        api.put("namespaces", {"metadata": {"name": "idle"}})
+        state = StateDirectory(tmp_path / "state")
+        state.make()
+        with closing(HostedExperiments(state, "", NO_FENCE)) as experiments:
+            budgets = TenantBudgets(client, experiments, CalendarClock())
+            for _ in range(3):
+                await budgets.start()
+        looked = Counter(path for _, path, _ in api.requests if "/namespaces/" in path)
+        assert looked == {"/api/v1/namespaces/idle": 1, "/api/v1/namespaces/absent": 3}
+        states = {
+            each["metadata"]["name"]: each["status"]["state"]
+            for each in api.all("tenantbudgets", "")
+        }
+        assert states == {"idle": "within", "absent": "invalid"}
+
+    check()
 
 
 @on_a_cluster(A_SECOND)

@@ -117,9 +117,12 @@ class TenantBudgets:
             await self._looked()
 
     async def _looked(self) -> bool:
-        trouble = ""
+        """Read the budgets and show their statuses. Return whether they were read."""
+        trouble, is_read = "", False
         try:
-            await self._look()
+            statuses = await self._read()
+            is_read = True
+            trouble = await self._show(statuses)
         except (ApiError, TunerError, RuntimeLost, OSError) as error:
             trouble = str(error)
         except Exception as error:  # a bug must not lift the limits for good
@@ -128,9 +131,10 @@ class TenantBudgets:
         if trouble not in ("", self._trouble):
             _log.warning("the budgets of tenants cannot be read or shown: %s", trouble)
         self._trouble = trouble
-        return not trouble
+        return is_read
 
-    async def _look(self) -> None:
+    async def _read(self) -> list[tuple[TenantBudget, dict[str, Any]]]:
+        """Read the budgets and what is used, and return each budget with its status."""
         await self.clock.read()
         now = self.clock.now()
         # In a thread: with thousands of running attempts, it takes tens of milliseconds.
@@ -138,8 +142,8 @@ class TenantBudgets:
         self.used = {namespace: each.used for namespace, each in usage.items()}
         budgets = await self._listed()
         if budgets is None:
-            return
-        statuses: dict[str, dict[str, Any]] = {}
+            return []
+        statuses: list[dict[str, Any]] = []
         bars: dict[str, Bar] = {}
         said: dict[str, str] = {}
         problems = await asyncio.gather(*map(self._problem, budgets))
@@ -147,7 +151,7 @@ class TenantBudgets:
             name = each["metadata"]["name"]
             month = usage.get(name, MonthUsage())
             status = status_of(each, month.used, now, month.stopped, problem=problem)
-            statuses[name] = status
+            statuses.append(status)
             said[name] = sentence_of(each, status)
             if status["state"] == SPENT:
                 stops = each["spec"].get("overrun") == STOP
@@ -158,10 +162,7 @@ class TenantBudgets:
                     self.experiments.note_limits_that_stop(name, limits, now)
                 bars[name] = Bar(f"TenantBudgetSpent: {status['reason']}", stops=stops)
         self._bars, self._said = bars, said
-        known = {each["metadata"]["uid"] for each in budgets}
-        self._shown_s = {uid: at_s for uid, at_s in self._shown_s.items() if uid in known}
-        for each in budgets:
-            await self._show(each, statuses[each["metadata"]["name"]])
+        return list(zip(budgets, statuses, strict=True))
 
     async def _listed(self) -> list[TenantBudget] | None:
         """Return the budgets: none without the definition; None without the right to read them.
@@ -215,8 +216,19 @@ class TenantBudgets:
         self._seen_s[name] = now_s
         return ""
 
-    async def _show(self, budget: TenantBudget, status: dict[str, Any]) -> None:
-        """Write the status if it has changed."""
+    async def _show(self, statuses: Sequence[tuple[TenantBudget, dict[str, Any]]]) -> str:
+        """Write the statuses that have changed. Return why one was not written; "" if all were."""
+        trouble = ""
+        known = {budget["metadata"]["uid"] for budget, _ in statuses}
+        self._shown_s = {uid: at_s for uid, at_s in self._shown_s.items() if uid in known}
+        for budget, status in statuses:
+            try:
+                await self._write(budget, status)
+            except (ApiError, OSError) as error:
+                trouble = str(error)
+        return trouble
+
+    async def _write(self, budget: TenantBudget, status: dict[str, Any]) -> None:
         about, before = budget["metadata"], budget.get("status") or {}
         fixed = ("month", "state", "reason")
         is_same = all(before.get(key) == status.get(key) for key in fixed)

@@ -494,6 +494,21 @@ def test_a_controller_that_may_not_read_budgets_says_so_and_runs_trials(
 
 
 @on_a_cluster(A_SECOND)
+async def test_trials_run_and_limits_hold_while_statuses_cannot_be_written(
+    installed: Installation,
+) -> None:
+    installed.api.forbid("patch", "tenantbudgets/status")
+    await budgeted(installed, gpuHours=0)
+    installed.apply(paid(trials=1))
+    await installed.until(lambda: "TenantBudgetSpent: " in installed.status().get("reason", ""))
+    limited(installed, gpuHours=100)
+    await installed.until_state("succeeded")
+    assert shown(installed) == {}
+    installed.api.permit()
+    await installed.until(lambda: shown(installed).get("state") == "within")
+
+
+@on_a_cluster(A_SECOND)
 async def test_a_limit_holds_while_the_controller_may_not_read_it(installed: Installation) -> None:
     await budgeted(installed, gpuHours=0)
     await installed.until(lambda: shown(installed).get("state") == "spent")

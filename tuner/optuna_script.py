@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import sysconfig
+import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from tuner.optuna_results import Results, add_results, is_of_search
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
 from tuner.trial import NAME
+from tuner.waiting import in_event_loop
 
 if TYPE_CHECKING:
     import optuna
@@ -62,6 +64,11 @@ _BY_OPTUNA = (
 )
 # Keys of the file that follow from the study in the script.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
+# Of a search in a process that the script has started.
+_BY_PROCESS = (
+    "the trials are run by Optuna and not stored by tuner, because a process that the script has "
+    "started searches; to change that, call study.optimize(…, n_jobs=N) in the script's own process"
+)
 
 
 def run(path: str, words: Sequence[str], shell: Shell) -> int:
@@ -196,6 +203,10 @@ class _Searches:
 
     def __init__(self, path: str, shell: Shell) -> None:
         self._path = path
+        self._process = os.getpid()
+        # Threads of a script may search with one study.
+        self._naming = threading.Lock()
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         # The bounds of the constraints that the code prepared so far names.
         self._constraints: dict[str, Mapping[str, float]] = {}
         self._shell = shell
@@ -226,7 +237,29 @@ class _Searches:
         replaced = ast.fix_missing_locations(_Replaced().visit(tree))
         return compile(replaced, module.__file__ or "", "exec", dont_inherit=True)
 
-    def optimize(
+    # Any: the arguments of a method of Optuna
+    def called(self, method: str, study: optuna.Study, *arguments: Any, **named: Any) -> None:
+        """Call what replaces a method of a study, once at a time for each study.
+
+        A process that the script has started is not that of the search, so there it is Optuna's.
+        """
+        if os.getpid() != self._process:
+            if method == "optimize":
+                # At once, because several processes may say so.
+                sys.stderr.write(f"{self._place()}: {_BY_PROCESS}\n")
+            getattr(study, method)(*arguments, **named)
+            return
+        with self._naming:
+            lock = self._locks[self._name(study)]
+        # A callback is called in an event loop, maybe while another thread waits for its search.
+        if not lock.acquire(blocking=not in_event_loop()):
+            raise RuntimeError("Nested invocation of `Study.optimize` method isn't allowed.")
+        try:
+            getattr(self, f"_{method}")(study, *arguments, **named)
+        finally:
+            lock.release()
+
+    def _optimize(
         self,
         study: optuna.Study,
         func: Callable[[optuna.Trial], float | Sequence[float]],
@@ -310,7 +343,7 @@ class _Searches:
             again=bool(self._earlier(name)),
         )
 
-    def enqueue_trial(
+    def _enqueue_trial(
         self,
         study: optuna.Study,
         params: Mapping[str, Any],
@@ -448,7 +481,7 @@ class _MethodOf:
 
         # The study of a callback has methods of its own.
         if getattr(type(owner), self._name, None) is getattr(optuna.Study, self._name):
-            return partial(getattr(self._searches, self._name), owner)
+            return partial(self._searches.called, self._name, owner)
         return getattr(owner, self._name)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:

@@ -732,6 +732,48 @@ def test_a_script_never_continues_the_search_of_another_one(cli: Cli) -> None:
     assert code == 0, err
 
 
+def test_threads_of_a_script_search_with_one_study_one_after_another(cli: Cli) -> None:
+    out = ran(
+        cli,
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "study = optuna.create_study()\n"
+        "def nested(found, _):\n"
+        "    try:\n        study.optimize(objective, 1)\n"
+        "    except RuntimeError as error:\n        print(error)\n"
+        "with ThreadPoolExecutor(3) as pool:\n"
+        "    for _ in range(3):\n        pool.submit(study.optimize, objective, 2)\n"
+        "print([trial.number for trial in study.trials])\n"
+        "with ThreadPoolExecutor(1) as pool:\n"
+        "    pool.submit(study.optimize, objective, 1, callbacks=[nested]).result()\n",
+    )
+    assert (
+        out == "[0, 1, 2, 3, 4, 5]\nNested invocation of `Study.optimize` method isn't allowed.\n"
+    )
+    assert len(cli.json("get", "trials", "script", "-o", "json")) == 7
+
+
+def test_a_search_in_a_process_of_the_script_is_that_of_optuna(cli: Cli) -> None:
+    (cli.folder / "script.py").write_text(
+        "import multiprocessing\nimport optuna\n"
+        "def work():\n"
+        "    study = optuna.load_study(study_name='s', storage='sqlite:///s.db')\n"
+        "    study.enqueue_trial({'x': 0.5})\n"
+        "    study.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_trials=2)\n"
+        "study = optuna.create_study(study_name='s', storage='sqlite:///s.db')\n"
+        "workers = [multiprocessing.get_context('fork').Process(target=work) for _ in range(2)]\n"
+        "for worker in workers:\n    worker.start()\n"
+        "for worker in workers:\n    worker.join()\n"
+        "values = [trial.value for trial in study.trials]\n"
+        "print([worker.exitcode for worker in workers], len(values), values.count(0.5))\n"
+    )
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out) == (0, "[0, 0] 4 2\n"), err
+    said = "script.py:6: the trials are run by Optuna and not stored by tuner, because a process"
+    assert sum(line.startswith(said) for line in err.splitlines()) == 2
+    assert not cli.json("get", "experiments", "-o", "json")
+
+
 def test_a_search_in_an_objective_is_that_of_optuna(cli: Cli) -> None:
     out = ran(
         cli,

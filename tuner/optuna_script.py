@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 
     from tuner.session import Shell
 
-# The methods of a study that are replaced, and the names under which a script finds the others.
+# What is replaced, of a study and of Optuna, and the names under which a script finds it.
 _METHODS = ("optimize", "enqueue_trial")
+_REPLACED = (*_METHODS, "create_study")
 _METHOD_OF = "__tuner_{}__"
 # Packages whose calls are their own, wherever they are.
 _KEPT = ("controller", "optuna", "suggest", "tuner")
@@ -64,6 +65,11 @@ _BY_OPTUNA = (
 )
 # Keys of the file that follow from the study in the script.
 _OF_STUDY = ("spec.objectives", "spec.objective.metric", "spec.objective.direction")
+# Of a study that the script has created before, or that another program has.
+_CREATED = (
+    "to continue the study, call optuna.create_study(…, load_if_exists=True), or remove it with "
+    "optuna.delete_study"
+)
 # Of a search in a process that the script has started.
 _BY_PROCESS = (
     "the trials are run by Optuna and not stored by tuner, because a process that the script has "
@@ -117,6 +123,8 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     except Exception as error:
         sys.stdout.flush()
         traceback.print_exception(type(error), error, _of_script(error.__traceback__, shell.script))
+        if type(error).__name__ == "DuplicatedStudyError":
+            print(f"{path}: {_CREATED}", file=sys.stderr)
         return 1
     if calls_none and not certain and not searches.begun:
         if refused or "optuna" not in sys.modules:
@@ -232,10 +240,20 @@ class _Searches:
         tree = ast.parse(text)
         self._constraints |= {name: {"max": 0.0} for name in _constraints(tree)}
         self._variables |= set(_set_in_modules(tree))
-        for name in _METHODS:
+        for name in _REPLACED:
             setattr(module, _METHOD_OF.format(name), _MethodOf(name, self))
         replaced = ast.fix_missing_locations(_Replaced().visit(tree))
         return compile(replaced, module.__file__ or "", "exec", dont_inherit=True)
+
+    # Any: the arguments of a function of Optuna
+    def create_study(
+        self, create: Callable[..., optuna.Study], *arguments: Any, **named: Any
+    ) -> optuna.Study:
+        """Create a study, or load the stored one that this script has searched with before."""
+        name = named.get("study_name")
+        if name is not None and named.get("storage") is not None and self._earlier(_first(name)):
+            named["load_if_exists"] = True
+        return create(*arguments, **named)
 
     # Any: the arguments of a method of Optuna
     def called(self, method: str, study: optuna.Study, *arguments: Any, **named: Any) -> None:
@@ -424,8 +442,7 @@ class _Searches:
         given = study.study_name
         # Optuna names a study without a name so.
         words = Path(self._path).stem if given.startswith("no-name-") else given
-        letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
-        first = letters[:MAX_NAME_LENGTH].rstrip("-")
+        first = _first(words)
         taken = {name for _, name in self._names}
         name, number = first, 1
         # A study that is loaded again has trials.
@@ -435,6 +452,12 @@ class _Searches:
             name = first[: MAX_NAME_LENGTH - len(end)].rstrip("-") + end
         self._names.append((study, name))
         return name
+
+
+def _first(words: str) -> str:
+    """Return the name of the first search of a study that is called so."""
+    letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
+    return letters[:MAX_NAME_LENGTH].rstrip("-")
 
 
 class _OwnModules(MetaPathFinder):
@@ -451,7 +474,7 @@ class _OwnModules(MetaPathFinder):
             return None
         if fullname.partition(".")[0] in _KEPT or not _is_own_file(spec.origin):
             return None
-        if any(name.encode() in Path(spec.origin).read_bytes() for name in _METHODS):
+        if any(name.encode() in Path(spec.origin).read_bytes() for name in _REPLACED):
             spec.loader = _Loader(fullname, spec.origin, self._searches)
         return spec
 
@@ -479,6 +502,10 @@ class _MethodOf:
     def __call__(self, owner: Any) -> Any:
         import optuna
 
+        if self._name == "create_study":
+            own = getattr(owner, self._name)
+            is_optunas = own is optuna.create_study
+            return partial(self._searches.create_study, own) if is_optunas else own
         # The study of a callback has methods of its own.
         if getattr(type(owner), self._name, None) is getattr(optuna.Study, self._name):
             return partial(self._searches.called, self._name, owner)
@@ -491,7 +518,7 @@ class _MethodOf:
 class _Replaced(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
-        if node.attr not in _METHODS or not isinstance(node.ctx, ast.Load):
+        if node.attr not in _REPLACED or not isinstance(node.ctx, ast.Load):
             return node
         function = ast.Name(_METHOD_OF.format(node.attr), ast.Load())
         return ast.copy_location(ast.Call(function, [node.value], []), node)

@@ -89,6 +89,28 @@ def test_a_killed_script_continues_and_its_study_gets_each_trial_once(cli: Cli) 
     assert [trial["state"] for trial in trials] == ["succeeded"] * 3
 
 
+def test_a_killed_script_that_creates_its_stored_study_continues(cli: Cli) -> None:
+    own = WAITS.replace("load_if_exists=True,", "")
+    (cli.folder / "waits.py").write_text(own)
+    first = cli.start("run", "waits.py")
+    eventually(lambda: len(cli.starts()) == 1)
+    first.kill()
+    first.wait()
+    (cli.folder / "go").touch()
+    for _ in range(2):
+        code, out, err = cli.tuner("run", "waits.py")
+        assert (code, out) == (0, "trials [0] {'x': 0.25}\n"), err
+    assert len(cli.starts()) == 1
+    # Another script has not created it.
+    (cli.folder / "other.py").write_text(own)
+    code, _, err = cli.tuner("run", "other.py")
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "other.py: to continue the study, call optuna.create_study(…, load_if_exists=True), or "
+        "remove it with optuna.delete_study"
+    )
+
+
 def test_a_killed_script_has_what_its_callbacks_collect_of_all_trials(cli: Cli) -> None:
     (cli.folder / "collects.py").write_text(
         "import os, time, optuna\n"

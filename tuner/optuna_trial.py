@@ -269,6 +269,15 @@ class OptunaTrial:
         stored = self._trial.choice(name, list(once.values()))
         return kept.own_choice(self._choices.get(name, ()), stored)
 
+    # Any: the type of a choice or a number
+    def _suggest(self, name: str, distribution: Any) -> Any:
+        """Optuna's own method, which code with a mapping of distributions calls."""
+        if hasattr(distribution, "choices"):
+            return self.suggest_categorical(name, distribution.choices)
+        suggest = self.suggest_int if isinstance(distribution.high, int) else self.suggest_float
+        shape = {"log": distribution.log, "step": distribution.step}
+        return suggest(name, distribution.low, distribution.high, **shape)
+
     def _note(self, name: str, kind: str, **shape: Any) -> None:
         domain = {"name": kind, "attributes": shape}
         before = self._domains.setdefault(name, domain)

@@ -1069,6 +1069,11 @@ def objective(trial):
         "steps of other types": [
             trial.suggest_int("e", 1, 5, step=numpy.int64(2)) in (1, 3, 5),
             trial.suggest_float("f", 0, 1, step=numpy.float32(0.5)) in (0, 0.5, 1)],
+        "distributions": [
+            trial._suggest("g", optuna.distributions.FloatDistribution(0, 1, step=0.5)) in (0, 0.5, 1),
+            trial._suggest("h", optuna.distributions.IntDistribution(2, 3, log=True)) in (2, 3),
+            trial._suggest("i", optuna.distributions.CategoricalDistribution(["a"])) == "a",
+            trial.distributions["g"] == optuna.distributions.FloatDistribution(0, 1, step=0.5)],
         "what is no value": [
             refused(TypeError, trial.report, value, step)
             for value, step in [(None, 1), ("one", 1), ([1, 2], 1), ("one", -1), (1, None),

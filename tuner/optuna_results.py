@@ -111,6 +111,12 @@ def is_of_search(trial: optuna.trial.FrozenTrial) -> bool:
     return bool(_mark(trial))
 
 
+def searches_of(study: optuna.Study) -> set[str]:
+    """Return the names of the searches here that have run trials of the study."""
+    marks = filter(None, map(_mark, study.get_trials(deepcopy=False)))
+    return {mark.rsplit("-", 2)[0] for mark in marks}
+
+
 def _mark(trial: optuna.trial.FrozenTrial) -> str:
     return str(trial.system_attrs.get(_MARK, ""))
 

@@ -18,7 +18,7 @@ import sysconfig
 import threading
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -39,7 +39,7 @@ from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.trial import TrialState
 from tuner.experiment import merged
 from tuner.functions import CALLS_FILE, SearchOptions
-from tuner.optuna_results import Results, add_results, is_of_search
+from tuner.optuna_results import Results, add_results, is_of_search, searches_of
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
 from tuner.trial import NAME
@@ -94,21 +94,11 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
     calls_none = not any(
         isinstance(each, ast.Attribute) and each.attr == "optimize" for each in ast.walk(tree)
     )
-    message = (
-        "calls no study.optimize(objective, …); call it in the script or in a module beside it, "
-        "and write what stands between study.ask() and study.tell() as an objective. A script that "
-        "calls tuner.minimize or tuner.optimize_optuna, or has its search in an installed package, "
-        f"runs by itself: python {path}"
-    )
     imported = {*_imported(tree)}
-    # Flags would have no effect on the searches of Optuna.
-    refused = "tuner" in imported or shell.options != FileOptions()
-    certain = calls_none and not any(map(_is_own, imported))
-    if certain:
+    is_alone = not any(map(_is_own, imported))
+    if calls_none and is_alone:
         uses_optuna = any(name.startswith("optuna") for name in imported)
-        if refused or not uses_optuna:
-            raise _error(path, message)
-        print(f"{path}: {_BY_OPTUNA}", file=sys.stderr)
+        _leave_to_optuna(path, shell, imported, uses_optuna=uses_optuna)
     searches = _Searches(path, shell)
     script = ModuleType("__main__")
     script.__file__ = shell.script
@@ -126,11 +116,25 @@ def run(path: str, words: Sequence[str], shell: Shell) -> int:
         if type(error).__name__ == "DuplicatedStudyError":
             print(f"{path}: {_CREATED}", file=sys.stderr)
         return 1
-    if calls_none and not certain and not searches.begun:
-        if refused or "optuna" not in sys.modules:
-            raise _error(path, message)
-        print(f"{path}: {_BY_OPTUNA}", file=sys.stderr)
+    if calls_none and not is_alone and not searches.begun:
+        _leave_to_optuna(path, shell, imported, uses_optuna="optuna" in sys.modules)
     return 0
+
+
+def _leave_to_optuna(
+    path: str, shell: Shell, imported: Collection[str], *, uses_optuna: bool
+) -> None:
+    """Say that Optuna runs the script's trials. Raises SpecErrors if it has none that it could."""
+    if not uses_optuna or "tuner" in imported:
+        raise _error(
+            path,
+            "calls no study.optimize(objective, …); call it in the script or in a module beside "
+            "it. A script that calls tuner.minimize or tuner.optimize_optuna, or has its search in "
+            f"an installed package, runs by itself: python {path}",
+        )
+    if shell.options != FileOptions():
+        raise _error(path, f"{_BY_OPTUNA}. Flags such as --set have no effect on them; omit these")
+    print(f"{path}: {_BY_OPTUNA}", file=sys.stderr)
 
 
 def _parsed(path: str, text: str) -> ast.Module:
@@ -436,17 +440,17 @@ class _Searches:
 
     def _name(self, study: optuna.Study) -> str:
         """Return the name of the study's search, which is the same in each run of the script."""
-        for known, name in self._names:
-            if known is study:
-                return name
         given = study.study_name
+        for known, name in self._names:
+            # It may have been loaded again.
+            if known is study or (known.study_name == given and name in searches_of(study)):
+                return name
         # Optuna names a study without a name so.
         words = Path(self._path).stem if given.startswith("no-name-") else given
         first = _first(words)
         taken = {name for _, name in self._names}
         name, number = first, 1
-        # A study that is loaded again has trials.
-        while name in taken and not study.get_trials(deepcopy=False):
+        while name in taken:
             number += 1
             end = f"-{number}"
             name = first[: MAX_NAME_LENGTH - len(end)].rstrip("-") + end

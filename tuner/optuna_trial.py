@@ -11,6 +11,7 @@ import base64
 import contextlib
 import copy
 import importlib
+import io
 import json
 import logging
 import math
@@ -219,7 +220,7 @@ class OptunaTrial:
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """See `optuna.Trial.suggest_float`."""
-        low, high = as_number("low", low), as_number("high", high)
+        low, high = _as_float("low", low), _as_float("high", high)
         if step is not None and log:
             raise ValueError("the parameter `step` is not supported when `log` is true")
         step = None if step is None else as_number("step", step)
@@ -333,7 +334,7 @@ class OptunaTrial:
         if self.study._has_objects and not _is_json(value):
             # What cannot be pickled may be JSON all the same.
             with contextlib.suppress(Exception):
-                self._objects[key] = pickle.dumps(value)
+                self._objects[key] = _pickled(value)
         if key in self._objects or before is not None:
             self._keep_objects()
         if key in self._objects:
@@ -548,6 +549,21 @@ def run(
         raise Infeasible(f"{kept.PRUNED}: {why}" if why else kept.PRUNED) from None
     finally:
         seen.end()
+
+
+class _Pickler(pickle.Pickler):
+    # Any: whatever is pickled
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj.__module__ == "__main__":
+            # The script has it, but the objective uses it by no name that it sends.
+            vars(sys.modules["__main__"]).setdefault(obj.__qualname__, obj)
+        return NotImplemented
+
+
+def _pickled(value: object) -> bytes:
+    pickled = io.BytesIO()
+    _Pickler(pickled).dump(value)
+    return pickled.getvalue()
 
 
 def _is_json(value: object) -> bool:

@@ -922,13 +922,17 @@ class Model:
     def __init__(self, x):
         self.weights = np.array([x, x])
 
-def objective(trial):
+class Unnamed:
+    pass
+
+def objective(trial, unnamed=Unnamed()):
     x = trial.suggest_float("x", 0, 1)
     trial.set_user_attr("model", Model(x))
     trial.set_user_attr("pair", (1, {2: "b"}))
     trial.set_user_attr("scores", {"mean": np.float64(x), "nan": [float("nan")]})
     trial.set_user_attr("last", Model(x))
     trial.set_user_attr("last", 3)
+    trial.set_user_attr("unnamed", [unnamed])
     trial.set_user_attr("stream", open("/dev/null"))
     assert isinstance(trial.user_attrs["model"], Model) and trial.user_attrs["pair"] == (1, {2: "b"})
     return x
@@ -944,12 +948,18 @@ print(isinstance(best, Model), best.weights[0] == study.best_value)
 print([trial.user_attrs["pair"] for trial in study.trials], list(study.trials[0].user_attrs))
 print([trial.user_attrs["last"] for trial in study.trials])
 print(type(study.best_trial.user_attrs["scores"]["mean"]) is np.float64)
+print(isinstance(study.best_trial.user_attrs["unnamed"][0], Unnamed))
 """
     process = scripts.start(QUIET + body)
     out, err = process.communicate(timeout=60)
     pairs = [(1, {2: "b"})] * 3
-    lines = ["True True", f"{pairs} ['model', 'pair', 'scores', 'last']", "[3, 3, 3]", "True"]
-    assert out.splitlines() == lines, err
+    assert out.splitlines() == [
+        "True True",
+        f"{pairs} ['model', 'pair', 'scores', 'last', 'unnamed']",
+        "[3, 3, 3]",
+        "True",
+        "True",
+    ], err
     assert "attribute 'stream' is not kept: an object of type TextIOWrapper" in err
 
 
@@ -1069,6 +1079,8 @@ def objective(trial):
         "steps of other types": [
             trial.suggest_int("e", 1, 5, step=numpy.int64(2)) in (1, 3, 5),
             trial.suggest_float("f", 0, 1, step=numpy.float32(0.5)) in (0, 0.5, 1)],
+        "numbers in texts": [
+            0 <= trial.suggest_float("j", "0", "0.5") <= 0.5, trial.suggest_int("k", "2", "2") == 2],
         "distributions": [
             trial._suggest("g", optuna.distributions.FloatDistribution(0, 1, step=0.5)) in (0, 0.5, 1),
             trial._suggest("h", optuna.distributions.IntDistribution(2, 3, log=True)) in (2, 3),

@@ -169,6 +169,28 @@ def test_each_study_is_a_search_and_a_study_searches_on(cli: Cli) -> None:
     }
 
 
+def test_a_study_with_added_trials_is_a_search_of_its_own_unless_it_is_loaded_again(
+    cli: Cli,
+) -> None:
+    script = (
+        "import pickle\n"
+        "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
+        "studies = [optuna.create_study() for _ in range(3)]\n"
+        "studies[0].optimize(objective, 2)\n"
+        "studies[1].add_trial(optuna.trial.create_trial(value=7))\n"
+        "studies[1].optimize(objective, 1)\n"
+        "studies[2].add_trials(studies[0].trials)\n"
+        "studies[2].optimize(objective, 1)\n"
+        "again = pickle.loads(pickle.dumps(studies[0]))\n"
+        "again.optimize(objective, 1)\n"
+        "print(*(len(study.trials) for study in (*studies, again)))\n"
+    )
+    assert ran(cli, script) == "2 2 3 3\n"
+    shown = {each["name"]: each for each in cli.json("get", "experiments", "-o", "json")}
+    assert {*shown} == {"script", "script-2", "script-3"}
+    assert ran(cli, script) == "2 2 3 3\n"
+
+
 def test_only_an_objective_that_was_edited_is_warned_of(cli: Cli) -> None:
     script = (
         "import optuna\nstudy = optuna.create_study()\n"
@@ -859,7 +881,7 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
         (
             "optuna.create_study().ask()\n",
             ["--set", "spec.budget.trials=3"],
-            "calls no study.optimize",
+            "as an objective. Flags such as --set have no effect on them; omit these",
         ),
         ("def objective(trial)\n", [], "2:21 is not Python: expected ':'"),
         (

@@ -551,7 +551,7 @@ def run(
         seen.end()
 
 
-class _Pickler(pickle.Pickler):
+class _AttributePickler(pickle.Pickler):
     # Any: whatever is pickled
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj.__module__ == "__main__":
@@ -562,7 +562,7 @@ class _Pickler(pickle.Pickler):
 
 def _pickled(value: object) -> bytes:
     pickled = io.BytesIO()
-    _Pickler(pickled).dump(value)
+    _AttributePickler(pickled).dump(value)
     return pickled.getvalue()
 
 

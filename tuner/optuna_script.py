@@ -70,10 +70,16 @@ _CREATED = (
     "to continue the study, call optuna.create_study(…, load_if_exists=True), or remove it with "
     "optuna.delete_study"
 )
-# Of a search in a process that the script has started.
-_BY_PROCESS = (
-    "the trials are run by Optuna and not stored by tuner, because a process that the script has "
-    "started searches; to change that, call study.optimize(…, n_jobs=N) in the script's own process"
+# Of a search that is Optuna's.
+_NOT_STORED = "the trials are run by Optuna and not stored by tuner"
+_OF_PROCESS = (
+    "a process that the script has started searches; to change that, call "
+    "study.optimize(…, n_jobs=N) in the script's own process"
+)
+_OF_BRUTE_FORCE = (
+    "no search here tries each point once and then ends, as the study's BruteForceSampler does; to "
+    "change that, set a GridSampler, or name another algorithm: add --set "
+    "spec.algorithm.name=random"
 )
 
 
@@ -263,12 +269,12 @@ class _Searches:
     def called(self, method: str, study: optuna.Study, *arguments: Any, **named: Any) -> None:
         """Call what replaces a method of a study, once at a time for each study.
 
-        A process that the script has started is not that of the search, so there it is Optuna's.
+        Where a search here cannot replace Optuna's, it is Optuna's own method, and a line says so.
         """
-        if os.getpid() != self._process:
+        if because := self._why_optunas(study):
             if method == "optimize":
                 # At once, because several processes may say so.
-                sys.stderr.write(f"{self._place()}: {_BY_PROCESS}\n")
+                sys.stderr.write(f"{self._place()}: {_NOT_STORED}, because {because}\n")
             getattr(study, method)(*arguments, **named)
             return
         with self._naming:
@@ -280,6 +286,17 @@ class _Searches:
             getattr(self, f"_{method}")(study, *arguments, **named)
         finally:
             lock.release()
+
+    def _why_optunas(self, study: optuna.Study) -> str:
+        """Return why Optuna itself searches with a study; "" if it does not."""
+        import optuna
+
+        if os.getpid() != self._process:
+            return _OF_PROCESS
+        # With flags, it is refused.
+        has_flags = self._shell.options != FileOptions()
+        is_brute = isinstance(study.sampler, optuna.samplers.BruteForceSampler)
+        return _OF_BRUTE_FORCE if is_brute and not has_flags else ""
 
     def _optimize(
         self,

@@ -797,6 +797,30 @@ def test_threads_of_a_script_search_with_one_study_one_after_another(cli: Cli) -
     assert len(cli.json("get", "trials", "script", "-o", "json")) == 7
 
 
+def test_a_search_by_brute_force_is_that_of_optuna_unless_another_algorithm_is_named(
+    cli: Cli,
+) -> None:
+    script = (
+        "study = optuna.create_study(sampler=optuna.samplers.BruteForceSampler())\n"
+        "study.enqueue_trial({'n': 2})\n"
+        "study.optimize(lambda trial: trial.suggest_int('n', 1, 3))\n"
+        "print([trial.params['n'] for trial in study.trials][:1], len(study.trials))\n"
+    )
+    (cli.folder / "script.py").write_text(f"import optuna\n{script}")
+    code, out, err = cli.tuner("run", "script.py")
+    assert (code, out) == (0, "[2] 3\n"), err
+    said = (
+        "script.py:4: the trials are run by Optuna and not stored by tuner, because no search here"
+    )
+    assert said in err
+    assert "add --set spec.algorithm.name=random" in err
+    assert not cli.json("get", "experiments", "-o", "json")
+    flags = ["--set", "spec.algorithm.name=random", "--set", "spec.budget.trials=2"]
+    code, out, err = cli.tuner("run", "script.py", *flags)
+    assert (code, out) == (0, "[2] 2\n"), err
+    assert "not stored" not in err
+
+
 def test_a_search_in_a_process_of_the_script_is_that_of_optuna(cli: Cli) -> None:
     (cli.folder / "script.py").write_text(
         "import multiprocessing\nimport optuna\n"
@@ -888,7 +912,7 @@ SEARCHES = "{study}.optimize(lambda trial: trial.suggest_float('x', 0, 1), n_tri
             SEARCHES.format(
                 study="optuna.create_study(sampler=optuna.samplers.BruteForceSampler())"
             ),
-            [],
+            ["--set", "spec.parallelism=2"],
             "script.py:2: the study has a BruteForceSampler, which is not taken over: no search here "
             "tries each point once and then ends; set a GridSampler, or name another algorithm: "
             "add --set spec.algorithm.name=random",

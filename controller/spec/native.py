@@ -456,7 +456,7 @@ BELIEF = Section(
 class EarlierSearches:
     """A list of earlier searches, or `auto`."""
 
-    expected = "auto, or a list of experiments"
+    expected = "auto, or a list of experiments, such as [march]"
     _listed = ListOf(EarlierSearch(), expected)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:

@@ -663,7 +663,10 @@ SERVICE = [
     pytest.param(
         "name: tpe, seed: 7}",
         "name: gp}\n  learnFrom: march",
-        ["spec.learnFrom: expected auto, or a list of experiments, got the string 'march'"],
+        [
+            "spec.learnFrom: expected auto, or a list of experiments, such as [march], got the "
+            "string 'march'"
+        ],
         id="what to learn from, not in a list",
     ),
     pytest.param(

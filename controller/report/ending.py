@@ -138,8 +138,8 @@ def _next_step(
             why = command("logs", f"{name}/final")
             return f"{name} succeeded: {ended}\nWhy: {why}\nRun it again: {again}"
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
-            outputs = command("best", name)
-            return f"{name} succeeded: {ended}\nOutputs of its final stage: {outputs}"
+            outputs = f"Outputs of its final stage: {command('best', name)}"
+            return f"{name} succeeded: {ended}\n{outputs}{_raised(experiment)}"
         case ExperimentState.SUCCEEDED if best is not None:
             front = f"The Pareto front: {command('best', name)}\n" if spec.further else ""
             return f"{name} succeeded: {ended}\n{front}All trials: {trials}{_raised(experiment)}"
@@ -147,7 +147,8 @@ def _next_step(
             missing = "succeeded trial"
             if spec.constraints:
                 missing = "trial that satisfies the constraints"
-            return f"{name} finished without one {missing}: {ended}\nWhy: {trials}"
+            why = f"Why: {trials}{_raised(experiment)}"
+            return f"{name} finished without one {missing}: {ended}\n{why}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
             retry = _raised(experiment)

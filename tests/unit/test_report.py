@@ -22,6 +22,7 @@ from controller.core.model import (
     ExperimentSpec,
     ExperimentState,
     FailureClass,
+    FinalRun,
     ReasonCode,
     StopCause,
     TrialTemplate,
@@ -399,6 +400,18 @@ def test_the_end_of_a_run_says_what_was_used_of_the_budget(
     found = replace(ended, spec=priced, gpu_hours=2.75, cost=11)
     assert used in ending.next_step(found, {}, None)
     assert "Used: " not in ending.next_step(ended, {}, None)
+
+
+@pytest.mark.parametrize("final", [None, FinalRun(trial=0, first=1)])
+@pytest.mark.parametrize("best", [None, trial(0, TrialState.SUCCEEDED, 0.9)])
+def test_every_success_by_a_limit_says_how_to_raise_it(
+    final: FinalRun | None, best: Trial | None
+) -> None:
+    ended = experiment(ExperimentState.SUCCEEDED, "the money is used up (budget.cost: 9.5)")
+    spec = replace(ended.spec, budget=Budget(cost=9.5), prices={"cpu": 1})
+    used = replace(ended, spec=spec, cost=11, final=final, reason_code=ReasonCode.COST_SPENT)
+    raised = "To raise the limit: `tuner extend digits --set spec.budget.cost=19`"
+    assert ending.next_step(used, {}, best).endswith(f"\n{raised}")
 
 
 def test_a_limit_that_the_last_trial_reached_is_not_to_be_raised() -> None:

@@ -1,5 +1,5 @@
-"""Plays games of the problems in `forty.py`, `many_minima.py`, `cliffs.py` and `scales.py`, and
-saves each as a line of a file, for `bench/quality.py`.
+"""Plays games of the problems in `forty.py`, `many_minima.py`, `cliffs.py`, `scales.py` and
+`zeros.py`, and saves each as a line of a file, for `bench/quality.py`.
 
 The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 and BoTorch are played with
 the Python of an environment that has them: `--interpreter ENVIRONMENT/bin/python`.
@@ -26,16 +26,18 @@ from games import OPTUNA, OPTUNAS_CMA, Game, play
 from many_minima import MANY_MINIMA, MINIMA
 from problems import Problem
 from scales import DECADES, SCALES
+from zeros import FROM_0, ZEROS
 
 GAMES = Path(__file__).parent / "data/forty.jsonl"
 LOOKS = (25, 50, 100, 200)
 PARALLEL = (1, 8, 32)
-BY_NAME = {problem.name: problem for problem in (*FORTY, *MANY_MINIMA, *CLIFFS, *DECADES)}
+BY_NAME = {p.name: p for p in (*FORTY, *MANY_MINIMA, *CLIFFS, *DECADES, *FROM_0)}
 SETS = {
     **HALVES,
     **{f"minima-{half}": found for half, found in MINIMA.items()},
     **{f"cliffs-{half}": found for half, found in STEEP.items()},
     **{f"scales-{half}": found for half, found in SCALES.items()},
+    **{f"zeros-{half}": found for half, found in ZEROS.items()},
 }
 CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 

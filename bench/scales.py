@@ -163,7 +163,7 @@ def _data(name: str) -> tuple[Any, Any, Any, Any]:
     return scaler.transform(train), scaler.transform(test), labels, answers
 
 
-def _error(model: Any, data: str) -> float:
+def error(model: Any, data: str) -> float:
     """Return 1 - the accuracy of a classifier, or 1 - R² of a regression, at most 10."""
     train, test, labels, answers = _data(data)
     with warnings.catch_warnings():
@@ -183,7 +183,7 @@ SUPPORT = Space(
 def support(p: Assignment) -> float:
     from sklearn.svm import SVR
 
-    return _error(SVR(**p, max_iter=20_000), "diabetes")
+    return error(SVR(**p, max_iter=20_000), "diabetes")
 
 
 DESCENT = Space(
@@ -199,7 +199,7 @@ DESCENT = Space(
 def descent(p: Assignment) -> float:
     from sklearn.linear_model import SGDRegressor
 
-    return _error(
+    return error(
         SGDRegressor(**p, learning_rate="constant", max_iter=20, tol=None, random_state=0),
         "diabetes",
     )
@@ -220,7 +220,7 @@ def network(p: Assignment) -> float:
 
     settings = {name: value for name, value in p.items() if name != "width"}
     sizes = (int(p["width"]),)
-    return _error(
+    return error(
         MLPRegressor(hidden_layer_sizes=sizes, **settings, max_iter=10, tol=0, random_state=0),
         "diabetes",
     )

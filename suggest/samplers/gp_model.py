@@ -7,7 +7,7 @@ point. It imports NumPy and neither Optuna nor SciPy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -62,12 +62,21 @@ DOUBTFUL = 0.5
 
 
 class GpModel:
-    def __init__(self, spec: StudySpec, seed: int, settings: GpSettings) -> None:
+    """as_log: see `Places`."""
+
+    def __init__(
+        self,
+        spec: StudySpec,
+        seed: int,
+        settings: GpSettings,
+        *,
+        as_log: Collection[str] = (),
+    ) -> None:
         self._spec = spec
         self._criteria = spec.criteria
         self._seed = seed
         self._first_values = FirstValues(spec.prior, spec.space, seed)
-        self._places = Places(spec.space)
+        self._places = Places(spec.space, as_log=as_log)
         self._rows: dict[int, Floats] = {}
         self._fits: dict[tuple[str, tuple[int, ...]], Hyperparameters] = {}
         self._earlier: EarlierStudies | None = None

@@ -11,7 +11,7 @@ corner of a simplex.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,8 @@ FEW = 40
 # A choice with more values has a corner for each value that trials have, and one for all others.
 CORNERS = 64
 MIDDLE = 0.5
+# Of a range from 0, the share below which the logarithmic scale does not tell numbers apart.
+ZERO = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class Axis:
     dimension: Dimension
     low: float
     span: float
+    # Added to numbers before their logarithm is taken.
+    shift: float
+    log: bool
 
     @property
     def name(self) -> str:
@@ -60,7 +65,7 @@ class Axis:
         """Return the places of numbers as `columns.encode` makes them."""
         if self.dimension.choice:
             return numbers
-        scaled = np.log(numbers) if self.dimension.log else numbers
+        scaled = np.log(numbers + self.shift) if self.log else numbers
         return np.clip((scaled - self.low) / self.span, 0.0, 1.0)
 
     def numbers(self, places: Floats) -> Floats:
@@ -68,8 +73,8 @@ class Axis:
         if self.dimension.choice:
             return places
         numbers = self.low + places * self.span
-        if self.dimension.log:
-            numbers = np.exp(numbers)
+        if self.log:
+            numbers = np.exp(numbers) - self.shift
         if self.dimension.whole:
             numbers = np.rint(numbers)
         return np.clip(numbers, self.dimension.first, self.dimension.last)
@@ -80,15 +85,19 @@ class Axis:
         return places
 
 
-def _axis(parameter: Parameter) -> Axis:
+def _axis(parameter: Parameter, *, as_log: bool) -> Axis:
     d = dimension(parameter.domain)
+    log = d.log or as_log
     half = 0.5 if d.whole and not d.choice else 0.0
     low, high = d.first - half, d.last + half
-    if d.log:
-        low, high = math.log(low), math.log(high)
+    shift = 0.0
+    if log:
+        if d.first == 0:
+            shift = 1.0 if d.whole else ZERO * d.last
+        low, high = math.log(low + shift), math.log(high + shift)
     span = high - low
     # Neighboring doubles may have the same logarithm.
-    return Axis(parameter, d, low, span if span > 0 else 1.0)
+    return Axis(parameter, d, low, span if span > 0 else 1.0, shift, log)
 
 
 def _shares_moved(size: int) -> tuple[float, float]:
@@ -125,11 +134,15 @@ class _Corners:
 
 
 class Places:
-    """The axes of a space, in an order in which parents come first."""
+    """The axes of a space, in an order in which parents come first.
 
-    def __init__(self, space: Space) -> None:
+    as_log: the names of numbers whose places are on a logarithmic scale, whatever they declare.
+    """
+
+    def __init__(self, space: Space, *, as_log: Collection[str] = ()) -> None:
         self._space = space
-        self.axes = tuple(_axis(p) for p in space.ordered if p.domain.count != 1)
+        varied = [p for p in space.ordered if p.domain.count != 1]
+        self.axes = tuple(_axis(p, as_log=p.name in as_log) for p in varied)
         self.size = len(self.axes)
         self.choice = np.array([axis.dimension.choice for axis in self.axes], dtype=np.bool_)
         many = np.array([axis.count > FEW for axis in self.axes], dtype=np.bool_)

@@ -1,11 +1,12 @@
-"""`gp` and numbers that span decades without `scale: log`: the results tell the scale."""
+"""`gp` and numbers that span decades, or begin at 0, without `scale: log`: the results tell the
+scale.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from suggest.engine import Engine
 from suggest.proposal import PointRequest
 from suggest.samplers.gp import GpSettings
 from suggest.samplers.gp_model import GpModel
-from suggest.samplers.gp_scales import ScalesModel, in_logarithms
+from suggest.samplers.gp_scales import ScalesModel, begins_at_0, spans_decades
+from suggest.samplers.gp_space import Places
 from suggest.space import Assignment, Choice, Float, Int, Normal, Parameter, Scale, Space
 from tests.unit.searches import MINIMIZE, finish, play, seeds, study
 
@@ -37,8 +39,10 @@ def by_numbers(p: Assignment) -> float:
     )
 
 
-def searched(loss: Callable[[Assignment], float], seed: int, trials: int) -> Engine:
-    engine = Engine(study(SPACE, "gp", direction=MINIMIZE, seed=seed), (), ())
+def searched(
+    loss: Callable[[Assignment], float], seed: int, trials: int, space: Space = SPACE
+) -> Engine:
+    engine = Engine(study(space, "gp", direction=MINIMIZE, seed=seed), (), ())
     for _ in range(trials):
         (trial,) = play(engine, 1)
         finish(engine, [trial], value=loss(trial.parameters))
@@ -59,49 +63,69 @@ def test_a_rebuilt_engine_proposes_in_the_same_scale() -> None:
     assert engine.propose(3) == Engine(engine.study, engine.trials(), ()).propose(3)
 
 
-def models(engine: Engine, space: Space) -> tuple[ScalesModel, GpModel]:
-    """Return the model of the study, and one that has this space and no choice."""
-    spec = engine.study.spec
-    return ScalesModel(spec, 1, GpSettings()), GpModel(replace(spec, space=space), 1, GpSettings())
+def from_0(p: Assignment) -> float:
+    return (math.log10(float(p["decay"]) + 1e-6) + 4) ** 2 + (float(p["dropout"]) - 0.05) ** 2
+
+
+FROM_0 = Space((Parameter("decay", Float(0, 0.1)), Parameter("dropout", Float(0, 1))))
+
+
+def test_a_decay_from_0_that_acts_by_its_logarithm_is_found() -> None:
+    found = [best(searched(from_0, seed, 40, FROM_0)) for seed in seeds(3)]
+    assert statistics.median(found) < 0.01, "0.7 is that of the smallest hundredth of the decays"
 
 
 @pytest.mark.parametrize(
-    ("loss", "space"), [(by_numbers, SPACE), (by_logarithms, in_logarithms(SPACE))]
+    ("loss", "space", "as_log"),
+    [
+        (by_numbers, SPACE, ()),
+        (by_logarithms, SPACE, ("lr", "units")),
+        (from_0, FROM_0, ("decay",)),
+    ],
 )
-def test_points_and_estimates_are_those_of_the_scale_that_explains_the_results(
-    loss: Callable[[Assignment], float], space: Space
+def test_points_and_estimates_are_those_of_the_scales_that_explain_the_results(
+    loss: Callable[[Assignment], float], space: Space, as_log: tuple[str, ...]
 ) -> None:
-    engine = searched(loss, 1, 25)
-    model, expected = models(engine, space)
+    engine = searched(loss, 1, 25, space)
+    spec = engine.study.spec
+    model = ScalesModel(spec, 1, GpSettings())
+    expected = GpModel(spec, 1, GpSettings(), as_log=as_log)
     trials = list(engine.trials())
     wanted = [PointRequest(25, {}), PointRequest(26, {})]
     points = model.propose(trials, [], wanted)
     assert points == expected.propose(trials, [], wanted)
     assert model.estimate(trials) == expected.estimate(trials)
-    assert [SPACE.point_problems(point, partial=False) for point in points] == [(), ()]
+    assert [space.point_problems(point, partial=False) for point in points] == [(), ()]
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [
-        Float(0, 1),
-        Float(0.02, 1),
-        Float(-1000, 1000),
-        Float(1e-4, 1, step=1e-4),
-        Float(1e-4, 1, normal=Normal(0.1, 0.1)),
-        Int(1, 99),
-        Int(2, 1000, step=2),
-        Choice((1, 1000)),
-    ],
-)
-def test_numbers_of_few_decades_steps_or_a_distribution_stay_as_they_are(
+@pytest.mark.parametrize("domain", [Float(0, 0.1), Int(0, 1000)])
+def test_places_on_a_logarithmic_scale_from_0_reach_both_ends(domain: Float | Int) -> None:
+    places = Places(Space((Parameter("x", domain),)), as_log=("x",))
+    points = [{"x": domain.min}, {"x": domain.max}]
+    rows = places.encoded(points)
+    assert [places.decoded(row, {}) for row in rows] == points
+    assert places.encoded([{"x": type(domain.max)(domain.max / 10)}])[0, 0] > 0.6
+
+
+NEITHER = [
+    Float(0.02, 1),
+    Float(-1000, 1000),
+    Float(1e-4, 1, step=1e-4),
+    Float(0, 1, step=1e-4),
+    Float(1e-4, 1, Scale.LOG),
+    Float(1e-4, 1, normal=Normal(0.1, 0.1)),
+    Int(1, 99),
+    Int(0, 99),
+    Int(2, 1000, step=2),
+    Choice((1, 1000)),
+]
+DECADES = [Float(1e-4, 1), Float(0.01, 1), Int(1, 100)]
+BEGIN_AT_0 = [Float(0, 1), Float(0, 1e-3), Int(0, 100)]
+
+
+@pytest.mark.parametrize("domain", [*NEITHER, *DECADES, *BEGIN_AT_0])
+def test_the_scale_is_in_question_where_a_number_may_hide_decades(
     domain: Float | Int | Choice,
 ) -> None:
-    space = Space((Parameter("x", domain),))
-    assert in_logarithms(space) == space
-
-
-@pytest.mark.parametrize("domain", [Float(1e-4, 1), Float(0.01, 1), Int(1, 100)])
-def test_other_numbers_have_a_model_of_their_logarithms(domain: Float | Int) -> None:
-    space = Space((Parameter("x", domain),))
-    assert in_logarithms(space) == Space((Parameter("x", replace(domain, scale=Scale.LOG)),))
+    assert spans_decades(domain) == (domain in DECADES)
+    assert begins_at_0(domain) == (domain in BEGIN_AT_0)

@@ -29,6 +29,9 @@ NATS = 2.0
 # Of this many best trials, at least half have a number below this share of its range, if the scale
 # of a range from 0 is in question.
 BEST, NEAR_0 = 4, 0.1
+# Of the ranges from 0 in question, beyond which they are compared together: each comparison is a
+# fit.
+MOST_ALONE = 4
 
 
 class ScalesModel:
@@ -39,7 +42,8 @@ class ScalesModel:
             return GpModel(spec, seed, settings, as_log=as_log)
 
         self._spec = spec
-        self._model = functools.cache(model)
+        # One comparison needs the chosen one, and one for each question.
+        self._model = functools.lru_cache(MOST_ALONE + 3)(model)
         # With beliefs, earlier studies, several objectives or constraints this was not measured.
         plain = spec.criteria.is_plain and not spec.learn_from and not spec.prior
         questioned = spec.space.parameters if plain else ()
@@ -75,11 +79,12 @@ class ScalesModel:
     def _better_as_logs(self, first: list[Trial]) -> frozenset[str]:
         """Return the numbers whose logarithms explain the results better.
 
-        Those that span decades are compared together, for fewer fits.
+        Those that span decades are compared together, for fewer fits, and so are many from 0.
         """
         chosen: frozenset[str] = frozenset()
-        questions = [self._decades] if self._decades else []
-        questions += [frozenset((name,)) for name in self._from_0 if self._is_near_0(name, first)]
+        near_0 = [name for name in self._from_0 if self._is_near_0(name, first)]
+        alone = [near_0] if len(near_0) > MOST_ALONE else [[name] for name in near_0]
+        questions = [each for each in (self._decades, *map(frozenset, alone)) if each]
         if not questions or len(first) < LEAST_STARTUP:
             return chosen
         density = self._model(chosen).density(first)

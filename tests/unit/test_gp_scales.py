@@ -17,6 +17,7 @@ from suggest.samplers.gp_model import GpModel
 from suggest.samplers.gp_scales import ScalesModel, begins_at_0, spans_decades
 from suggest.samplers.gp_space import Places
 from suggest.space import Assignment, Choice, Float, Int, Normal, Parameter, Scale, Space
+from suggest.trial import Trial, TrialState
 from tests.unit.searches import MINIMIZE, finish, play, seeds, study
 
 RATE = Parameter("lr", Float(1e-5, 1))
@@ -73,6 +74,27 @@ FROM_0 = Space((Parameter("decay", Float(0, 0.1)), Parameter("dropout", Float(0,
 def test_a_decay_from_0_that_acts_by_its_logarithm_is_found() -> None:
     found = [best(searched(from_0, seed, 40, FROM_0)) for seed in seeds(3)]
     assert statistics.median(found) < 0.01, "0.7 is that of the smallest hundredth of the decays"
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4, 5), (20, 2)])
+def test_more_than_four_ranges_from_0_are_compared_together(
+    size: int, fits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[GpModel] = []
+
+    def density(model: GpModel, _trials: object) -> float:
+        asked.append(model)
+        return 0.0
+
+    monkeypatch.setattr(GpModel, "density", density)
+    space = Space(tuple(Parameter(f"x{n}", Float(0, 1)) for n in range(size)))
+    spec = study(space, "gp", direction=MINIMIZE, seed=1).spec
+    trials = [
+        Trial(n, TrialState.SUCCEEDED, {p.name: 0.01 * n for p in space.parameters}, float(n))
+        for n in range(10)
+    ]
+    ScalesModel(spec, 1, GpSettings()).estimate(trials)
+    assert len(asked) == fits
 
 
 @pytest.mark.parametrize(

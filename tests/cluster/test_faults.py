@@ -426,6 +426,8 @@ def test_a_foreign_job_with_the_name_of_an_attempt_is_reported_and_not_changed(
     api.post(room, quota("gpus", gpus="1"))
     api.post(jobs(me.namespace), job("other", KWOK_RUN="600s"))
     running(api, me.namespace)
+    # The cluster counts pods that were there before the quota a moment later.
+    api.until(f"{room}/gpus", lambda found: "1" in found.get("status", {}).get("used", {}).values())
     process = me.start("run", me.file(trials=2))
     told(me, "QuotaExceeded")
     name = attempt_name("tiny", me.json("get", "experiments")[0]["uid"], 0, 1)

@@ -597,14 +597,17 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
     return merged(merged(of_functions, spec_of(given)), options.get("spec", {}))
 
 
+def name_of(words: str, *, most: int = MAX_NAME_LENGTH) -> str:
+    """Return the name of a search that is called so: lower-case letters, digits and dashes."""
+    letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
+    return letters[:most].rstrip("-")
+
+
 def _new_name(objective: Objective) -> str:
     """Return a name that no stored search has: the function's, the time, and some letters."""
-    called = (
-        re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-")
-        or "search"
-    )
     unique = f"-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    return called[: MAX_NAME_LENGTH - len(unique)].rstrip("-") + unique
+    called = getattr(objective, "__name__", "search")
+    return name_of(called, most=MAX_NAME_LENGTH - len(unique)) + unique
 
 
 # Pickling

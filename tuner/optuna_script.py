@@ -38,7 +38,7 @@ from controller.spec.reading import script_text
 from suggest.errors import InvalidArgument, NotFound, TunerError
 from suggest.trial import TrialState
 from tuner.experiment import merged
-from tuner.functions import CALLS_FILE, SearchOptions
+from tuner.functions import CALLS_FILE, SearchOptions, name_of
 from tuner.optuna_results import Results, add_results, is_of_search, searches_of
 from tuner.optuna_study import Point, SearchCaller, run_search
 from tuner.study import Study
@@ -261,7 +261,7 @@ class _Searches:
     ) -> optuna.Study:
         """Create a study, or load the stored one that this script has searched with before."""
         name = named.get("study_name")
-        if name is not None and named.get("storage") is not None and self._earlier(_first(name)):
+        if name is not None and named.get("storage") is not None and self._earlier(name_of(name)):
             named["load_if_exists"] = True
         return create(*arguments, **named)
 
@@ -464,7 +464,7 @@ class _Searches:
                 return name
         # Optuna names a study without a name so.
         words = Path(self._path).stem if given.startswith("no-name-") else given
-        first = _first(words)
+        first = name_of(words)
         taken = {name for _, name in self._names}
         name, number = first, 1
         while name in taken:
@@ -473,12 +473,6 @@ class _Searches:
             name = first[: MAX_NAME_LENGTH - len(end)].rstrip("-") + end
         self._names.append((study, name))
         return name
-
-
-def _first(words: str) -> str:
-    """Return the name of the first search of a study that is called so."""
-    letters = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "search"
-    return letters[:MAX_NAME_LENGTH].rstrip("-")
 
 
 class _OwnModules(MetaPathFinder):

@@ -173,6 +173,7 @@ class Loop:
         self._without_grace = False
         self._detached = False
         self._stop_poll_at_s = float("-inf")
+        self._unjudged: list[asyncio.Future[None]] = []  # of trials that wait for the rule
         self._is_behind = False  # whether logs have more than the last turn has read
         self._turned_at_s: float | None = None
         self._opened = False
@@ -235,6 +236,19 @@ class Loop:
         if opened is None or newest is None or newest.number != attempt or newest.ended:
             raise FailedPrecondition(f"attempt {attempt} of trial {number} does not run any more")
         return await self._decide(opened, parameter, given)
+
+    async def judge(self, number: int) -> bool:
+        """Return whether the rule advises a trial to stop, by all that it has printed so far.
+
+        Returns after the next turn that reads its log and uploads what it has reported.
+        """
+        if self.experiment.spec.pruning is None:
+            return False
+        judged = asyncio.get_running_loop().create_future()
+        self._unjudged.append(judged)
+        self._runtime.wake()
+        await judged
+        return number in self._memory.advised
 
     async def _decide(self, opened: Opened, parameter: Parameter, given: Value | NoMember) -> Value:
         value = await self._search.decide(opened.trial.number, parameter, given)
@@ -506,6 +520,8 @@ class Loop:
         """
         self._spend_time()
         await self._runtime.reconcile()
+        # Later ones may have printed after this turn has read their logs.
+        asked = len(self._unjudged)
         await self._look()
         await self._answer_requests()
         if self.experiment.spec.is_metered:
@@ -533,6 +549,9 @@ class Loop:
             actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
         self._on_acted()
         is_decided = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
+        for judged in self._unjudged[:asked]:
+            judged.set_result(None)
+        del self._unjudged[:asked]
         if not is_decided and not (acted and self._runtime.shows_at_once):
             spec = self.experiment.spec
             watches_logs = spec.pruning is not None or spec.define_by_run

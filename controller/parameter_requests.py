@@ -1,9 +1,16 @@
-"""Answers the requests of trials for the parameters that they meet while they run.
+"""Answers the requests of trials: for the parameters that they meet while they run, and for what
+the pruning rule says of what they have reported.
 
 Only for experiments that are define-by-run. A request and its answer are JSON:
 
     {"trial": 3, "attempt": 1, "name": "lr", "domain": {"type": "float", "min": 0, "max": 1, ...}}
     {"value": 0.25} or {"refused": "why"} or {"later": "why"}
+
+A trial that reports and asks if it should stop gets its answer once the rule has judged all that it
+has printed. It is asked to stop as any other; the answer tells it to wait for that:
+
+    {"trial": 3, "attempt": 1, "judge": true}
+    {"stop": true}
 
 A trial that must get a certain value adds `"given": 0.25`. One that was told the value with its
 start does not wait, and adds `"planned": true`.
@@ -42,9 +49,12 @@ Decide = Callable[[int, int, Parameter, Value | NoMember], Awaitable[Value]]
 It is stored. Raises TunerError.
 """
 
+Judge = Callable[[int], Awaitable[bool]]
+"""Returns whether the rule wants this trial to stop, by all that it has printed until the call."""
+
 
 @asynccontextmanager
-async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
+async def answering(folder: Path, decide: Decide, judge: Judge) -> AsyncIterator[Path]:
     """Answer requests of the trials in an experiment's folder; the file with the socket's path.
 
     Raises OSError: no folder is suitable for a socket.
@@ -56,7 +66,10 @@ async def answering(folder: Path, decide: Decide) -> AsyncIterator[Path]:
             request = json.loads(await reader.readuntil(b"\n"))
             attempt = int(request["trial"]), int(request["attempt"])
             try:
-                answered = await answer_to(request, partial(decide, *attempt))
+                if "judge" in request:
+                    answered = {"stop": await judge(attempt[0])}
+                else:
+                    answered = await answer_to(request, partial(decide, *attempt))
             except (Unavailable, NotOwner) as error:
                 answered = {"later": str(error)}
             writer.write(json.dumps(answered).encode() + b"\n")

@@ -1,4 +1,5 @@
-"""Ask the controller for a parameter that the trial meets while it runs, or to end the search.
+"""Ask the controller for a parameter that the trial meets while it runs, what the pruning rule says
+of its reports, or to end the search.
 
 Used in the trial's own process; standard library only. The answer is stored before it comes, so a
 trial that runs again gets the same. While no controller runs, the trial waits for the next one.
@@ -26,6 +27,9 @@ SOCKET, ANSWERS = "TUNER_PARAMETER_REQUESTS", "TUNER_PARAMETER_ANSWERS"
 PLAN = "TUNER_PARAMETER_PLAN"
 _FIRST_S = 0.01
 _LONGEST_AT_SOCKET_S, _LONGEST_IN_FILE_S = 1.0, 0.05
+# The rule judges within milliseconds. A trial trains on when no controller runs, or it has trouble,
+# and is asked to stop later.
+_JUDGED_WITHIN_S = 1.0
 # A request whose line was lost, as by the rotation of a log, is printed again.
 _PRINTED_AGAIN_S = 60.0
 
@@ -78,6 +82,23 @@ def ask(
     raise AssertionError("unreachable")
 
 
+def is_advised_to_stop(*, trial: int, attempt: int) -> bool:
+    """Return what the pruning rule says of all that the trial has printed.
+
+    False if that is not known within a second, or the trial has no socket. If it is true, SIGTERM
+    follows.
+    """
+    if SOCKET not in os.environ:
+        return False
+    request = json.dumps({"trial": trial, "attempt": attempt, "judge": True}).encode() + b"\n"
+    try:
+        answer = _exchanged(Path(os.environ[SOCKET]), request, within_s=_JUDGED_WITHIN_S)
+    except (OSError, EOFError):
+        return False
+    # One of an older controller refuses the question.
+    return answer.get("stop", False) is True
+
+
 def end_search() -> None:
     """Ask the controller to start no more trials, and to let those that run finish."""
     os.write(1, b"\ntuner.end\n")
@@ -128,9 +149,10 @@ def _answers_at_socket(line: bytes, file: Path) -> Iterator[dict[str, Any]]:
             yield {}
 
 
-def _exchanged(file: Path, line: bytes) -> dict[str, Any]:
+def _exchanged(file: Path, line: bytes, *, within_s: float | None = None) -> dict[str, Any]:
     """Return the answer to a request. Raises OSError, EOFError."""
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(within_s)
         connection.connect(file.read_text(encoding="utf-8"))
         connection.sendall(line)
         received = b""

@@ -27,7 +27,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import tuner.optuna_kept as kept
-from tuner.asking import ANSWERS, end_search
+from tuner.asking import ANSWERS, end_search, is_advised_to_stop
 from tuner.trial import Infeasible, Pruned, Trial, as_number, excerpt, plain
 from tuner.trial import choices as named_choices
 
@@ -207,6 +207,7 @@ class OptunaTrial:
         self._reported: dict[int, float] = {}
         # As in Optuna, no rule judges a trial that does not ask, so it does not see its reports.
         self._unsent: list[tuple[int, float]] = []
+        self._is_judged = True  # whether the rule has seen all that it has sent
         # Why `should_prune` returned true, if the controller has not asked for it.
         self.stopped_by = ""
         self.storage = _Storage(self)
@@ -430,16 +431,24 @@ class OptunaTrial:
             self._send()
 
     def should_prune(self) -> bool:
-        """Return whether the trial was asked to stop, by the pruning rule or by a person."""
+        """Return whether the trial was asked to stop, by the pruning rule or by a person.
+
+        The rule has judged all reports so far, if a controller on this machine answers.
+        """
         if len(self._metrics) > 1:
             raise NotImplementedError("Trial.should_prune is not supported for several objectives")
         self._trial.polls = True
         self._send()
+        if not (self._is_judged or self._trial.stopped):
+            self._is_judged = True
+            if is_advised_to_stop(trial=self.number, attempt=self._trial.attempt):
+                self._trial.wait_for_stop()
         return self._trial.stopped or self.study.prunes(self)
 
     def _send(self) -> None:
         for step, value in self._unsent:
             self._trial.report(step, **{self._metrics[0]: value})
+            self._is_judged = False
         self._unsent.clear()
 
     def frozen(self, values: Sequence[float] | None = None) -> FrozenTrial:

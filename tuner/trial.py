@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -24,6 +25,7 @@ from tuner.asking import ask
 NAME = r"[A-Za-z_][\w./-]*"
 PATTERN = rf"tuner\.({NAME})=(\S+)"
 STEP = "step"
+_STOP_COMES_WITHIN_S = 1.0
 
 # Names that Optuna's trials have, and what a trial has instead.
 _INSTEAD = {
@@ -278,6 +280,15 @@ class Trial(Mapping[str, Any]):
         self.stopped = True
         if not self.polls:
             raise Pruned
+
+    def wait_for_stop(self) -> None:
+        """Wait for SIGTERM, which the controller is about to send, and which `polls` lets pass.
+
+        The main thread handles it. If that is busy, the trial goes on after a second.
+        """
+        end_s = time.monotonic() + _STOP_COMES_WITHIN_S
+        while not self.stopped and time.monotonic() < end_s:
+            time.sleep(0.001)
 
     def _print(self, values: Mapping[str, builtins.float | builtins.int]) -> None:
         """One write to the descriptor, whatever the program does to sys.stdout."""

@@ -562,8 +562,8 @@ async def control(
 
 
 async def _run_answering(loop: Loop, launcher: AttemptLauncher, root: Path) -> Experiment:
-    """Run the loop, and answer trials on this machine that ask for parameters."""
-    async with answering(root, loop.decide) as requests:
+    """Run the loop, and answer trials on this machine that ask for parameters or a judgment."""
+    async with answering(root, loop.decide, loop.judge) as requests:
         launcher.variables = {PARAMETER_REQUESTS: str(requests)}
         return await loop.run()
 

@@ -95,6 +95,39 @@ print([trial.state.name for trial in study.trials], (HERE / "pruned").exists())
     assert scripts.output(QUIET + body) == "['COMPLETE', 'PRUNED'] True\n"
 
 
+def test_the_trials_and_steps_that_are_pruned_are_those_of_optuna(scripts: Scripts) -> None:
+    """One at a time, and though no step takes any time: `should_prune` waits for the rule."""
+    body = """
+def objective(trial):
+    x = trial.suggest_float("x", 0, 10)
+    for step in range(6):
+        trial.report(x + (step * 7 + trial.number * 5) % 11, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return x
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+pruners = {
+    "median": optuna.pruners.MedianPruner(n_startup_trials=2),
+    "halving": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+}
+for name, pruner in pruners.items():
+    ends = []
+    for optimize in (optuna.Study.optimize, None):
+        study = optuna.create_study(pruner=pruner)
+        for number in range(14):
+            study.enqueue_trial({"x": number * 3.7 % 10})
+        if optimize:
+            optimize(study, objective, n_trials=14)
+        else:
+            study = tuner.optimize_optuna(objective, study, trials=14, name=name, progress=False)
+        ends.append([(t.state.name, len(t.intermediate_values)) for t in study.trials])
+    pruned = sum(state == "PRUNED" for state, _ in ends[0])
+    print(name, 3 < pruned < 14, ends[0] == ends[1])
+"""
+    assert scripts.output(QUIET + body) == "median True True\nhalving True True\n"
+
+
 def test_an_objective_that_never_asks_is_not_pruned(scripts: Scripts) -> None:
     body = """
 def objective(trial):

@@ -65,6 +65,7 @@ async def answering(folder: Path, decide: Decide, judge: Judge) -> AsyncIterator
         with closing(writer), suppress(OSError, ValueError, asyncio.IncompleteReadError):
             request = json.loads(await reader.readuntil(b"\n"))
             attempt = int(request["trial"]), int(request["attempt"])
+            answered: Json
             try:
                 if "judge" in request:
                     answered = {"stop": await judge(attempt[0])}

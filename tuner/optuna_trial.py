@@ -227,8 +227,9 @@ class OptunaTrial:
         step = None if step is None else as_number("step", step)
         _check_range(name, low, high, log=log, step=step)
         high = float(_last_on_grid(name, low, high, step))
+        value = self._trial.float(name, low, high, log=log, step=step)
         self._note(name, "FloatDistribution", low=low, high=high, log=log, step=step)
-        return self._trial.float(name, low, high, log=log, step=step)
+        return value
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
         """Deprecated in Optuna: `suggest_float`."""
@@ -251,8 +252,9 @@ class OptunaTrial:
             raise ValueError("the parameter `step != 1` is not supported when `log` is true")
         _check_range(name, low, high, log=log, step=step)
         high = int(_last_on_grid(name, low, high, step))
+        value = self._trial.int(name, low, high, log=log, step=step)
         self._note(name, "IntDistribution", low=low, high=high, log=log, step=step)
-        return self._trial.int(name, low, high, log=log, step=step)
+        return value
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """See `optuna.Trial.suggest_categorical`."""
@@ -262,13 +264,13 @@ class OptunaTrial:
         own = [plain(each) for each in choices]
         has_objects = self.study._has_objects
         named = named_choices(name, [*map(kept.stored_choice, own)] if has_objects else own)
+        # Optuna takes a choice twice.
+        once = {json.dumps(each, sort_keys=True): each for each in named}
+        stored = self._trial.choice(name, list(once.values()))
         self._note(name, "CategoricalDistribution", choices=named)
         if has_objects and name not in self._choices and not _is_json(own):
             self._choices[name] = own
             self._keep_objects()
-        # Optuna takes a choice twice.
-        once = {json.dumps(each, sort_keys=True): each for each in named}
-        stored = self._trial.choice(name, list(once.values()))
         return kept.own_choice(self._choices.get(name, ()), stored)
 
     # Any: the type of a choice or a number
@@ -281,6 +283,7 @@ class OptunaTrial:
         return suggest(name, distribution.low, distribution.high, **shape)
 
     def _note(self, name: str, kind: str, **shape: Any) -> None:
+        """Keep the domain of a parameter that the trial has got; one that is refused is none."""
         domain = {"name": kind, "attributes": shape}
         before = self._domains.setdefault(name, domain)
         if before["name"] == kind == "CategoricalDistribution" and before != domain:

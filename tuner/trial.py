@@ -177,7 +177,7 @@ class Trial(Mapping[str, Any]):
         return own
 
     def _parameter(self, name: str, domain: dict[str, Any]) -> Any:
-        named = self._named.setdefault(name, domain)
+        named = self._named.get(name, domain)
         if named["type"] != domain["type"]:
             raise ValueError(
                 f"parameter {name!r} is {named['type']} and {domain['type']} in one trial; use "
@@ -187,6 +187,8 @@ class Trial(Mapping[str, Any]):
             self.parameters[name] = ask(
                 name, domain, trial=self.number, attempt=self.attempt, given=self.given
             )
+        # Only now: one that was refused may be named with another range.
+        self._named.setdefault(name, domain)
         return self.parameters[name]
 
     @property

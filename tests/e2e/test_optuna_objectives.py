@@ -72,6 +72,31 @@ print([str(trial.datetime_start) == trial.system_attrs["began"] for trial in stu
     ]
 
 
+def test_an_objective_continues_without_a_parameter_that_was_refused(scripts: Scripts) -> None:
+    """As in Optuna, it is not among the trial's parameters, and may be named in another way."""
+    body = """
+def objective(trial):
+    trial.suggest_categorical("kind", ["a", "b"])
+    if trial.number == 0:
+        trial.suggest_float("x", 1, 2)
+        return 1.0
+    for suggest in (lambda: trial.suggest_int("x", 1, 2), lambda: trial.suggest_float("y", 2, 1)):
+        try:
+            suggest()
+        except ValueError as error:
+            trial.set_user_attr("refused", str(error))
+    seen = [sorted(trial.params), sorted(trial.distributions)]
+    trial.set_user_attr("seen", [seen, 1 <= trial.suggest_float("x", 1, 2) <= 2])
+    return 1.0
+
+study = tuner.optimize_optuna(objective, trials=2, name="refused", progress=False)
+_, second = study.trials
+print(second.state.name, second.user_attrs["seen"], sorted(second.params))
+"""
+    seen = "[[['kind'], ['kind']], True]"
+    assert scripts.output(QUIET + body) == f"COMPLETE {seen} ['kind', 'x']\n"
+
+
 def test_an_objective_that_asks_is_pruned_by_the_rule(scripts: Scripts) -> None:
     body = """
 def objective(trial):

@@ -44,6 +44,17 @@ Object.defineProperty(window, "vegaEmbed", { configurable: true, get: () => wind
 """
 
 
+# Another stream gets what that of the page gets.
+UNTIL_SUCCEEDED = """() => new Promise((seen) => {
+    const stream = new EventSource("/api/stream");
+    stream.addEventListener("list", (event) => {
+        if (JSON.parse(event.data).searches[0].state !== "succeeded") return;
+        stream.close();
+        seen();
+    });
+})"""
+
+
 def until_drawn(tab: Any, figure: str, points: int) -> None:
     """Wait until the figure has so many points: several times as long as the page may pause, and
     too short for more.
@@ -85,6 +96,21 @@ def test_trials_appear_while_a_search_runs(cli: Cli, tab: Any) -> None:
         tab.wait_for_selector("#state .state.succeeded")
         tab.locator("tbody .state.succeeded").nth(2).wait_for()
     ended(running)
+
+
+def test_a_link_works_though_its_list_changes_while_it_is_pressed(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        tab.goto(page.link)
+        tab.hover("main a:text-is('tiny')")
+        tab.mouse.down()
+        cli.let_go()
+        ended(running)
+        tab.evaluate(UNTIL_SUCCEEDED)
+        tab.mouse.up()
+        tab.wait_for_selector("table[aria-label=Trials]")
 
 
 def test_a_search_is_stopped_and_resumed_by_clicking(cli: Cli, tab: Any) -> None:

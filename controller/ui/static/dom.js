@@ -14,6 +14,22 @@ export function h(tag, attributes = {}, ...children) {
 
 const PROPERTIES = { value: 1, checked: 1, disabled: 1, max: 1 };
 
+// Calls draw(), at once or when a pressed button is released: an element that is replaced before its release gets no click.
+export function redraw(draw) {
+  if (pressed) held.push(draw);
+  else draw();
+}
+
+const held = [];
+let pressed = false;
+addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(release), true); // the click comes first
+
+function release() {
+  pressed = false;
+  for (const draw of held.splice(0)) draw();
+}
+
 export const badge = (state) => h("span", { class: `state ${state}` }, state);
 
 // Commands in messages are in backticks.

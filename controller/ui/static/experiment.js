@@ -1,5 +1,5 @@
 // One experiment, or one study: how it stands, its figures, its trials, what may be done.
-import { h, number, prose, when, duration, units, events, announce } from "./dom.js";
+import { h, number, prose, when, duration, units, events, announce, redraw } from "./dom.js";
 import { KIND, get, post } from "./wire.js";
 import { ask } from "./dialog.js";
 import { search } from "./search.js";
@@ -146,7 +146,7 @@ export function experimentPage(namespace, name) {
       for (const button of buttons.children) button.disabled = true;
     },
   });
-  const ticking = setInterval(() => it.summary && it.summary.startTime && !it.summary.endTime && show(), 5000);
+  const ticking = setInterval(() => it.summary && it.summary.startTime && !it.summary.endTime && redraw(show), 5000);
   return () => {
     open.close();
     clearInterval(ticking);

@@ -1,6 +1,6 @@
 // The table of trials: only the rows in sight are elements, so ten thousand are as fast as ten.
 // Filtering and sorting of many rows are put off, so that they take at most a quarter of the time.
-import { h, badge, count, number, text, when } from "./dom.js";
+import { h, badge, count, number, text, when, redraw } from "./dom.js";
 import { STATES, conditions } from "./filter.js";
 
 const HEIGHT = 35; // of a row, with its line: page.css
@@ -66,10 +66,10 @@ export class TrialTable {
       this.draw(true);
       return;
     }
-    this.timer = setTimeout(() => {
+    this.timer = setTimeout(() => redraw(() => {
       this.timer = 0;
       this.select();
-    }, Math.max(0, this.next - now));
+    }), Math.max(0, this.next - now));
   }
 
   heading() {

@@ -1,4 +1,5 @@
 // Requests to the server that gave this page, and streams that come back after it was restarted.
+import { redraw } from "./dom.js";
 
 const meta = (name) => document.querySelector(`meta[name=${name}]`).content;
 const token = meta("page-token");
@@ -44,17 +45,6 @@ function connection(state, words) {
   if (shown.textContent !== words) shown.textContent = words;
 }
 
-// What redraws the page waits while a button is pressed: an element that is replaced before its release gets no click.
-const held = [];
-let pressed = false;
-addEventListener("pointerdown", () => { pressed = true; }, true);
-for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(release), true); // the click comes first
-
-function release() {
-  pressed = false;
-  for (const call of held.splice(0)) call();
-}
-
 // Calls handlers[event](data, id) until close(). A hidden page has none open: a browser allows six for all its tabs.
 // path(): with the position from which the stream continues, where it has one. opened(): called at each connection.
 export function stream(path, handlers, { quiet = false, opened = () => {} } = {}) {
@@ -73,11 +63,7 @@ export function stream(path, handlers, { quiet = false, opened = () => {} } = {}
       if (source && source.readyState === EventSource.CLOSED) again();
     };
     for (const [name, handle] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => {
-        const call = () => closed || handle(JSON.parse(event.data), event.lastEventId);
-        if (pressed) held.push(call);
-        else call();
-      });
+      source.addEventListener(name, (event) => redraw(() => closed || handle(JSON.parse(event.data), event.lastEventId)));
     }
   }
   async function again() {

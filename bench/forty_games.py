@@ -1,5 +1,5 @@
-"""Plays games of the problems in `forty.py`, `many_minima.py`, `cliffs.py`, `scales.py` and
-`zeros.py`, and saves each as a line of a file, for `bench/quality.py`.
+"""Plays games of the problems in `forty.py`, `many_minima.py`, `cliffs.py`, `scales.py`,
+`zeros.py` and `branches.py`, and saves each as a line of a file, for `bench/quality.py`.
 
 The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 and BoTorch are played with
 the Python of an environment that has them: `--interpreter ENVIRONMENT/bin/python`.
@@ -20,6 +20,7 @@ from dataclasses import astuple, dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from branches import BRANCHES, FAMILIES
 from cliffs import CLIFFS, STEEP
 from forty import FORTY, HALVES
 from games import OPTUNA, OPTUNAS_CMA, Game, play
@@ -31,13 +32,14 @@ from zeros import FROM_0, ZEROS
 GAMES = Path(__file__).parent / "data/forty.jsonl"
 LOOKS = (25, 50, 100, 200)
 PARALLEL = (1, 8, 32)
-BY_NAME = {p.name: p for p in (*FORTY, *MANY_MINIMA, *CLIFFS, *DECADES, *FROM_0)}
+BY_NAME = {p.name: p for p in (*FORTY, *MANY_MINIMA, *CLIFFS, *DECADES, *FROM_0, *FAMILIES)}
 SETS = {
     **HALVES,
     **{f"minima-{half}": found for half, found in MINIMA.items()},
     **{f"cliffs-{half}": found for half, found in STEEP.items()},
     **{f"scales-{half}": found for half, found in SCALES.items()},
     **{f"zeros-{half}": found for half, found in ZEROS.items()},
+    **{f"branches-{half}": found for half, found in BRANCHES.items()},
 }
 CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 

@@ -1,5 +1,6 @@
 """Quality of proposals: Tuner's algorithms compared to its peers and random search,
-on the problems of `forty.py`, `many_minima.py`, `cliffs.py`, `scales.py` and `zeros.py`.
+on the problems of `forty.py`, `many_minima.py`, `cliffs.py`, `scales.py`, `zeros.py` and
+`branches.py`.
 
 A contestant does not know the outcomes of running trials. Games are saved, one per line, and known
 games are not played again, so a stopped run is continued by the same command.

@@ -1,7 +1,7 @@
 """GP: random search first, then Gaussian processes over a bounded window of the study.
 
 This part runs in the server. It decides which trials the model is shown, and when the model is
-fitted again. The model itself runs in a worker process: `gp_scales`. The trials that it is fitted
+fitted again. The model itself runs in a worker process: `gp_branches`. The trials that it is fitted
 to follow from the numbers of the trials alone, never from the order of calls, so an engine that was
 rebuilt from the store proposes what the lost one would have. Imports neither NumPy nor Optuna.
 """
@@ -48,7 +48,7 @@ HALF = 1 << (BITS - 1)
 # From this many numeric parameters on, the middle of the space is usually nearer to the optimum
 # than each of ten random points.
 CENTERED = 10
-MODEL = "suggest.samplers.gp_scales:ScalesModel"
+MODEL = "suggest.samplers.gp_branches:BranchesModel"
 # The model is shown this many failed and infeasible trials, the most recent ones.
 BARRED = 100
 # The most trials between two fits.

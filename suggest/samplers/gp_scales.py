@@ -1,4 +1,4 @@
-"""The model of `gp`: beside the process of the numbers as they are declared, those with the
+"""The scales of `gp`: beside the process of the numbers as they are declared, those with the
 logarithms of numbers that span decades, or whose range begins at 0.
 
 Numbers that act by their logarithms, as learning rates do, are often declared without it: for long

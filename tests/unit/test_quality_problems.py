@@ -71,7 +71,13 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
 
 @pytest.mark.parametrize(
     ("program", "count"),
-    [("many_minima.py", 16), ("cliffs.py", 8), ("scales.py", 14), ("zeros.py", 12), ("branches.py", 14)],
+    [
+        ("many_minima.py", 16),
+        ("cliffs.py", 8),
+        ("scales.py", 14),
+        ("zeros.py", 12),
+        ("branches.py", 14),
+    ],
 )
 def test_other_problems_have_halves_and_optima_like_the_forty(program: str, count: int) -> None:
     listed = [line.split("\t") for line in run(program).splitlines()[1:]]

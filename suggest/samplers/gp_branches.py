@@ -23,7 +23,7 @@ from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
 # The trials with these numbers are in other branches: TURN, TURN + EVERY and so on, from FIRST on.
-# `default` gives them to `gp` (`hedge`).
+# With at most 32 in parallel, `default` gives them to `gp` (`hedge`).
 EVERY, TURN, FIRST = 4, 1, 40
 # Trials of a branch before its process proposes; before, points are drawn.
 LEAST = 3
@@ -36,7 +36,7 @@ Branch = tuple[Condition, ...]  # of one value each
 class BranchesModel:
     def __init__(self, spec: StudySpec, seed: int, settings: GpSettings) -> None:
         @functools.lru_cache(KEPT)
-        def model(_branch: int) -> ScalesModel:
+        def model(_index: int) -> ScalesModel:
             return ScalesModel(spec, seed, settings)
 
         self._spec = spec
@@ -53,10 +53,14 @@ class BranchesModel:
         finished, pending = list(learned), list(running)
         points: dict[tuple[int, int], Assignment] = {}
         for one in wanted:
-            branch = self._turn(one, finished)
-            if branch is not None:
-                points[one.key] = self._within(branch, finished, pending, one)
-                pending.append(Trial(one.number, TrialState.RUNNING, points[one.key]))
+            index = self._turn(one, finished)
+            if index is None:
+                continue
+            point = self._within(index, finished, pending, one)
+            # A branch may have no point that is left.
+            if all(trial.parameters != point for trial in (*finished, *pending)):
+                points[one.key] = point
+                pending.append(Trial(one.number, TrialState.RUNNING, point))
         others = [one for one in wanted if one.key not in points]
         found = self._whole.propose(finished, pending, others) if others else []
         points |= {one.key: point for one, point in zip(others, found, strict=True)}
@@ -75,22 +79,35 @@ class BranchesModel:
         ]
         if not best or not others:
             return None
-        chosen = others[one.number // EVERY % len(others)]
+        first = one.number // EVERY % len(others)
+        in_turn = (*others[first:], *others[:first])
+        chosen = next((k for k in in_turn if not self._fails(k, finished)), None)
+        if chosen is None:
+            return None
         decided = {condition.parameter for condition in self._branches[chosen]}
         return None if decided & one.fixed.keys() else chosen
 
+    def _fails(self, index: int, finished: Sequence[Trial]) -> bool:
+        """Return whether trials of the branch have failed and hardly one has a value."""
+        there = [trial for trial in finished if _is_in(trial, self._branches[index])]
+        taught = self._count_taught(there)
+        return taught < LEAST <= len(there) - taught
+
+    def _count_taught(self, trials: Sequence[Trial]) -> int:
+        return sum(teaches(trial, self._spec.criteria) for trial in trials)
+
     def _within(
-        self, chosen: int, finished: list[Trial], pending: list[Trial], one: PointRequest
+        self, index: int, finished: list[Trial], pending: list[Trial], one: PointRequest
     ) -> Assignment:
         """Return a point of the branch."""
-        branch = self._branches[chosen]
+        branch = self._branches[index]
         values = {condition.parameter: condition.values[0] for condition in branch}
         asked = replace(one, fixed={**one.fixed, **values})
         there = [trial for trial in finished if _is_in(trial, branch)]
-        if sum(teaches(trial, self._spec.criteria) for trial in there) < LEAST:
+        if self._count_taught(there) < LEAST:
             return draw_point(self._spec.space, self._seed, asked)
         beside = [trial for trial in pending if _is_in(trial, branch)]
-        return self._model(chosen).propose(there, beside, [asked])[0]
+        return self._model(index).propose(there, beside, [asked])[0]
 
 
 def branches(space: Space) -> list[Branch]:

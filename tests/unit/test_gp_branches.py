@@ -14,7 +14,7 @@ from suggest.proposal import PointRequest
 from suggest.samplers.gp import GpSettings
 from suggest.samplers.gp_branches import FIRST, BranchesModel, branches
 from suggest.samplers.gp_scales import ScalesModel
-from suggest.space import Assignment, Choice, Condition, Float, Parameter, Space
+from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MINIMIZE, finish, play, seeds, study
 
@@ -43,11 +43,15 @@ def tuned_late(p: Assignment) -> float:
     return sum(9 * (float(p[f"x{k}"]) - 0.15 - 0.2 * k) ** 2 for k in range(4))
 
 
-def searched(loss: Callable[[Assignment], float], seed: int, trials: int) -> Engine:
-    engine = Engine(study(SPACE, "gp", direction=MINIMIZE, seed=seed), (), ())
+def searched(
+    loss: Callable[[Assignment], float | None], seed: int, trials: int, space: Space = SPACE
+) -> Engine:
+    engine = Engine(study(space, "gp", direction=MINIMIZE, seed=seed), (), ())
     for _ in range(trials):
         (trial,) = play(engine, 1)
-        finish(engine, [trial], value=loss(trial.parameters))
+        value = loss(trial.parameters)
+        state = TrialState.FAILED if value is None else TrialState.SUCCEEDED
+        finish(engine, [trial], state, value=value)
     return engine
 
 
@@ -86,6 +90,30 @@ def test_a_branch_whose_numbers_must_be_tuned_is_found() -> None:
         for seed in seeds(3)
     ]
     assert statistics.median(found) < 0.01, "0.2 is that of the constant"
+
+
+def test_a_branch_without_points_that_are_left_is_not_tried_again() -> None:
+    space = Space(
+        (
+            Parameter("model", Choice(("net", "trees"))),
+            Parameter("lr", Float(0, 1), when("model", "net")),
+            Parameter("trees", Int(1, 3), when("model", "trees")),
+        )
+    )
+    engine = searched(lambda p: float(p.get("lr", 5)), 1, 70, space)
+    tried = [trial for trial in engine.trials() if "trees" in trial.parameters]
+    assert {trial.parameters["trees"] for trial in tried} == {1, 2, 3}
+    assert max(trial.number for trial in tried) < FIRST + 12
+
+
+def test_a_branch_in_which_all_trials_fail_is_not_tried_again() -> None:
+    def loss(p: Assignment) -> float | None:
+        return None if p["model"] == "net" else 0.1 + float(p.get("depth", 0))
+
+    engine = searched(loss, 1, 100)
+    failed = [trial.number for trial in engine.trials() if trial.state is TrialState.FAILED]
+    assert len(failed) >= 3
+    assert max(failed) < FIRST + 12
 
 
 def test_values_that_a_person_fixed_come_first() -> None:

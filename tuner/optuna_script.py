@@ -12,6 +12,7 @@ import json
 import math
 import operator
 import os
+import pkgutil
 import re
 import sys
 import sysconfig
@@ -256,14 +257,14 @@ class _Searches:
         return compile(replaced, module.__file__ or "", "exec", dont_inherit=True)
 
     # Any: the arguments of a function of Optuna
-    def create_study(
-        self, create: Callable[..., optuna.Study], *arguments: Any, **named: Any
-    ) -> optuna.Study:
+    def create_study(self, *arguments: Any, **named: Any) -> optuna.Study:
         """Create a study, or load the stored one that this script has searched with before."""
+        import optuna
+
         name = named.get("study_name")
         if name is not None and named.get("storage") is not None and self._earlier(name_of(name)):
             named["load_if_exists"] = True
-        return create(*arguments, **named)
+        return optuna.create_study(*arguments, **named)
 
     # Any: the arguments of a method of Optuna
     def called(self, method: str, study: optuna.Study, *arguments: Any, **named: Any) -> None:
@@ -519,8 +520,7 @@ class _MethodOf:
 
         if self._name == "create_study":
             own = getattr(owner, self._name)
-            is_optunas = own is optuna.create_study
-            return partial(self._searches.create_study, own) if is_optunas else own
+            return _CreateStudy(self._searches) if own is optuna.create_study else own
         # The study of a callback has methods of its own.
         if getattr(type(owner), self._name, None) is getattr(optuna.Study, self._name):
             return partial(self._searches.called, self._name, owner)
@@ -530,7 +530,30 @@ class _MethodOf:
         return operator.attrgetter, (self._name,)
 
 
+class _CreateStudy:
+    """Replaces `optuna.create_study`; in a trial, unpickling makes it that function again."""
+
+    def __init__(self, searches: _Searches) -> None:
+        self._searches = searches
+
+    # Any: the arguments of a function of Optuna
+    def __call__(self, *arguments: Any, **named: Any) -> optuna.Study:
+        return self._searches.create_study(*arguments, **named)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return pkgutil.resolve_name, ("optuna:create_study",)
+
+
 class _Replaced(ast.NodeTransformer):
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.stmt]:
+        """Let `from optuna import create_study` bind what replaces it."""
+        bound = [each.asname or each.name for each in node.names if each.name == "create_study"]
+        if node.level or node.module not in ("optuna", "optuna.study"):
+            bound = []
+        text = f"{_METHOD_OF.format('create_study')}(__import__('optuna'))"
+        found = [ast.parse(f"{name} = {text}").body[0] for name in bound]
+        return [node, *(ast.copy_location(each, node) for each in found)]
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         if node.attr not in _REPLACED or not isinstance(node.ctx, ast.Load):

@@ -16,7 +16,7 @@ from itertools import islice
 from suggest.proposal import PointRequest, Steps
 from suggest.samplers.belief import FirstValues
 from suggest.samplers.family import MOST_MODELED, DrawSettings, Family
-from suggest.samplers.history import ModelSampler
+from suggest.samplers.history import BARRED_STATES, ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
@@ -183,9 +183,6 @@ class LearnedTrials:
         chosen.update(self._numbers[end:])
         found = [self._taught[n] for n in chosen] + list(self._others.values())
         return sorted(found, key=lambda t: t.number)
-
-
-BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
 
 
 def teaches(trial: Trial, criteria: Criteria) -> bool:

@@ -16,7 +16,7 @@ from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.proposal import PointRequest
 from suggest.samplers import gp_process
 from suggest.samplers.belief import FirstValues
-from suggest.samplers.gp import BARRED_STATES, GpSettings, fitted_below, teaches
+from suggest.samplers.gp import GpSettings, fitted_below, teaches
 from suggest.samplers.gp_acquisition import (
     CENTERS,
     Acquisition,
@@ -32,6 +32,7 @@ from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import balanced, plateau, scaled, standardized, warped
+from suggest.samplers.history import BARRED_STATES
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.samplers.running import LIARS
 from suggest.samplers.uniform import draw_points

@@ -20,6 +20,9 @@ from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, ask_model, model_of
 
+# Of trials that have no value because of their point, or that may have none.
+BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
+
 
 class ShownTrials(Protocol):
     """The trials that a model is shown."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
 from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import DrawSettings, Family
-from suggest.samplers.history import ModelSampler
+from suggest.samplers.history import BARRED_STATES, ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import RandomSampler
@@ -83,12 +84,12 @@ class TpeSampler(ModelSampler):
         workers: Workers | None,
         first: Sampler | None = None,
     ) -> None:
-        self._window = Window(spec, settings.window)
+        self._is_optunas = model == OPTUNAS_MODEL
+        self._window = Window(spec, settings.window, avoids_failures=not self._is_optunas)
         setup = ModelSetup(model, spec, seed, settings)
         super().__init__(setup, self._window, workers=workers)
         self._first = first or RandomSampler(spec, seed, settings)
         self._settings = settings
-        self._is_optunas = model == OPTUNAS_MODEL
         self._here: Model | None = None
 
     def put_batch(self, batch: TrialBatch) -> None:
@@ -175,9 +176,12 @@ class Window:
 
     With several objectives, the best are the most recent BEST trials of the Pareto front or, while
     no trial satisfies the constraints, those that break them least.
+
+    avoids_failures: failed and infeasible trials count as running ones, whose points are avoided.
+        Optuna ignores them, and then a choice with which every trial fails looks new, and so good.
     """
 
-    def __init__(self, spec: StudySpec, size: int) -> None:
+    def __init__(self, spec: StudySpec, size: int, *, avoids_failures: bool = False) -> None:
         # How many trials there were to learn from, including those that left the window.
         self.finished = 0
         self._criteria = spec.criteria
@@ -191,10 +195,19 @@ class Window:
         # (-step, loss, number): Optuna's order of pruned trials.
         self._pruned: list[tuple[float, float, int]] = []
         self._running = RunningTrials()
+        self._avoids_failures = avoids_failures
+        self._failures: list[Trial] = []  # by number
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        if not self._running.put(trial) and self._teaches(trial):
+        # It may run again.
+        self._failures = [failed for failed in self._failures if failed.number != number]
+        if self._running.put(trial):
+            return
+        if self._avoids_failures and trial.state in BARRED_STATES:
+            insort(self._failures, trial, key=lambda t: t.number)
+            del self._failures[: -2 * LIARS]
+        if self._teaches(trial):
             self.finished += 1
             self._finished[number] = trial
             insort(self._numbers, number)
@@ -224,7 +237,8 @@ class Window:
             (loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit
         )
         chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
-        for place in chosen:
+        failed = (place for place, state in enumerate(batch.states) if state in BARRED_STATES)
+        for place in sorted((*chosen, *deque(failed, LIARS))):
             self.put(batch.result(place))
         self.finished += len(succeeded) - len(chosen)
 
@@ -272,8 +286,9 @@ class Window:
         return map(self._finished.__getitem__, sorted(chosen))
 
     def running(self) -> list[Trial]:
-        """Return the most recent running trials in the order of their numbers."""
-        return self._running.trials
+        """Return the most recent trials to avoid in the order of their numbers."""
+        every = [*self._failures, *self._running.trials]
+        return sorted(every, key=lambda trial: trial.number)[-LIARS:]
 
     def _teaches(self, trial: Trial) -> bool:
         """Return whether models learn from the trial: succeeded with finite values, or pruned."""

@@ -89,8 +89,11 @@ def test_a_killed_script_continues_and_its_study_gets_each_trial_once(cli: Cli) 
     assert [trial["state"] for trial in trials] == ["succeeded"] * 3
 
 
-def test_a_killed_script_that_creates_its_stored_study_continues(cli: Cli) -> None:
+@pytest.mark.parametrize("imported", ["optuna", "create_study as make"])
+def test_a_killed_script_that_creates_its_stored_study_continues(cli: Cli, imported: str) -> None:
     own = WAITS.replace("load_if_exists=True,", "")
+    if imported != "optuna":
+        own = f"from optuna import {imported}\n{own.replace('optuna.create_study', 'make')}"
     (cli.folder / "waits.py").write_text(own)
     first = cli.start("run", "waits.py")
     eventually(lambda: len(cli.starts()) == 1)

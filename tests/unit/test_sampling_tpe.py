@@ -17,8 +17,10 @@ from optuna.storages import BaseStorage
 from suggest.domain import decode, encode
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
+from suggest.samplers.history import BARRED_STATES
+from suggest.samplers.running import LIARS
 from suggest.samplers.tpe import BEST, Window
-from suggest.space import Assignment, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Choice, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (
     CHOICES,
@@ -189,8 +191,22 @@ def test_the_model_keeps_no_more_than_its_window() -> None:
         engine.propose(1)
         model = engine._sampler._model  # type: ignore[attr-defined]  # what it holds is the claim
         held.append(len(model._columns if algorithm == "tpe" else model._frozen))
-    running = sum(t.state is RUNNING for t in trials)
-    assert held == [50 + running, 50]
+    avoided = sum(t.state in (RUNNING, *BARRED_STATES) for t in trials)
+    assert held == [50 + min(avoided, LIARS), 50]
+
+
+def test_a_choice_with_which_every_trial_fails_is_left() -> None:
+    """Optuna's estimator prefers it: no trial says that it is bad."""
+    space = Space((Parameter("model", Choice(("a", "b", "broken"))), Parameter("x", Float(0, 1))))
+    engine = Engine(study(space, "tpe"), (), ())
+    chosen = []
+    for _ in range(80):
+        (trial,) = play(engine, 1)
+        broken = trial.parameters["model"] == "broken"
+        chosen.append(broken)
+        state = TrialState.FAILED if broken else TrialState.SUCCEEDED
+        finish(engine, [trial], state, None if broken else 0.5)
+    assert sum(chosen[40:]) < 8
 
 
 def test_importing_the_engine_loads_neither_optuna_nor_numpy() -> None:

@@ -72,6 +72,7 @@ class LogSummary:
     unreadable: the metric's value as printed, where it is not a number.
     not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
     lost: which lines were not read, where the measurements are read.
+    exception: the line that names the exception with which a Python program ended.
     """
 
     value: float | None = None
@@ -83,6 +84,7 @@ class LogSummary:
     unreadable: str = ""
     not_finite_fails: bool = True
     lost: str = ""
+    exception: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,10 @@ def verdict_of(cause: StopCause) -> AttemptState:
 
 
 def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) -> Judgment:
+    # A successful program, and one that calls its parameters infeasible, may log exceptions.
+    exception = "" if end.code in (0, INFEASIBLE_EXIT_CODE) else log.exception
     # end.reason is the message of a worker other than rank 0.
-    message = end.reason or log.last_line
+    message = end.reason or exception or log.last_line
     if end.code == 0 and not of_trial:
         return Judgment(AttemptState.SUCCEEDED)
     excerpt = f": {message}" if message else ", and nothing in its log"

@@ -38,6 +38,7 @@ from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is ignored
+LINES_AFTER_EXCEPTION = 30
 LINES_WITHOUT_WORD = 100  # that are skipped to find the last one with a word
 MAX_METRICS = 32  # per attempt; the objective is always read
 # Printed names that are remembered, to say what was printed in place of the objective's.
@@ -54,6 +55,15 @@ DENSE = 128
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 _GAP_LINE = GAP_LINE.encode()
+_TRACEBACK_WORDS = b"Traceback (most recent call last):"
+# Launchers put a prefix such as "[rank0]: " before each line. An exception in a finalizer ends
+# nothing, and a group of exceptions has boxes.
+_TRACEBACK = re.compile(
+    rb"^(?P<ignored>.*Exception ignored.*\n)?(?!.*Exception Group)(?P<prefix>.{0,80}?)"
+    + re.escape(_TRACEBACK_WORDS)
+    + rb"\s*?\n",
+    re.MULTILINE,
+)
 _GAP_MARK = re.compile(rb"^" + re.escape(_GAP_LINE) + rb"(.*)\n", re.MULTILINE)
 
 
@@ -165,6 +175,11 @@ class LogReader:
         self._readings: list[MetricReading] = []
         # The last one with a word: some errors end with a bracket on a line of its own.
         self.last_line = ""
+        # The line of Python's last traceback that names the exception, if it is near the end of the
+        # log: what exits, such as a logger or a pool of processes, may print more behind it.
+        self.exception = ""
+        self._traceback: bytes | None = None  # what precedes each line of an open traceback
+        self._since_exception = 0  # lines
 
     @property
     def value(self) -> float | None:
@@ -263,6 +278,7 @@ class LogReader:
             self._scan(data[lines:parts])
         if lines:
             self._note_last_line(data, lines)
+            self._note_exception(data[:lines])
         self._partial = data[parts:]
         if len(self._partial) > MAX_LINE_BYTES:
             returned = b"\r" if self._partial.endswith(b"\r") else b""
@@ -309,6 +325,7 @@ class LogReader:
         text = _text(_visible(line))
         if text and (has_word(text) or not has_word(self.last_line)):
             self.last_line = text[:1000]
+        self._note_exception(line + b"\n")
         *overwritten, last = line.rstrip(b"\r").split(b"\r")
         for part in overwritten:
             self._read(part, overwritten=True)
@@ -348,6 +365,25 @@ class LogReader:
             end = begin
         if passed and not has_word(self.last_line):
             self.last_line = passed[0][:1000]
+
+    def _note_exception(self, region: bytes) -> None:
+        """Note what whole lines say of an exception that nothing caught."""
+        begin = 0
+        for header in _TRACEBACK.finditer(region) if _TRACEBACK_WORDS in region else ():
+            if header["ignored"] is None:
+                self._traceback, begin, self.exception = header["prefix"], header.end(), ""
+        while self._traceback is not None and begin < len(region):
+            end = region.find(b"\n", begin) + 1
+            line = region[begin:end].removeprefix(self._traceback).rstrip()
+            begin = end
+            # The lines of code are indented.
+            if line and not line[:1].isspace():
+                self.exception, self._traceback = _text(_visible(line))[:1000], None
+                self._since_exception = 0
+        if self.exception:
+            self._since_exception += region.count(b"\n", begin)
+            if self._since_exception > LINES_AFTER_EXCEPTION:
+                self.exception = ""
 
     def _read(self, raw: bytes, *, overwritten: bool) -> None:
         text = _text(raw)

@@ -110,6 +110,7 @@ def _ended(
             metrics.unreadable(metric),
             spec.metrics.not_finite_fails,
             end_lost or metrics.gap,
+            log.exception,
         ),
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,

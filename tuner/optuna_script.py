@@ -545,13 +545,13 @@ class _CreateStudy:
 
 
 class _Replaced(ast.NodeTransformer):
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.stmt]:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt | list[ast.stmt]:
         """Let `from optuna import create_study` bind what replaces it."""
-        bound = [each.asname or each.name for each in node.names if each.name == "create_study"]
         if node.level or node.module not in ("optuna", "optuna.study"):
-            bound = []
-        text = f"{_METHOD_OF.format('create_study')}(__import__('optuna'))"
-        found = [ast.parse(f"{name} = {text}").body[0] for name in bound]
+            return node
+        function = _METHOD_OF.format("create_study")
+        bound = [each.asname or each.name for each in node.names if each.name == "create_study"]
+        found = [ast.parse(f"{name} = {function}(__import__('optuna'))").body[0] for name in bound]
         return [node, *(ast.copy_location(each, node) for each in found)]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

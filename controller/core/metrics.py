@@ -272,13 +272,14 @@ class LogReader:
         lines = data.rfind(b"\n") + 1
         # A carriage return at the end may still be the first half of a line ending.
         parts = max(lines, data.rfind(b"\r", 0, len(data.rstrip(b"\r"))) + 1)
+        whole = data[:lines]
         if lines:
-            self._scan_around_gaps(data[:lines])
+            self._scan_around_gaps(whole)
         if parts > lines:
             self._scan(data[lines:parts])
         if lines:
             self._note_last_line(data, lines)
-            self._note_exception(data[:lines])
+            self._note_exception(whole)
         self._partial = data[parts:]
         if len(self._partial) > MAX_LINE_BYTES:
             returned = b"\r" if self._partial.endswith(b"\r") else b""
@@ -369,17 +370,19 @@ class LogReader:
     def _note_exception(self, region: bytes) -> None:
         """Note what whole lines say of an exception that nothing caught."""
         begin = 0
-        for header in _TRACEBACK.finditer(region) if _TRACEBACK_WORDS in region else ():
+        headers = _TRACEBACK.finditer(region) if _TRACEBACK_WORDS in region else ()
+        for header in headers:
             if header["ignored"] is None:
-                self._traceback, begin, self.exception = header["prefix"], header.end(), ""
+                self._traceback, begin = header["prefix"], header.end()
+                self.exception = ""
         while self._traceback is not None and begin < len(region):
             end = region.find(b"\n", begin) + 1
             line = region[begin:end].removeprefix(self._traceback).rstrip()
             begin = end
             # The lines of code are indented.
             if line and not line[:1].isspace():
-                self.exception, self._traceback = _text(_visible(line))[:1000], None
-                self._since_exception = 0
+                self.exception = _text(_visible(line))[:1000]
+                self._traceback, self._since_exception = None, 0
         if self.exception:
             self._since_exception += region.count(b"\n", begin)
             if self._since_exception > LINES_AFTER_EXCEPTION:

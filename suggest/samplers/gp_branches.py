@@ -81,15 +81,18 @@ class BranchesModel:
             return None
         first = one.number // EVERY % len(others)
         in_turn = (*others[first:], *others[:first])
-        chosen = next((k for k in in_turn if not self._fails(k, finished)), None)
+        chosen = next((k for k in in_turn if not self._fails(self._there(k, finished))), None)
         if chosen is None:
             return None
         decided = {condition.parameter for condition in self._branches[chosen]}
         return None if decided & one.fixed.keys() else chosen
 
-    def _fails(self, index: int, finished: Sequence[Trial]) -> bool:
-        """Return whether trials of the branch have failed and hardly one has a value."""
-        there = [trial for trial in finished if _is_in(trial, self._branches[index])]
+    def _there(self, index: int, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the trials that are in a branch."""
+        return [trial for trial in trials if _is_in(trial, self._branches[index])]
+
+    def _fails(self, there: Sequence[Trial]) -> bool:
+        """Return whether trials of a branch have failed and hardly one has a value."""
         taught = self._count_taught(there)
         return taught < LEAST <= len(there) - taught
 
@@ -100,13 +103,12 @@ class BranchesModel:
         self, index: int, finished: list[Trial], pending: list[Trial], one: PointRequest
     ) -> Assignment:
         """Return a point of the branch."""
-        branch = self._branches[index]
-        values = {condition.parameter: condition.values[0] for condition in branch}
+        values = {each.parameter: each.values[0] for each in self._branches[index]}
         asked = replace(one, fixed={**one.fixed, **values})
-        there = [trial for trial in finished if _is_in(trial, branch)]
+        there = self._there(index, finished)
         if self._count_taught(there) < LEAST:
             return draw_point(self._spec.space, self._seed, asked)
-        beside = [trial for trial in pending if _is_in(trial, branch)]
+        beside = self._there(index, pending)
         return self._model(index).propose(there, beside, [asked])[0]
 
 

@@ -20,7 +20,7 @@ from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, ask_model, model_of
 
-# Of trials that have no value because of their point, or that may have none.
+# The states of trials that ended without a value; models avoid their points.
 BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
 
 
